@@ -47,10 +47,6 @@ def test_an_element_of_an_output_is_named_with_or_without_its_number(text, coord
     assert (found.name, found.coordinate) == ("y0", coordinate)
 
 
-def test_the_place_of_an_element_is_what_was_asked_for():
-    assert input_element(of(linear, *LINEAR), "w[2,1]").place == Place("w", (2, 1))
-
-
 @pytest.mark.parametrize(("text", "said"), [
     ("ww[0,0]", "no input 'ww'; did you mean 'w'?"),
     ("weights[0]", "no input 'weights'; inputs: x, w, index"),
@@ -76,18 +72,6 @@ def test_an_output_that_is_no_element_is_refused(text, said):
     assert refusal(lambda: output_element(of(linear, *LINEAR), text)) == f"--element: {said}"
 
 
-def test_an_output_that_the_spec_leaves_out_is_refused():
-    seen = of(lambda x: (x.sin(), x.cos()), argument("x", randn(2)), outputs=(1,))
-    assert refusal(lambda: output_element(seen, "y0[0]")) == "--element: y0 is not compared: `outputs` leaves it out"
-    assert output_element(seen, "y1[1]").at.tensor == 0         # the first of the compared ones
-
-
-def test_an_input_that_the_spec_does_not_differentiate_is_refused():
-    seen = of(torch.mul, argument("input", randn(2)), argument("other", randn(2), differentiable=False))
-    assert "other is not differentiated (`requires_grad: false`); inputs that are: input" in refusal(
-        lambda: input_element(seen, "other[0]"))
-
-
 def test_a_number_has_no_index_and_an_empty_tensor_no_element():
     seen = of(lambda a, b: a * b.sum(), argument("a", torch.tensor(2.0, dtype=torch.float64)), argument("b", torch.zeros(0, dtype=torch.float64)))
     assert input_element(seen, "a").coordinate == 0 == input_element(seen, "a[]").coordinate
@@ -102,12 +86,6 @@ def test_a_complex_number_has_two_parts_and_one_must_be_named():
     assert refusal(lambda: input_element(seen, "z[1]")) == "--element: z[1] is complex: say z[1].real or z[1].imag"
 
 
-def test_names_with_dots_and_brackets_are_names():
-    seen = of(lambda a, b: a + b, argument("layers.0.weight", randn(2)), argument("xs[1]", randn(2)))
-    assert input_element(seen, "layers.0.weight[1]").place == Place("layers.0.weight", (1,))
-    assert input_element(seen, "xs[1][0]").place == Place("xs[1]", (0,))
-
-
 def symmetric(dtype=torch.float64):
     x = randn(3, 3, dtype=dtype)
     return of(lambda a: torch.linalg.eigvalsh(a), argument("a", x + x.mT.conj(), symmetric=True), dtype=str(dtype).removeprefix("torch."))
@@ -117,20 +95,8 @@ def test_of_a_pair_in_a_symmetric_input_the_one_that_is_moved_is_asked_for():
     seen = symmetric()
     assert pair_of(seen, input_element(seen, "a[0,2]")) == Place("a", (2, 0))
     assert pair_of(seen, input_element(seen, "a[1,1]")) is None
+    assert "a[1,1].imag is 0 in a Hermitian matrix" in refusal(lambda: input_element(symmetric(torch.complex128), "a[1,1].imag"))
     assert refusal(lambda: input_element(seen, "a[2,0]")) == "--element: a is `symmetric`: a[2,0] moves together with a[0,2]; ask for that one"
-
-
-def test_the_diagonal_of_a_hermitian_input_is_real():
-    seen = symmetric(torch.complex128)
-    assert "a[1,1].imag is 0 in a Hermitian matrix: it does not move" in refusal(lambda: input_element(seen, "a[1,1].imag"))
-    assert pair_of(seen, input_element(seen, "a[0,1].imag")) == Place("a", (1, 0), "im")
-
-
-def test_a_fixed_step_moves_every_element_alone():
-    x = randn(2, 2)
-    seen = of(torch.linalg.eigvalsh, argument("a", x + x.mT, symmetric=True), eps=1e-6)
-    found = input_element(seen, "a[1,0]")
-    assert found.coordinate == 2 and pair_of(seen, found) is None
 
 
 @pytest.mark.parametrize(("text", "name", "coordinate"), [

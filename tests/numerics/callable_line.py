@@ -20,9 +20,9 @@ class CallableLine:
     cast: Callable[[float], float] = float
 
     @property
-    def size(self) -> float:
+    def size(self):
         return self.scale
 
-    def at(self, t: float) -> tuple[Array, float] | None:
+    def at(self, t):
         moved = self.cast(t)
         return None if moved == 0 else (np.asarray(self.evaluate(moved), float), moved)

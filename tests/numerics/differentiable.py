@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from gradverify.numerics.compare import Compared, compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.entries import sweep
 from gradverify.numerics.verdict import Verdict
 from gradverify.subject.failure import blamed
 
-Damage = Callable[[list[Tensor]], list[Tensor]]
 DOUBLE = torch.float64
 
 
 class Differentiable:
     """`forward(*inputs)` returns a tensor or a tuple; its gradient is torch's own, then `damage`d."""
 
-    def __init__(self, forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None) -> None:
+    def __init__(self, forward, *inputs, damage=None):
         self.forward, self.inputs, self.damage = forward, [x.detach().clone() for x in inputs], damage
         self.calls = self.backwards = 0
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
 
-    def _outputs(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _outputs(self, inputs):
         with blamed("GV002", "forward"):
             out = self.forward(*inputs)
-        return [out] if isinstance(out, Tensor) else [o for o in out if o.is_floating_point() or o.is_complex()]  # type: ignore[union-attr,attr-defined]
+        return [out] if isinstance(out, Tensor) else [o for o in out if o.is_floating_point() or o.is_complex()]
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs):
         self.calls += 1
         with torch.no_grad():
             return self._outputs(inputs)
 
-    def _graph_at(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def _graph_at(self, inputs):
         leaves = [x.detach().clone().requires_grad_() for x in inputs]
         return leaves, self._outputs(leaves)
 
-    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def vjp(self, cotangents, inputs=None):
         self.backwards += 1
         if inputs is None and self._graph is None:
             self._graph = self._graph_at(self.inputs)
-        leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)  # type: ignore[misc]
+        leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)
         used = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if c is not None and o.requires_grad]
         if not used:
             return [torch.zeros_like(x) for x in leaves]
@@ -54,55 +52,55 @@ class Differentiable:
         return self.damage(filled) if self.damage else filled
 
 
-def with_backward(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def with_backward(forward, backward):
     """One input, one output; backward(x, cotangent) by hand."""
 
     class Case(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, x):  # type: ignore[no-untyped-def]
+        def forward(ctx, x):
             ctx.save_for_backward(x)
             return forward(x)
 
         @staticmethod
-        def backward(ctx, g):  # type: ignore[no-untyped-def]
+        def backward(ctx, g):
             return backward(ctx.saved_tensors[0], g)
 
-    return Case.apply  # type: ignore[no-any-return]
+    return Case.apply
 
 
-def zeros(grads: list[Tensor]) -> list[Tensor]:
+def zeros(grads):
     return [torch.zeros_like(g) for g in grads]
 
 
-def times(factor: float) -> Damage:
+def times(factor):
     return lambda grads: [g * factor for g in grads]
 
 
-def leaf(*values: complex, dtype: torch.dtype = DOUBLE) -> Tensor:
+def leaf(*values, dtype=DOUBLE):
     return torch.tensor(values, dtype=dtype)
 
 
-def normal(seed: int, *shape: int, k: float = 1.0, dtype: torch.dtype = DOUBLE) -> Tensor:
+def normal(seed, *shape, k=1.0, dtype=DOUBLE):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype) * k
 
 
-def spd(seed: int = 2, eps: float = 1.0, n: int = 4) -> Tensor:
+def spd(seed=2, eps=1.0, n=4):
     b = normal(seed, n, n)
     return b @ b.T + eps * torch.eye(n, dtype=DOUBLE)
 
 
-def verdict(entries: Compared) -> Verdict:
+def verdict(entries):
     """The worst of all pairs."""
     found = [pair.verdict for pair in entries.pairs]
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward: Callable[..., object], *inputs: Tensor, damage: Damage | None = None, limit: int = sweep.TILE_LIMIT,
-          **options: object) -> Compared:
+def check(forward, *inputs, damage=None, limit=sweep.TILE_LIMIT,
+          **options):
     """Every element, as a user's check compares them; `limit`: bytes of a tile and a chunk."""
     return check_function(Differentiable(forward, *inputs, damage=damage), limit, **options)
 
 
-def check_function(function: Differentiable, limit: int = sweep.TILE_LIMIT, **options: object) -> Compared:
+def check_function(function, limit=sweep.TILE_LIMIT, **options):
     with patch.object(sweep, "TILE_LIMIT", limit):
-        return compare(function, mode=Mode.ENTRIES, **options)  # type: ignore[arg-type]
+        return compare(function, mode=Mode.ENTRIES, **options)

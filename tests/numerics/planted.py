@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.compare import Compared, compare
+from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import Differentiable
@@ -19,17 +19,17 @@ Spoil = Callable[[Tensor, Tensor, Tensor], None]
 Place = tuple[int, int]
 
 
-def spoilt(forward: Forward, spoil: Spoil | None = None, taught: Forward | None = None) -> Forward:
+def spoilt(forward, spoil=None, taught=None):
     """`forward` with the gradient of `taught` (its own, where None); `spoil` writes into that gradient and is given x and the cotangent."""
 
     class Spoilt(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, x):  # type: ignore[no-untyped-def]
+        def forward(ctx, x):
             ctx.save_for_backward(x)
             return forward(x)
 
         @staticmethod
-        def backward(ctx, g):  # type: ignore[no-untyped-def]
+        def backward(ctx, g):
             x, = ctx.saved_tensors
             with torch.enable_grad():
                 again = x.detach().requires_grad_()
@@ -39,7 +39,7 @@ def spoilt(forward: Forward, spoil: Spoil | None = None, taught: Forward | None 
                 spoil(gradient, x, g)
             return gradient
 
-    return Spoilt.apply  # type: ignore[no-any-return]
+    return Spoilt.apply
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,21 @@ class Planted:
     taught: Forward | None = None
     unseen: frozenset[Mode] = field(default_factory=frozenset)
 
-    def compared(self, mode: Mode, seed: int = 0) -> Compared:
+    def compared(self, mode, seed=0):
         function = Differentiable(spoilt(self.forward, self.spoil, self.taught), self.x)
         return compare(function, mode=mode, generator=np.random.default_rng(seed), keep=200)
 
-    def right(self, mode: Mode) -> Compared:
+    def right(self, mode):
         """The same without the fault."""
         return compare(Differentiable(spoilt(self.forward), self.x), mode=mode)
 
-    def lines(self, mode: Mode) -> int:
+    def lines(self, mode):
         """How many entries, columns or rows are faulty; no fewer than the blocks that are."""
         lines = {Mode.COLUMNS: {i for _, i in self.places}, Mode.ROWS: {j for j, _ in self.places}}
         return len(lines.get(mode, self.places))
 
 
-def named(compared: Compared) -> set[Place]:
+def named(compared):
     """The (output, input) that are called a mismatch, of the only pair."""
     pair, = compared.pairs
     return {(worst.output_index, worst.input_index) for worst in pair.worst if worst.outcome is Outcome.MISMATCH}

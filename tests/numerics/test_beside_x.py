@@ -1,7 +1,5 @@
 """What lies beside x, or far from it, where nothing at x shows: limits of clamps, and losses at their minimum. Truth: closed forms."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import check
@@ -11,7 +9,7 @@ from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import DOUBLE, Differentiable, with_backward
 
-NEAR = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+NEAR = (1e-2, 1e-4, 1e-6)
 
 
 def outcomes(f, gradient, x):
@@ -38,29 +36,13 @@ def test_a_zero_beside_a_limit_is_right_and_a_slope_is_wrong(name, distance):
     assert (wrong[Outcome.MISMATCH], wrong[Outcome.PASS]) == (1, 8)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("inner", [1e6, 1e8])
 def test_a_zero_where_f_moves_in_steps_on_both_sides_is_not_passed(inner, seed):
     """x + c − c: its treads are the roundings of c, and x lies anywhere on one."""
     x = torch.randn(20, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
     seen = outcomes(lambda x: (x + inner) - inner, lambda x, g: 0 * g, x)
     assert seen[Outcome.PASS] == 20 * 19      # the zeros beside the diagonal
-
-
-def test_a_ripple_is_on_both_sides_and_leaves_a_slope_open():
-    x = torch.tensor([0.7, 1.3], dtype=DOUBLE)
-    seen = outcomes(lambda x: x + 1e-7 * torch.sin(1e5 * x), lambda x, g: g, x)
-    assert seen[Outcome.MISMATCH] == 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_beside_limits_the_groups_of_a_pointwise_function_hold(seed):
-    """What a few steps make of a sum over such elements is no proof that the structure is another one."""
-    x = torch.randn(400, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
-    x[:12] = 1 + 0.0005 * torch.arange(-6, 6)
-    f = Differentiable(with_backward(lambda x: x.clamp(-1, 1), lambda x, g: torch.where(x.abs() > 1, 0.0, 1.0) * g), x)
-    compared = compare(f, mode=Mode.ENTRIES)
-    assert compared.forward < 400 and all(pair.groups == 1 for pair in compared.pairs)
 
 
 # ---- a loss at its minimum

@@ -41,20 +41,14 @@ def hidden(x):
     return torch.stack([1e10 * x[2 * n] + 1e-5 * x[2 * n + 1] for n in range(20)])
 
 
-OWNED = np.random.default_rng(0).standard_normal((40, 30))
 DATA = {  # forward, input, column groups and row groups that its structure takes at most
     "relu": (torch.relu, normal(0, 30, 30), 1, 2),
-    "max of rows": (lambda x: x.max(-1).values, normal(0, 30, 30), 10, 8),  # some rows have a rival within the step
     "max pool": (lambda x: F.max_pool2d(x, 2), normal(0, 2, 3, 12, 12), 4, 4),
     "sort": (lambda x: x.sort(-1).values, normal(0, 40, 60), 60, 85),
     "top-k": (lambda x: x.topk(5, -1).values, normal(3, 20, 20), 20, 20),
-    "a tie in a maximum": (lambda x: x.max(-1).values, tied(), 1, 2),
     "a tie in a sort": (lambda x: x.sort(-1).values, tied(), 20, 40),
-    "a tie in a top-k": (lambda x: x.topk(5, -1).values, tied(), 20, 20),
-    "a tie in a pool": (lambda x: F.max_pool1d(x, 2), tied(), 2, 2),
     "a term that rounding hides": (hidden, torch.tensor([3.0, 2.0] * 20, dtype=DOUBLE), 2, 2),
     "noise of 1e-12": (Noisy.apply, normal(0, 128, 16), 20, 20),
-    "mv of memory that NumPy owns": (lambda x: torch.mv(torch.from_numpy(OWNED), x), normal(0, 30), 30, 40),
 }
 
 
@@ -73,14 +67,6 @@ def test_structure_that_depends_on_the_data_is_no_false_alarm_and_no_false_struc
     assert sum(pair.counts[Outcome.UNDECIDED:]) <= max(1, SHARE * pair.elements, 3 * (mode is Mode.ENTRIES))
     assert pair.groups <= columns and pair.row_groups <= rows
     assert result.forward <= 2 * x.numel() + 500  # what is followed costs no multiple of gradcheck's calls
-
-
-@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.COLUMNS])
-def test_neighbours_within_the_step_do_not_cost_a_sort_its_groups(mode):
-    """One in twenty of these numbers has its neighbour within the widest step: what moves only there is no dependence at x."""
-    result = compared(DATA["sort"][0], DATA["sort"][1], mode=mode)
-    assert result.structure.level == {0: 0}
-    assert result.forward < 2 * 2400
 
 
 def test_numbers_that_are_really_near_still_name_a_fault_between_them():
@@ -106,14 +92,8 @@ def test_numbers_that_are_really_near_still_name_a_fault_between_them():
 
 SIGNAL, KERNEL = normal(1, 4, 4, 64), normal(2, 4, 4, 3)
 FOUND = {  # forward, inputs, column groups of each input, row groups of each
-    "pointwise": (F.gelu, [normal(0, 30, 40)], [1], [1]),
     "broadcast": (lambda x, y: x * y, [normal(0, 30, 40), normal(1, 40)], [1, 1], [1, 30]),
-    "reshape": (lambda x: x.reshape(8, 150).sin(), [normal(0, 30, 40)], [1], [1]),
-    "transpose": (lambda x: x.T.exp(), [normal(0, 30, 40)], [1], [1]),
-    "permutation": (lambda x: x[torch.arange(30) * 7 % 30].exp(), [normal(0, 30, 40)], [1], [1]),
     "gather": (lambda x: F.embedding(torch.arange(40) % 15, x), [normal(0, 25, 16)], [1], [3]),
-    "batched matmul": (torch.matmul, [normal(0, 8, 30, 24), normal(1, 8, 24, 10)], [24, 24], [10, 30]),
-    "rows of softmax": (lambda x: x.softmax(-1), [normal(0, 128, 16)], [16], [16]),
     "block tail": (lambda x: torch.cat([b.softmax(0) for b in x.split(64)]), [normal(0, 200)], [64], [64]),
     "banded": (F.conv1d, [SIGNAL, KERNEL], [12, 12], [12, 248]),
 }
@@ -127,30 +107,6 @@ def test_structure_is_found_and_counted(name):
     assert [pair.groups for pair in result.pairs] == columns
     assert [pair.row_groups for pair in result.pairs] == rows
     assert sum(pair.elements for pair in result.pairs) == forward(*inputs).numel() * sum(x.numel() for x in inputs)
-
-
-@pytest.mark.parametrize("mode", Mode)
-def test_calls_are_counted_as_the_function_counts_them(mode):
-    function = Differentiable(lambda x: x.softmax(-1), normal(0, 24, 6))
-    result = compare(function, mode=mode)
-    assert (result.forward, result.backward) == (function.calls, function.backwards)
-    assert result.choice.mode is mode
-
-
-def test_lines_are_counted_by_what_was_compared():
-    counted = [compared(lambda x: x.logsumexp(-1), normal(0, 24, 6), mode=mode).pairs[0] for mode in Mode]
-    assert [pair.lines for pair in counted] == ["", "columns", "rows", "blocks"]
-    assert [pair.elements for pair in counted] == [24 * 144, 144, 24, 24]
-
-
-def test_the_strongest_that_the_budget_affords_is_taken_and_told_before_it_begins():
-    told = []
-    function = Differentiable(lambda x: x.softmax(-1), normal(0, 128, 16))
-    result = compare(function, limits=Limits(calls=90), watch=lambda choice: told.append((choice, function.calls)))
-    assert told[0][0] == result.choice and told[0][1] < result.forward
-    assert result.choice.mode is Mode.ROWS
-    assert compare(function, limits=Limits(calls=25)).choice.mode is Mode.BLOCKS
-    assert compare(function).choice.mode is Mode.ENTRIES
 
 
 def test_the_same_seed_finds_the_same():
@@ -182,31 +138,12 @@ def off_by(tensor, place):
     return damage
 
 
-def test_a_tight_budget_compares_each_input_by_what_costs_it_less():
-    both = compare(Differentiable(layer_norm, *NORM), limits=TIGHT)
-    assert [pair.lines for pair in both.pairs] == ["rows", "columns", "columns"]
-    assert [(pair.verdict, pair.elements) for pair in both.pairs] == [(Verdict.PASS, 2048), (Verdict.PASS, 32), (Verdict.PASS, 32)]
-    assert both.choice.mode is Mode.ROWS
-    rows, columns = (compared(layer_norm, *NORM, mode=mode) for mode in (Mode.ROWS, Mode.COLUMNS))
-    assert both.backward < 0.5 * rows.backward and both.forward < 0.5 * columns.forward
-
-
 @pytest.mark.parametrize(("tensor", "place"), [(0, 33), (1, 5), (2, 31)])
 def test_a_fault_in_any_input_is_named_where_two_comparisons_are_made(tensor, place):
     found = compare(Differentiable(layer_norm, *NORM, damage=off_by(tensor, place)), limits=TIGHT)
     assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH if t == tensor else Verdict.PASS for t in range(3)]
     worst = [w for w in found.pairs[tensor].worst if w.outcome is Outcome.MISMATCH]
     assert worst and {w.input_index for w in worst} == {place}
-
-
-def test_a_leak_into_another_output_is_found_where_two_comparisons_are_made():
-    def damage(grads):
-        grads = [g.clone() for g in grads]
-        grads[0][3] += 0.01 * grads[0][40]
-        return grads
-
-    found = compare(Differentiable(layer_norm, *NORM, damage=damage), limits=TIGHT)
-    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH, Verdict.PASS, Verdict.PASS]
 
 
 NEAR = {"a dead zone": lambda x: F.hardshrink(x, 0.05), "a narrow one": lambda x: F.hardshrink(x, 0.002),

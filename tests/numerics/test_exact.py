@@ -40,10 +40,3 @@ def test_dust_is_ten_thousand_roundings_of_the_largest_of_the_row():
     floor = rounding_floor(U, analytic, np.zeros((2, 2)), np.array([2.0, 1.0]), np.array([2.0, 1.0]))
     assert floor == pytest.approx(1e4 * U * np.array([[6 / 2, 6 / 1], [0, 0]]))
     assert pair(analytic, [[3.0, 0.0], [0.0, 0.0]], floor).count(Outcome.PASS) == 4
-
-
-def test_elements_carry_the_numbers_of_their_rows_and_inputs():
-    tally = Tally(0, 0, (9, 9), 10)
-    add_exact(tally, np.array([[1.0, 5.0]]), np.array([[1.0, 2.0]]), 0.0, atol=0.0, rtol=1e-6, unit=U, rows=np.array([7]), first=3)
-    worst = tally.result(U, False).worst[0]
-    assert (worst.output_index, worst.input_index, worst.analytic, worst.numeric) == (7, 4, 5.0, 2.0)

@@ -50,15 +50,6 @@ def test_the_bar_covers_the_truth(name, every_rung):
     assert abs(d.value[0] - slope(x)) <= d.bar[0]
 
 
-@pytest.mark.parametrize("name", ["sin", "exp", "tanh", "sigmoid", "log at 1e-8", "1/x at 1e-5", "x^1.5", "x·x at 1e8"])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_bar_covers_the_truth_at_random_points_of_all_scales(name, seed):
-    f, slope, at = SMOOTH[name]
-    x = at * 10 ** np.random.default_rng(seed).uniform(-1, 1)
-    d, _ = along(f, x)
-    assert abs(d.value[0] - slope(x)) <= d.bar[0] <= 1e-5 * abs(slope(x))
-
-
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
 @pytest.mark.parametrize("name", ["sin", "exp", "tanh", "sigmoid"])
 def test_the_bar_covers_the_truth_in_float32(name, scale):
@@ -99,11 +90,6 @@ def test_where_f_ends_one_side_is_enough(f, x, slope):
     d, _ = along(f, x)
     assert d.at_border[0]
     assert abs(d.value[0] - slope) <= d.bar[0] < 1e-3
-
-
-def test_a_function_without_values_around_x_is_non_finite():
-    d, _ = along(lambda x: 1.0 if x == 0.5 else math.nan, 0.5)
-    assert d.outcome[0] == Smoothness.NON_FINITE
 
 
 def test_an_unchanged_function_has_derivative_zero_with_the_bar_of_its_rounding():

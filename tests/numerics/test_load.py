@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from gradverify.numerics.choose import FEW_CALLS, LENIENT, Limits
+from gradverify.numerics.choose import Limits
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Cost, Mode, to_power_of_two
-from gradverify.numerics.function.clock import SLICE, Clock, Stopwatch
+from gradverify.numerics.costs import Mode, to_power_of_two
+from gradverify.numerics.function.clock import Clock, Stopwatch
 from gradverify.rules.chosen import reason
 from numerics.differentiable import Differentiable, normal
 
@@ -60,33 +60,10 @@ def test_stalls_of_half_a_second_change_nothing(name, odds):
     forward, x, call = CASES[name]
     inputs = (x, x + 1) if "two" in name else (x,)
     quiet = chosen(forward, *inputs, call=call)
-    for seed in range(6):
+    for seed in range(2):
         busy = chosen(forward, *inputs, call=call, odds=odds, seed=seed)
         assert (busy.mode, busy.cost.calls, reason(busy)) == (quiet.mode, quiet.cost.calls, reason(quiet)), seed
     assert quiet.mode is Mode.ENTRIES
-
-
-def test_a_small_check_is_compared_in_full_though_its_calls_are_slow():
-    """23 inputs take some 140 calls: 14 s at 0.1 s a call, which nobody asked to avoid."""
-    assert chosen(mixed(4, 23), normal(0, 23), call=0.06).mode is Mode.ENTRIES
-    assert chosen(mixed(4, 23), normal(0, 23), call=0.06, limits=Limits(seconds=5)).mode is Mode.ROWS
-
-
-def test_a_single_call_that_breaks_the_budget_does_so_whatever_is_small():
-    assert chosen(mixed(4, 23), normal(0, 23), call=2.0).mode is Mode.BLOCKS
-
-
-def test_a_budget_of_calls_is_kept_to_the_call():
-    predicted = chosen(mixed(4, 23), normal(0, 23), limits=Limits()).cost.calls
-    assert chosen(mixed(4, 23), normal(0, 23), limits=Limits(calls=predicted)).mode is Mode.ENTRIES
-    assert chosen(mixed(4, 23), normal(0, 23), limits=Limits(calls=predicted - 1)).mode is not Mode.ENTRIES
-
-
-def test_a_hundred_elements_are_compared_in_full_though_gradcheck_takes_fewer_calls():
-    forward, x = mixed(1, 100), normal(0, 100)
-    full = chosen(forward, x)
-    assert full.mode is Mode.ENTRIES and full.cost.calls > FEW_CALLS
-    assert chosen(mixed(1, 120), normal(0, 120)).mode is Mode.ROWS
 
 
 @pytest.mark.parametrize("call", [1e-7, 3e-5, 1e-3, 0.02])
@@ -98,13 +75,6 @@ def test_that_gradcheck_is_faster_does_not_depend_on_how_fast_the_function_is(ca
 def test_a_time_is_the_next_power_of_two():
     assert [to_power_of_two(t) for t in (1.0, 1.4, 1.42, 0.75, 3e-5)] == [1.0, 1.0, 2.0, 1.0, 2.0**-15]
     assert to_power_of_two(0.0) == to_power_of_two(float("inf")) == 0.0
-
-
-def test_only_seconds_that_nobody_asked_for_are_stretched():
-    slow = Cost(100, 50, 12.0)
-    assert DEFAULT.excess(slow) and DEFAULT.excess(slow, small=True) is None
-    assert Limits(seconds=10).excess(slow, small=True)
-    assert DEFAULT.excess(Cost(100, 50, 10 * LENIENT * 1.01), small=True)
 
 
 # ---- the clock
@@ -134,18 +104,5 @@ def timed(calls):
     return watch, machine
 
 
-def test_the_time_of_a_call_is_the_least():
-    assert timed([(0.02, 0.0), (0.01, 0.0), (0.3, 0.0)])[0].fastest == pytest.approx(0.01)
-    assert timed([])[0].fastest == float("inf")
-
-
 def test_what_other_programs_took_of_a_long_call_is_not_its_own():
     assert timed([(0.025, 0.4), (0.025, 0.4), (0.025, 0.2)])[0].fastest == pytest.approx(0.025)
-
-
-def test_a_call_that_sleeps_takes_its_time():
-    assert timed([(0.6, 0.0)] * 3)[0].fastest == pytest.approx(0.6)
-
-
-def test_short_calls_are_not_asked_what_they_lost():
-    assert timed([(SLICE / 2, 0.0)] * 5)[1].asked == 0

@@ -71,6 +71,7 @@ ODD = {
     "masked by infinity": (lambda x: x.masked_fill(MASK, -math.inf).softmax(-1), [normal(1, 20, 6)]),
     "kinks at x": (lambda x: x.abs(), [torch.where(normal(1, 60) > 1, 0.0, normal(2, 60))]),
     "near a border": (lambda x: x.log(), [normal(1, 60).abs() * 1e-3]),
+    "an input that no step moves": (torch.sigmoid, [torch.cat([normal(1, 30), torch.tensor([torch.inf], dtype=DOUBLE)])]),
 }
 
 
@@ -89,6 +90,38 @@ def test_an_odd_function_is_no_false_alarm(name, mode):
     assert all(pair.count(Outcome.MISMATCH) == 0 for pair in result.pairs)
     assert sum(sum(pair.counts[Outcome.UNDECIDED:]) for pair in result.pairs) <= max(1, 1e-4 * total)
     assert result.forward <= 10 * size + 1000
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_symmetric_inputs_move_in_pairs(mode):
+    b = normal(1, 3, 4, 4)
+
+    def inverse(x):
+        return torch.linalg.inv(torch.tril(x) + torch.tril(x, -1).mT)
+
+    for factor, verdict in ((1.0, Verdict.PASS), (1 + 1e-4, Verdict.MISMATCH)):
+        function = Differentiable(inverse, b @ b.mT + torch.eye(4, dtype=DOUBLE), damage=lambda grads, factor=factor: [factor * grads[0]])
+        assert compare(function, mode=mode, symmetric=[True]).pairs[0].verdict is verdict
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_an_output_that_is_no_number_does_not_pass(mode):
+    nowhere = torch.tensor([0.0, 0.0, torch.nan, 0.0], dtype=DOUBLE)
+    pair, = compare(Differentiable(lambda x: x.sin() + nowhere, normal(1, 4)), mode=mode).pairs
+    assert pair.verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_steps_stay_inside_the_domain_however_near_it_ends(mode):
+    seen = []
+
+    def forward(x):
+        seen.append((float(x.detach().min()), float(x.detach().max())))
+        return torch.logit(x)
+
+    pair, = compare(Differentiable(forward, torch.tensor([1e-4, 0.5, 1 - 1e-3, 0.9], dtype=DOUBLE)), mode=mode, domains=[(0.0, 1.0)]).pairs
+    assert pair.count(Outcome.MISMATCH) == 0
+    assert min(low for low, _ in seen) >= 0 and max(high for _, high in seen) <= 1
 
 
 @pytest.mark.population(most=22)

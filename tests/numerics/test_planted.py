@@ -53,6 +53,11 @@ def permuted(g, x, cotangent):
     g[6] = g[6].roll(1)
 
 
+def mean_term(g, x, cotangent):
+    """Left out: of each row it sums to zero."""
+    g += 1e-3 * (cotangent - cotangent.mean(-1, keepdim=True))
+
+
 def tail(g, x, cotangent):
     g[256:] = 0
 
@@ -83,13 +88,14 @@ PLANTED = {
     "off the structure, zero sum": Planted(softmax, SCORES, frozenset((flat(8, c), flat(3, 2)) for c in (0, 1)), zero_sum),
     "two strays that cancel": Planted(softmax, SCORES, frozenset({(flat(8, 0), flat(3, 2)), (flat(8, 0), flat(5, 1))}), cancelling),
     "permuted within a row": Planted(softmax, SCORES, frozenset((flat(6, a), flat(6, b)) for a in range(C) for b in range(C)), permuted),
+    "a mean term left out": Planted(
+        softmax, SCORES, frozenset((flat(r, a), flat(r, b)) for r in range(R) for a in range(C) for b in range(C)), mean_term),
     "missing relu gate": Planted(torch.relu, PIXELS, frozenset(dead(PIXELS)), no_gate),
     "gradient on an unused embedding row": Planted(
         lambda w: F.embedding(INDEX, w), normal(4, 20, 8), frozenset((8 * n + c, 40 + c) for n in range(6) for c in range(8)), unused_row),
 }
 
 
-@pytest.mark.population(most=14)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_named_where_it_is_and_nowhere_else(name, mode):
@@ -102,7 +108,14 @@ def test_a_planted_fault_is_named_where_it_is_and_nowhere_else(name, mode):
     assert pair.count(Outcome.MISMATCH) <= planted.lines(mode)
 
 
-@pytest.mark.population(most=14)
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.ENTRIES])
+@pytest.mark.parametrize("name", ["off the structure, zero sum", "two strays that cancel"])
+def test_what_cancels_in_a_sum_of_plus_and_minus_one_is_seen_whatever_the_draw(name, mode, seed):
+    assert PLANTED[name].compared(mode, seed).pairs[0].verdict is Verdict.MISMATCH
+
+
+@pytest.mark.population("name")
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", PLANTED)
 def test_without_the_fault_it_passes(name, mode):
@@ -111,19 +124,6 @@ def test_without_the_fault_it_passes(name, mode):
 
 
 # ---- real sizes
-def test_one_gradient_element_of_a_million_off_by_one_per_cent_is_named():
-    def spoil(g, x, cotangent):
-        g.view(-1)[654_321] *= 1.01
-
-    planted = Planted(torch.tanh, normal(1, 1000, 1000), frozenset({(654_321, 654_321)}), spoil)
-    compared = planted.compared(Mode.ENTRIES)
-    pair, = compared.pairs
-    assert (pair.elements, pair.count(Outcome.MISMATCH)) == (10**12, 1)
-    assert named(compared) == planted.places
-    assert compared.forward < 170      # a third of them for whether larger numbers cancel in f
-    assert compared.backward < 60      # 40 of them for whether any other output reaches the input
-
-
 @pytest.mark.parametrize("mode", Mode)
 def test_one_entry_of_a_billion_off_by_one_per_cent_is_named(mode):
     def spoil(g, x, cotangent):

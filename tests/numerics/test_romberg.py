@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.romberg import one_sided, pick, table
+from gradverify.numerics.estimate.romberg import one_sided, pick
 from gradverify.numerics.rungs import QUICK, RUNGS, step
 
 ALL = np.array([step(1.0, k) for k in range(RUNGS)])
@@ -27,20 +27,6 @@ def test_the_bar_holds_and_is_narrow(f, slope, x, h, largest):
     assert abs(choice.value[0] - slope(x)) <= choice.bar[0] < largest * abs(slope(x)) + 1e-9
 
 
-def test_a_cubic_is_exact_after_one_extrapolation():
-    t = table(quotients(lambda x: x**3, 2.0, FEW), FEW[:, None], np.zeros((len(FEW), 1)))
-    assert t.value[0, :, 0] == pytest.approx(12 + FEW**2, abs=1e-9)
-    assert t.value[1, 1:, 0] == pytest.approx(12, abs=1e-9)
-
-
-def test_noise_is_propagated_as_variances_add():
-    h = np.array([0.1, 0.1 / 3.6])[:, None]
-    t = table(np.zeros((2, 1)), h, np.full((2, 1), 1e-3))
-    own = 6e-3 / (np.sqrt(2) * h[:, 0])
-    assert t.noise[0, :, 0] == pytest.approx(own)
-    assert t.noise[1, 1, 0] == pytest.approx(np.hypot(3.6**2 * own[1], own[0]) / (3.6**2 - 1))
-
-
 def test_random_numbers_are_never_certified_narrowly():
     noise = np.random.default_rng(0).standard_normal((RUNGS, 300))
     choice = pick(noise, ALL[:, None] * np.ones((1, 300)), np.full((RUNGS, 300), 1e-16), True)
@@ -57,9 +43,3 @@ def test_three_changes_bound_the_error_of_a_fractional_order_at_a_border():
     h = ALL[:12, None]
     choice = one_sided(h**1.5 + 3 * h, h, np.full_like(h, 1e-17), safety=3.0)
     assert abs(choice.value[0] - 3) <= choice.bar[0] < 1e-2
-
-
-def test_what_found_nothing_keeps_the_old_choice():
-    old = picked(np.sin, 1.0, FEW, full=False)
-    nothing = pick(np.full((3, 1), np.nan), FEW[:, None], np.full((3, 1), 1.0), False)
-    assert old.better(np.array([0]), nothing).value[0] == old.value[0]

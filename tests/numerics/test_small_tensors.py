@@ -3,66 +3,21 @@
 The class of faults: a call saved on a small tensor hides a wrong element, or counts fewer of them; a noisy or dense function gets groups.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.structure import SMALL, detector, find_structure
-from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 
 SQUARE = normal(1, 3, 3)
 
 
-def gated(gate, x):
-    return gate * torch.sigmoid(gate) * x
-
-
-def planned(forward, *inputs, thrifty=True):
-    """The tensors that get groups, and those in which f is found linear."""
-    function, generator = Differentiable(forward, *inputs), np.random.default_rng(0)
-    n = len(inputs)
-    point = Point(function, columns_of(function.inputs, [None] * n, [False] * n, ()))
-    found = survey(point, generator)
-    structure = find_structure(point, found, detector(generator), generator, thrifty=thrifty)
-    return {plan.tensor for plan in structure.plans}, set(linear_inputs(point, found, generator, thrifty))
-
-
 def wrong(forward, *inputs, damage):
     compared = compare(Differentiable(forward, *inputs, damage=damage), mode=Mode.ENTRIES)
     return sum(pair.count(Outcome.MISMATCH) for pair in compared.pairs), sum(pair.count(Outcome.UNDECIDED) for pair in compared.pairs)
-
-
-def test_an_elementwise_function_of_six_elements_takes_fewer_calls_than_six_for_each():
-    compared = compare(Differentiable(gated, normal(1, 2, 3), normal(2, 2, 3)))
-    assert [(pair.verdict, pair.groups, pair.row_groups) for pair in compared.pairs] == [(0, 1, 1), (0, 1, 1)]
-    assert compared.forward <= 28 and compared.backward <= 2    # 91 and 6 column by column
-
-
-@pytest.mark.parametrize(("forward", "inputs", "groups", "linear"), [
-    (gated, (normal(1, 2, 3), normal(2, 2, 3)), {0, 1}, {1}),
-    (torch.exp, (normal(1, SMALL // 2),), {0}, set()),
-    (torch.exp, (normal(1, 4),), set(), set()),                                            # too few to pay
-    (lambda x: x.softmax(-1), (normal(1, 8),), set(), set()),                               # dense
-    (lambda x: torch.exp(x) * (1 + 1e-10 * torch.sin(1e12 * x.sum())), (normal(1, 8),), set(), set()),      # noisy
-    (lambda x: (x**2).sum(), (normal(1, 8),), set(), set()),                                # one output
-    (lambda x, b: 2 * x + b, (normal(1, 3, 4), normal(2, 4)), {0}, {0, 1}),
-], ids=["gated", "five", "four", "dense", "noisy", "one output", "linear"])
-def test_groups_and_linearity_are_looked_for_where_they_pay(forward, inputs, groups, linear):
-    assert planned(forward, *inputs) == (groups, linear)
-
-
-def test_one_call_tells_that_several_tensors_are_pointwise_and_one_that_is_not_leaves_the_others_so():
-    x, y, mixed = normal(1, 2, 3), normal(2, 2, 3), normal(3, 2, 3)
-    assert planned(lambda x, y: torch.exp(x * y), x, y)[0] == {0, 1}
-    assert planned(lambda x, y, m: torch.exp(x * y) + (m * m).sum(), x, y, mixed)[0] == {0, 1}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -79,12 +34,6 @@ def test_one_side_of_a_linear_tensor_is_enough_where_it_is_quiet(seed):
     assert loud.forward - loud.noise - (quiet.forward - quiet.noise) >= 8     # a call for each of the eight columns and groups at least
     wrong = noisy(0.0, lambda g: [g[0], 1.0001 * g[1]])
     assert [pair.count(Outcome.MISMATCH) for pair in wrong.pairs] == [0, 24]
-
-
-def test_nothing_is_grouped_in_small_tensors_where_sums_are_compared():
-    assert planned(gated, normal(1, 2, 3), normal(2, 2, 3), thrifty=False) == (set(), set())
-    blocks = compare(Differentiable(gated, normal(1, 2, 3), normal(2, 2, 3)), mode=Mode.BLOCKS)
-    assert {pair.groups for pair in blocks.pairs} <= {0, 6}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -105,14 +54,6 @@ def test_an_element_that_moves_one_more_output_than_its_own_is_not_taken_for_poi
     assert (wrong.count(Outcome.MISMATCH), wrong.count(Outcome.UNDECIDED)) == (1, 0)
 
 
-def test_one_output_has_structure_where_some_elements_do_not_move_it():
-    x = normal(1, 4, 5)
-    assert planned(lambda x: (x**2).sum(), x) == (set(), set())
-    compared = compare(Differentiable(lambda x: (x**2).sum(), x), mode=Mode.ENTRIES)
-    assert (compared.forward, compared.backward) <= (6 * 20 + 16, 2)
-    assert planned(lambda x: (x[0]**2).sum(), x) == ({0}, set())
-
-
 @pytest.mark.parametrize(("damage", "count"), [
     (lambda grads: [grads[0].T], 12),                                       # both where numbers should be and where none should
     (lambda grads: [grads[0] * (1 + 1e-4 * (torch.arange(9).reshape(3, 3) == 4))], 1),
@@ -126,4 +67,3 @@ def test_every_wrong_element_of_a_small_tensor_is_counted(damage, count):
 def test_a_wrong_gradient_of_a_small_linear_tensor_is_wrong_and_kinks_are_not_taken_for_lines():
     assert wrong(lambda x, b: torch.exp(x) + b, normal(1, 2), normal(2, 2), damage=lambda g: [g[0], 1.0001 * g[1]]) == (2, 0)
     assert wrong(torch.abs, normal(1, 6), damage=lambda g: [g[0]]) == (0, 0)
-    assert planned(lambda x: torch.maximum(x, x.flip(0) + 1e-2), torch.tensor([1.0, 1.0], dtype=torch.float64))[1] == set()

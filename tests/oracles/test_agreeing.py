@@ -1,7 +1,5 @@
 """`witness: always`: of gradients that finite differences decide, whether torch's own derivative of forward is the same. No verdict depends on it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import check, randn
@@ -35,22 +33,11 @@ def test_how_far_backward_is_from_it_is_told_below_what_finite_differences_see(f
     assert (comparison.witnessed, comparison.evidence) == (0, "")
 
 
-def test_it_is_asked_by_that_word_alone_and_costs_nine_calls():
-    asked, alone = told(sine(), witness="always"), told(sine())
-    assert alone[1].witness_apart is None
-    assert asked[0].calls.forward + asked[0].calls.backward - alone[0].calls.forward - alone[0].calls.backward == 9
-
-
 @pytest.mark.parametrize("forward", [lambda x: x.detach().sin() + 0 * x, lambda x: torch.from_numpy(x.detach().numpy()).sin()])
 def test_where_it_is_absent_a_right_gradient_passes_and_the_reason_is_told(forward):
     result, comparison, reason = told(sine(forward=forward), witness="always")
     assert result.verdict == "pass" and comparison.witness_apart is None
     assert reason == "forward has no derivative of its own to ask: detach"
-
-
-def test_a_wrong_gradient_is_wrong_as_before():
-    assert told(sine(1.01), witness="always")[0].findings == told(sine(1.01))[0].findings
-    assert told(sine(1.01), witness="always")[0].verdict == "fail"
 
 
 def test_each_input_and_output_has_its_own():
@@ -83,7 +70,7 @@ def test_a_rounded_constant_is_warned_of_down_to_rounding_where_the_witness_is_a
     assert "off by 1e-" in messages[0] and not warned(sine(factor))[1]
 
 
-@pytest.mark.parametrize("size", [0.0, 1e2, 1e5, 1e6])
+@pytest.mark.parametrize("size", [1e2, 1e6])
 def test_rounding_of_backward_is_not_warned_of(size):
     """A large number is added in backward and taken away again, which costs up to 1e-10 of the gradient."""
     class Rounds(sine()):

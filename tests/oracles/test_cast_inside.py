@@ -1,17 +1,11 @@
 """Functions of float64 that compute a part in float32: right ones pass at the tolerance of float32, wrong ones fail, and all else is as it was."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-import torch.nn.functional as F
 from live import check, codes, evidence, randn
 from torch.autograd import Function
 
-from gradverify.subject.wide import casts_to_single
-
 X, W = randn(3, 6), randn(6, seed=1).abs() + 0.5
-LABELS = torch.tensor([1, 4, 0])
 
 
 class Norm(Function):
@@ -35,40 +29,8 @@ class Norm(Function):
         return (r * (t - n * (t * n).mean(-1, keepdim=True))).to(x.dtype), (g.float() * n).sum(0).to(w.dtype)
 
 
-class Beside(Function):
-    """x + tanh(x) · w, the tangent in float32."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return x + torch.tanh(x.float()).to(x.dtype) * w
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        t = torch.tanh(x.float())
-        return g + (g.float() * (1 - t * t)).to(x.dtype) * w, (g * t.to(x.dtype)).sum(0)
-
-
-class Loss(Function):
-    """A single number, which is float32 throughout: too few to be seen."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return F.cross_entropy((x * w).float(), LABELS).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        d = g * ((torch.softmax((x * w).float(), -1) - F.one_hot(LABELS, 6)) / 3).to(x.dtype)
-        return d * w, (d * x).sum(0)
-
-
 EXACT = {
     Norm: lambda x, w: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w,
-    Beside: lambda x, w: x + torch.tanh(x) * w,
-    Loss: lambda x, w: F.cross_entropy(x * w, LABELS),
 }
 
 
@@ -96,32 +58,13 @@ def test_a_right_one_passes_and_its_line_says_by_what(of):
 CHANGES = [lambda g: 1.02 * g, lambda g: 0.98 * g, lambda g: 2 * g, torch.zeros_like, lambda g: -g, lambda g: g.roll(1, -1)]
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population("change", most=4)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("of", EXACT)
 def test_a_wrong_one_fails(of, place, change):
     result = check(wrong(of, place, change), X, W)
     assert result.verdict == "fail" and codes(result) & {"GV101", "GV102"}
-
-
-def test_a_decided_function_is_not_asked(monkeypatch):
-    monkeypatch.setattr("gradverify.evidence.casts_to_single", lambda subject: pytest.fail("asked"))
-    assert check(lambda x: x.sin(), X).verdict == "pass"
-
-
-def test_who_casts():
-    def called(function):
-        return casts_to_single(evidence(function, X).subject)
-    assert called(lambda x: x + x.float()) and not called(lambda x: x.sin())
-    assert not called(lambda x: x + x.bfloat16().float()) and not called(lambda x: x.half() * x)
-    assert not called(lambda x: x + _refuses(x.float()))
-
-
-def _refuses(x):
-    if x.dtype == torch.float64:
-        raise RuntimeError("float32 only")
-    return x
 
 
 class Left(Function):

@@ -1,7 +1,5 @@
 """One random direction: right gradients agree, a wrong one differs, and what has no derivative is left open."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,13 +19,13 @@ def screen(function, *inputs, rtol=1e-6, seed=0, symmetric=False, domain=None, *
     return result, seen
 
 
-@pytest.mark.population(most=26)
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_right_gradients_agree(sample):
     assert screen(sample.call, *sample.make())[0] is Screen.AGREES
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("error", [-2.0, 0.01, 1e-4])
 def test_one_wrong_element_is_seen(error, seed):
     def backward(x, g):
@@ -42,18 +40,6 @@ def test_a_complex_gradient_without_its_conjugate_is_seen():
     z = randn(2, 3, dtype=torch.complex128)
     assert screen(square(lambda z, g: 2 * z.conj() * g), z)[0] is Screen.AGREES
     assert screen(square(lambda z, g: 2 * z * g), z)[0] is Screen.DIFFERS
-
-
-@pytest.mark.parametrize(("function", "forwards"), [(torch.sin, 3), (lambda x: torch.sin(100 * x), 7)])
-def test_agreement_costs_three_forwards_and_one_backward_and_four_forwards_more_where_one_step_does_not_tell(function, forwards):
-    seen = evidence(function, X)
-    assert screened(seen.function, Wishes((None,), (False,)), generator(1, "live", "direction"), 1e-6) is Screen.AGREES
-    assert (seen.subject.calls.forward, seen.subject.calls.backward) == (forwards + 1, 1)      # one was the base call, by which the outputs are known
-
-
-def test_float32_agrees_within_its_own_tolerance():
-    assert screen(lambda x: x.exp().sum(0), X.float(), rtol=1e-3, dtype="float32")[0] is Screen.AGREES
-    assert screen(square(lambda x, g: 1.01 * 2 * x * g), X.float(), rtol=1e-3, seed=1, dtype="float32")[0] is Screen.DIFFERS     # by 55 of 60 seeds
 
 
 @pytest.mark.parametrize("function", [
@@ -74,12 +60,6 @@ def test_outputs_without_a_derivative_are_left_out_and_the_rest_is_judged():
     assert screen(torch.abs, kink + 0.0)[0] is Screen.AGREES       # the 0 is not moved: it may belong to the structure
 
 
-def test_where_every_output_jumps_nothing_is_said():
-    assert screen(lambda x: (x * 1e3).round() + 0 * x, X)[0] in (Screen.OPEN, Screen.AGREES)
-    noisy = torch.Generator().manual_seed(0)
-    assert screen(lambda x: x + 1e-2 * torch.randn(x.shape, generator=noisy, dtype=x.dtype), X)[0] is Screen.OPEN
-
-
 def test_zeros_of_a_structured_input_stay_and_a_tensor_of_zeros_moves():
     seen = []
 
@@ -92,19 +72,3 @@ def test_zeros_of_a_structured_input_stay_and_a_tensor_of_zeros_moves():
     seen.clear()
     screen(watched, torch.zeros(2, dtype=torch.float64))
     assert any(x.any() for x in seen)
-
-
-def test_a_symmetric_input_stays_symmetric():
-    seen = []
-
-    def watched(x):
-        seen.append(x.detach().clone())
-        return torch.linalg.cholesky(x)
-
-    matrix = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
-    assert screen(watched, matrix, symmetric=True)[0] is Screen.AGREES
-    assert all(torch.equal(x, x.T) for x in seen)
-
-
-def test_a_domain_is_respected():
-    assert screen(torch.sqrt, torch.tensor([1e-3, 4.0], dtype=torch.float64), domain=(0.0, 5.0))[0] is Screen.AGREES

@@ -3,8 +3,6 @@
 The truth is the closed form of the gradient; a wrong one is off in a single row.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, check, codes, evidence, randn
@@ -88,8 +86,3 @@ def other(x):
 
 def raises(x):
     raise ValueError(x.dtype)
-
-
-def test_a_function_that_takes_float64_is_differenced_itself():
-    found = evidence(lambda x: softmax(x), X[:2, :4], dtype="float32", oracles=Oracles(reference="oracles.test_float32_kernels:softmax"))
-    assert isinstance(found.in_float64, InFloat64) and not found.in_float64.of_reference

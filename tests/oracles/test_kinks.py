@@ -3,8 +3,6 @@
 The truth is the interval between the slopes from the left and the right, known in closed form.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, check, codes, message, randn
@@ -20,10 +18,8 @@ def at_zero(value):
 
 # forward, derivative off the kinks, slopes from the left and the right at 0
 KINKS = {
-    "half of |x|": (lambda x: x.abs() / 2, lambda x: x.sign() / 2, (-0.5, 0.5)),
     "relu": (lambda x: x.clamp(min=0), lambda x: (x > 0).to(x), (0.0, 1.0)),
     "leaky relu": (lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: 0.1 + 0.9 * (x > 0).to(x), (0.1, 1.0)),
-    "clamped at its bound": (lambda x: x.clamp(0, 5), lambda x: (x > 0).to(x), (0.0, 1.0)),
     "|x|, steep": (lambda x: 1e4 * x.abs(), lambda x: 1e4 * x.sign(), (-1e4, 1e4)),
 }
 OTHER = {}      # the reference of the test that runs
@@ -65,6 +61,7 @@ def test_a_value_beside_the_slopes_is_found_on_either_side(kink, beside):
     assert not any("is wrong, not backward" in finding.message for finding in wrong_backward.findings)
 
 
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("kink", list(KINKS))
 @pytest.mark.parametrize("damage", [lambda dx: -dx, lambda dx: 1.01 * dx, lambda dx: dx * (torch.arange(len(dx)) != 3)])
 def test_a_fault_beside_the_kinks_is_found(kink, damage):
@@ -90,11 +87,3 @@ def test_where_forward_is_smooth_one_derivative_alone_is_right():
     OTHER["function"] = unary(lambda x: x * x, at_zero(0.5)(lambda x: 2 * x))
     result = check(unary(lambda x: x * x, lambda x, g: 2 * x * g), AT, oracles=Oracles(reference=f"{__name__}:joined_at_zero"))
     assert codes(result) == {"GV106"}
-
-
-def test_where_the_forwards_differ_they_lead_and_nobody_is_blamed_for_the_gradient():
-    OTHER["function"] = unary(lambda x: 1.1 * x * x, lambda x, g: 2.2 * x * g)
-    result = check(unary(lambda x: x * x, lambda x, g: 2 * x * g), AT, oracles=Oracles(reference=f"{__name__}:reference"))
-    assert [finding.code for finding in result.findings] == ["GV105", "GV106"]
-    told = " ".join(f"{finding.message} {finding.hint}" for finding in result.findings)
-    assert "is wrong, not backward" not in told and "look at backward" not in told

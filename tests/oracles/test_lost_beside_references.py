@@ -1,7 +1,5 @@
 """What float32 costs forward is granted to the gradients that a reference is compared with; a wrong gradient is none of that cost."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, evidence, randn
@@ -41,15 +39,13 @@ def naive(damage=lambda dx, dw, n: (dx, dw), forward=None):
 
 def compared(function, mean, seed):
     """How many elements are wrong, and how many undecided."""
-    x, w, b = (randn(3, 16, seed=seed) + mean).float(), randn(16, seed=seed + 1).float(), randn(16, seed=seed + 2).float()
+    x, w, b = (randn(3, 8, seed=seed) + mean).float(), randn(8, seed=seed + 1).float(), randn(8, seed=seed + 2).float()
     seen = evidence(function, x, w, b, dtype="float32", oracles=Oracles(reference=f"{__name__}:layer_norm")).reference
     pairs = seen.rows.values()
     return sum(pair.count(Outcome.MISMATCH) for pair in pairs), sum(pair.count(Outcome.UNDECIDED) for pair in pairs)
 
 
-@pytest.mark.population(most=2)
-@pytest.mark.parametrize("seed", range(10, 12))
-@pytest.mark.parametrize("mean", [30.0, 100.0, 300.0])
+@pytest.mark.parametrize(("mean", "seed"), [(30.0, 10), (300.0, 11)])
 def test_a_right_one_is_not_accused(mean, seed):
     wrong, undecided = compared(naive(), mean, seed)
     assert wrong == 0

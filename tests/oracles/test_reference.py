@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from live import Oracles, check, codes, fixed, message, randn, subject
@@ -59,19 +57,6 @@ def test_a_reference_that_writes_into_its_arguments_does_not_damage_the_check():
     seen = Evidence(live)
     assert all(tally.count(Outcome.MISMATCH) == 0 for tally in seen.reference.rows.values())
     assert torch.equal(live.inputs[0], before)
-    other = Evidence(subject(lambda x, index: x[index], randn(3), fixed(torch.tensor([2, 1, 0])),
-                             oracles=Oracles(reference=f"{HERE}:reference_that_writes")))
-    _ = other.reference.values
-    assert other.subject.arguments[1].value.tolist() == [2, 1, 0]
-
-
-def test_only_the_checked_outputs_are_compared():
-    live = subject(lambda x: (x.argmax(), x * 2), randn(3), oracles=Oracles(reference="oracles.test_reference:second_output"))
-    assert {place: tally.count(Outcome.PASS) for place, tally in Evidence(live).reference.values.items()} == {0: 3}
-
-
-def second_output(x):
-    return None, x + x
 
 
 def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place():
@@ -86,13 +71,8 @@ def masked_and_wrong_at_the_end(x):
     return x + torch.tensor([-torch.inf, 0.0, 1e-3], dtype=torch.float64)
 
 
-def test_a_nan_in_the_function_alone_is_no_agreement():
-    live = subject(lambda x: torch.where(x > 1e9, x, x * torch.nan), randn(2), oracles=Oracles(reference="torch:clone"))
-    assert Evidence(live).reference.values[0].count(Outcome.PASS) == 0
-
-
 def test_an_output_that_the_reference_lacks_a_graph_for_counts_as_zero():
-    result = check(lambda x: x * 2, randn(2), oracles=Oracles(reference="oracles.test_reference:detached_double"))
+    result = check(lambda x: x * 2, randn(2), oracles=Oracles(reference=f"{__name__}:detached_double"))
     assert codes(result) == {"GV106"}
 
 
@@ -100,6 +80,6 @@ def detached_double(x):
     return x.detach() * 2
 
 
-def test_another_autograd_function_may_be_the_reference():
-    result = check(torch.mm, randn(2, 3), randn(3, 2, seed=1), oracles=Oracles(reference="mm"))
-    assert (result.verdict, codes(result)) == ("pass", set())
+def test_a_nan_in_the_function_alone_is_no_agreement():
+    live = subject(lambda x: torch.where(x > 1e9, x, x * torch.nan), randn(2), oracles=Oracles(reference="torch:clone"))
+    assert Evidence(live).reference.values[0].count(Outcome.PASS) == 0

@@ -8,12 +8,8 @@ import math
 
 import pytest
 import torch
-from live import Oracles, check, codes, evidence, randn
-from rules.functions import X, square
+from live import Oracles, check, codes, randn
 from torch.autograd import Function
-
-from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.verdict import Limit
 
 HERE = "oracles.test_rounding"
 
@@ -45,45 +41,29 @@ def by_accurate(x):
     return log_cosh(accurate).apply(x)
 
 
-def by_cancelling(x):
-    return log_cosh(cancelling).apply(x)
-
-
 def gradient_accurate(x, g):
     return g * accurate(x)
 
 
-def gradient_cancelling(x, g):
-    return g * cancelling(x)
-
-
-SMALL = [torch.tensor([3e-11], dtype=torch.float64), torch.tensor([3e-11, -4e-10, 7e-12], dtype=torch.float64),
-         10 ** -(9 + 3 * torch.rand(3, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64))]
+SMALL = [torch.tensor([3e-11], dtype=torch.float64), torch.tensor([3e-11, -4e-10, 7e-12], dtype=torch.float64)]
 ROUTES = [(cancelling, "accurate"), (accurate, "cancelling")]
 
 
-@pytest.mark.parametrize("x", SMALL, ids=["one", "three", "fifteen"])
+@pytest.mark.parametrize("x", SMALL, ids=["one", "three"])
 @pytest.mark.parametrize(("slope", "other"), ROUTES, ids=["backward rounds", "the other rounds"])
 def test_what_one_of_two_right_ways_rounds_away_accuses_nobody(slope, other, x):
     for oracles in (Oracles(reference=f"{HERE}:by_{other}"), Oracles(gradient=f"{HERE}:gradient_{other}")):
         assert not codes(check(log_cosh(slope), x, oracles=oracles)) & {"GV106", "GV107"}
 
 
-@pytest.mark.parametrize("x", SMALL, ids=["one", "three", "fifteen"])
+@pytest.mark.parametrize("x", SMALL, ids=["one", "three"])
 def test_nor_do_accurate_numbers_in_the_spec(x):
     assert "GV107" not in codes(check(log_cosh(cancelling), x, oracles=Oracles(expected={"x": accurate(x).tolist()})))
 
 
-def test_it_is_left_open_and_says_why():
-    seen = evidence(log_cosh(cancelling), SMALL[1], oracles=Oracles(reference=f"{HERE}:by_accurate"))
-    pair, = seen.reference.rows.values()
-    assert pair.count(Outcome.UNDECIDED) > 0
-    assert {worst.limit for worst in pair.worst} == {Limit.ANALYTIC_NOISE}
-
-
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("factor", [1 + 1e-5, 1.01, 0.0, -1.0])
-@pytest.mark.parametrize("x", [*SMALL, randn(3)], ids=["one", "three", "fifteen", "large"])
+@pytest.mark.parametrize("x", [*SMALL, randn(3)], ids=["one", "three", "large"])
 def test_a_formula_that_is_off_is_found_where_neither_rounds(x, factor):
     function = log_cosh(lambda x: factor * torch.tanh(x))
     assert codes(check(function, x, oracles=Oracles(reference=f"{HERE}:by_accurate"))) & {"GV106"}
@@ -96,15 +76,3 @@ def test_one_that_is_off_by_more_than_the_rounding_is_found_beside_it(factor):
     function = log_cosh(lambda x: factor * cancelling(x))
     assert "GV106" in codes(check(function, randn(3), oracles=Oracles(reference=f"{HERE}:by_accurate")))
     assert "GV107" in codes(check(function, randn(3), oracles=Oracles(gradient=f"{HERE}:gradient_accurate")))
-
-
-@pytest.mark.parametrize(("factor", "x"), [(1.05, X), (1.0, X), (0.0, X * 1e-3)])
-def test_nothing_is_called_again_where_the_difference_is_no_rounding(factor, x, monkeypatch):
-    def calls():
-        seen = evidence(square(lambda x, g: factor * 2 * x * g), x, oracles=Oracles(reference="torch:square"))
-        assert seen.reference.rows
-        return seen.subject.calls
-
-    before = calls()
-    monkeypatch.setattr("gradverify.oracles.reference.beside_rounding", lambda pair, *_, **__: pair)
-    assert calls() == before

@@ -3,10 +3,7 @@
 At −5.1 float32 rounds 1 + tanh to one number or to none: the slope of the composed GELU is 1.07e-6 there or 0. The truth is that in float64, 7.4e-7.
 """
 
-from __future__ import annotations
-
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -14,9 +11,6 @@ from live import Oracles, evidence
 from torch.autograd import Function
 
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.oracles.finite_difference import Filled
-from gradverify.oracles.reference_gradients import reference_gradients
-from gradverify.oracles.rounding import beside_rounding
 
 
 def composed(x):
@@ -41,12 +35,9 @@ def gelu(damage):
 
 
 def mismatches(damage, at):
-    """Before and after what the reference rounds is looked at; nothing is known of the points nearby."""
     x = torch.tensor([[-2.0, -0.7, 0.4, 1.3], [2.0, 0.1, -1.1, at]])
-    seen = evidence(gelu(damage), x, oracles=Oracles(reference=f"{__name__}:composed"))
-    pair = reference_gradients(Filled(seen.function), Filled(seen.reference.reference), seen.settings)[0, 0]
-    after = beside_rounding(pair, seen.subject, [], seen.precision, spread=partial(seen.reference._spread, 0, 0))
-    return pair.count(Outcome.MISMATCH), after.count(Outcome.MISMATCH)
+    pair, = evidence(gelu(damage), x, oracles=Oracles(reference=f"{__name__}:composed")).reference.rows.values()
+    return pair.count(Outcome.MISMATCH)
 
 
 SATURATED = [-5.01, -5.1, -5.2, -5.3]
@@ -54,7 +45,7 @@ SATURATED = [-5.01, -5.1, -5.2, -5.3]
 
 @pytest.mark.parametrize("at", SATURATED)
 def test_a_right_one_is_not_accused(at):
-    assert mismatches(lambda dx, x: dx, at) == (1, 0)
+    assert mismatches(lambda dx, x: dx, at) == 0
 
 
 DAMAGES = {
@@ -65,4 +56,4 @@ DAMAGES = {
 @pytest.mark.parametrize("how", list(DAMAGES))
 @pytest.mark.parametrize("at", SATURATED[:2])
 def test_a_wrong_one_is_caught(how, at):
-    assert mismatches(DAMAGES[how], at)[1] > 0
+    assert mismatches(DAMAGES[how], at) > 0

@@ -26,7 +26,7 @@ class Wrong(Square):
         return 3 * Square.backward(ctx, grad_output)
 
 
-@pytest.mark.parametrize("function", [Square.apply, torch.sigmoid, torch.exp, lambda x: 3 * x, lambda x: (x * x).sum()])
+@pytest.mark.parametrize("function", [Square.apply, torch.sigmoid, lambda x: 3 * x])
 @pytest.mark.parametrize("dtype", LEAST)
 def test_of_denormal_inputs_none_is_accused_and_no_rule_fails(function, dtype):
     result = check(function, tensor(LEAST[dtype], dtype=dtype), dtype=NAMES[dtype])

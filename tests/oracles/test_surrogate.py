@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 import pytest
 import torch
-from live import Oracles, check, codes, evidence, message, randn
+from live import Oracles, check, codes, message, randn
 from torch.autograd import Function
 
 HERE = "oracles.test_surrogate"
@@ -67,10 +65,6 @@ def doubled(x):
     return 2 * x
 
 
-def in_float32(x):
-    return x.float() * 1
-
-
 def of_another_shape(x):
     return x.sum()
 
@@ -118,9 +112,8 @@ def test_a_wrong_surrogate_is_named_in_sentence_and_hint():
 
 
 @pytest.mark.parametrize(("function", "blamed"), [(Through, True), (Reverse, False)])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_surrogate_that_detaches_is_at_fault_where_backward_is_what_torch_makes_of_it(function, blamed, seed):
-    found, = check(function, randn(4, seed=seed), oracles=wanted("detaches")).findings
+def test_a_surrogate_that_detaches_is_at_fault_where_backward_is_what_torch_makes_of_it(function, blamed):
+    found, = check(function, randn(4), oracles=wanted("detaches")).findings
     assert (found.code, "which detaches on the way" in found.hint) == ("GV101", blamed)
 
 
@@ -130,8 +123,3 @@ def test_a_surrogate_that_does_not_fit_is_blamed_as_the_surrogate(name, said):
     result = check(Through, randn(2, 3), oracles=wanted(name))
     assert (result.verdict, codes(result)) == ("error", {"GV002"})
     assert message(result, "GV002").startswith("surrogate ") and said in message(result, "GV002")
-
-
-def test_a_surrogate_may_compute_in_another_precision():
-    pair, = evidence(Through, randn(2, 3), oracles=wanted("in_float32")).jacobian.pairs.values()
-    assert pair.counts[-1] == 0

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from live import check, evidence, fixed, randn
+from live import check, evidence, randn
 from numerics.differentiable import with_backward
 
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.widened import InFloat64
 
 
@@ -35,10 +34,6 @@ def refuses_float64(x):
     if x.dtype != torch.float32:
         raise TypeError("x must be float32")
     return x.sin()
-
-
-def always_float32(x):
-    return x.float().sin()
 
 
 class LeavesTorch(torch.autograd.Function):
@@ -63,10 +58,6 @@ def cancels(x):
     return (x + 1e4) - 1e4 + x * x
 
 
-def closes_over(x, weight=torch.tensor([[2.0], [1.0]])):  # noqa: B008
-    return x @ weight
-
-
 @pytest.mark.parametrize("function", [torch.sin, cancels, F.gelu, lambda x: x.softmax(-1), lambda x: F.layer_norm(x, x.shape[-1:]),
                                       lambda x: (x / x.norm() * 1e20).exp().log(), lambda x: x.masked_fill(x < 0, -math.inf)])
 def test_the_same_function_is_taken_in_float64(function):
@@ -74,14 +65,6 @@ def test_the_same_function_is_taken_in_float64(function):
     assert isinstance(found.in_float64, InFloat64)
     assert found.numeric_precision == "finite differences in float64, gradients in float32"
     assert found.measured.inputs[0].dtype == torch.float64 and torch.equal(found.measured.inputs[0].float(), found.subject.inputs[0])
-
-
-@pytest.mark.parametrize(("function", "others"), [(branches, True), (rounds_its_constant, True), (refuses_float64, False), (leaves_torch, False)])
-def test_a_function_that_looks_at_its_dtype_is_taken_in_float64_as_it_is_in_float32(function, others):
-    found = evidence(lambda x: function(x), single(3, 2))
-    assert isinstance(found.in_float64, InFloat64) and found.in_float64.others is others
-    (y,), (own,) = found.measured.values(found.measured.inputs), found.outputs
-    assert y.dtype == torch.float64 and torch.allclose(y.float(), own, rtol=1e-6)
 
 
 def looks_at_its_bytes(x):
@@ -120,12 +103,10 @@ def normalised_slope(x, grad):
     return (grad - grad.mean(-1, keepdim=True) - y * (grad * y).mean(-1, keepdim=True)) / deviation
 
 
-ROWS = [normalised, lambda x: F.layer_norm(x, x.shape[-1:], eps=0.0), lambda x: F.normalize(x - x.mean(-1, keepdim=True), dim=-1) * x.shape[-1]**0.5]
+ROWS = [normalised, lambda x: F.layer_norm(x, x.shape[-1:], eps=0.0)]
 
 
-@pytest.mark.population(most=3)
-@pytest.mark.parametrize("function", ROWS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("function", "seed"), [(ROWS[0], 0), (ROWS[1], 1)])
 def test_rows_that_lose_their_digits_are_the_same_function_in_float64_and_a_right_gradient_is_not_accused(function, seed):
     found = evidence(with_backward(function, normalised_slope), nearly_constant(seed), dtype="float32")
     assert isinstance(found.in_float64, InFloat64)
@@ -133,9 +114,9 @@ def test_rows_that_lose_their_digits_are_the_same_function_in_float64_and_a_righ
 
 
 @pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g, lambda g: 1.5 * g, lambda g: g * torch.linspace(1, 2, 8)])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0])
 def test_a_wrong_gradient_of_such_rows_is_found(damage, seed):
-    for function in ROWS[:2]:
+    for function in ROWS:
         backward = with_backward(function, lambda x, grad: damage(normalised_slope(x, grad)))
         assert evidence(backward, nearly_constant(seed), dtype="float32").jacobian.pairs[0, 0].count(Outcome.MISMATCH)
 
@@ -150,7 +131,7 @@ LOGS = [lambda x: torch.log1p(-torch.exp(x)), lambda x: torch.log(1 - torch.exp(
 
 
 @pytest.mark.parametrize("function", LOGS)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_rounding_that_leaves_the_domain_hides_any_value_and_a_right_gradient_is_not_accused(function, seed):
     """The derivative of log(1 − exp(x)) is 1 / (1 − exp(−x)), which expm1 gives to all digits."""
     result = check(with_backward(function, lambda x, grad: grad / -torch.expm1(-x)), close_to_zero(seed), dtype="float32", seed=seed)
@@ -159,31 +140,15 @@ def test_rounding_that_leaves_the_domain_hides_any_value_and_a_right_gradient_is
 
 @pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g, lambda g: 1.1 * g, lambda g: g + 0.05 * g.abs().mean(-1, keepdim=True)])
 def test_a_wrong_gradient_there_is_found(damage):
-    for seed in range(3):
+    for seed in range(2):
         wrong = with_backward(LOGS[seed % 2], lambda x, grad: damage(grad / -torch.expm1(-x)))
         assert check(wrong, close_to_zero(seed), dtype="float32", seed=seed).verdict == "fail"
-
-
-def test_another_function_in_float64_is_told_from_rounding_where_none_leaves_the_domain():
-    found = evidence(lambda x: torch.log1p(-x.exp()) * (1 + 1e-3 * (x.element_size() == 4)), -1 - single(3, 2).abs())
-    assert found.in_float64 == "its values are others in float64"
-
-
-def test_nobody_asks_for_float64_inputs_or_a_fixed_step():
-    assert evidence(torch.sin, randn(3)).numeric_precision == ""
-    assert evidence(torch.sin, single(3), eps=1e-3).numeric_precision == ""
 
 
 @pytest.mark.parametrize("function", [branches, rounds_its_constant, refuses_float64, leaves_torch])
 def test_a_right_backward_of_such_a_function_is_not_accused(function):
     result = check(lambda x: function(x), single(3, 2), dtype="float32")
     assert result.verdict == "pass" and "finite differences in float64" in result.mode_reason
-
-
-@pytest.mark.parametrize("function", [another_by_its_bytes, looks_at_its_bytes])
-def test_a_right_backward_of_one_that_looks_at_its_bytes_is_not_accused(function):
-    result = check(lambda x: function(x), single(3, 2), dtype="float32")
-    assert result.verdict in ("pass", "undecided") and "finite differences in float32" in result.mode_reason
 
 
 def test_a_branch_of_the_backward_on_the_dtype_is_judged_as_float32_runs_it():
@@ -202,67 +167,7 @@ def test_a_branch_of_the_backward_on_the_dtype_is_judged_as_float32_runs_it():
     assert check(Forgets, randn(6), ignore=("GV226",)).verdict == "pass"
 
 
-def test_gradients_are_those_of_float32_and_values_those_of_float64():
-    found = evidence(lambda x: x.exp(), single(4)).measured
-    x, = found.inputs
-    gradient, = Filled(found).vjp([torch.ones(4, dtype=torch.float64)])
-    assert gradient.dtype == torch.float32 and torch.equal(gradient, x.float().exp())
-    assert torch.equal(found.values([x])[0], x.exp())
-    full, = found.full([torch.ones(4, dtype=torch.float64)])
-    assert torch.equal(full, x.exp())
-
-
-def test_the_rounding_of_the_forward_is_that_of_float32():
-    x = single(50)
-    rounding = evidence(cancels, x).measured.rounding()
-    assert (rounding <= 2e-3).all() and np.median(rounding) > 1e-5       # the spacing at 1e4 is 9.8e-4
-    exact = evidence(lambda x: x * 2, x).measured.rounding()
-    assert not exact.any()
-
-
-def test_what_is_drawn_alike_in_both_is_taken_in_float64_and_what_is_not_in_float32():
-    same = evidence(lambda x: x * torch.rand(3, dtype=torch.float64).to(x.dtype), single(3))
-    other = evidence(lambda x: x * torch.rand(3, dtype=x.dtype), single(3))
-    assert isinstance(same.in_float64, InFloat64) and isinstance(other.in_float64, str)
-
-
-def test_a_float32_argument_that_is_not_differentiated_is_cast_along():
-    assert isinstance(evidence(F.linear, single(3, 2), fixed(single(4, 2))).in_float64, InFloat64)
-
-
-def test_a_second_point_is_measured_in_float64_too():
-    found = evidence(lambda x: x.tanh(), single(3))
-    twin = found.subject.twin([type(a)(a.name, a.value + 1, True) for a in found.subject.arguments])
-    assert found.measured_at(twin).inputs[0].dtype == torch.float64
-    assert torch.equal(found.measured_at(twin).inputs[0], (found.subject.inputs[0] + 1).double())
-
-
 # ---- what computes in float32 inside
-class Norm(torch.autograd.Function):
-    """RMS normalisation as kernels write it: float32 inside, whatever comes."""
-
-    @staticmethod
-    def forward(ctx, x):
-        single = x.float()
-        total = torch.zeros(len(x), 1, dtype=torch.float32)
-        total += single.pow(2).mean(-1, keepdim=True)
-        r = torch.rsqrt(total + torch.tensor(1e-6, dtype=torch.float32))
-        ctx.save_for_backward(x, r)
-        return (single * r).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx, grad, factor=1.0):
-        x, r = ctx.saved_tensors
-        n, g = x.float() * r, grad.float()
-        return (r * (g - factor * n * (g * n).mean(-1, keepdim=True))).to(x.dtype)
-
-
-class WrongNorm(Norm):
-    @staticmethod
-    def backward(ctx, grad):
-        return Norm.backward(ctx, grad, 1.02)
-
-
 def as_function(forward, backward=lambda grad, x: grad):
     class Made(torch.autograd.Function):
         @staticmethod
@@ -274,38 +179,6 @@ def as_function(forward, backward=lambda grad, x: grad):
         def backward(ctx, grad):
             return backward(grad, *ctx.saved_tensors)
     return Made
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_casts_inside_are_lifted_and_both_backwards_decided(dtype):
-    x = randn(4, 7, dtype=dtype)
-    assert check(Norm, x).verdict == "pass"
-    assert check(Norm, x).mode_reason.endswith("finite differences in float64, also of what forward casts to float32, gradients in float32")
-    assert {finding.code for finding in check(WrongNorm, x).findings} >= {"GV101"}
-
-
-@pytest.mark.parametrize("function", [always_float32, closes_over, lambda x: x.sum(-1, dtype=torch.float32), lambda x: x.type(torch.float32).exp()])
-def test_float32_in_many_ways_is_lifted(function):
-    found = evidence(lambda x: function(x), single(3, 2)).in_float64
-    assert isinstance(found, InFloat64) and found.lifted
-
-
-def test_in_float64_it_is_told_all_the_same():
-    finding, = (finding for finding in check(Norm, randn(4, 7)).findings if finding.code == "GV222")
-    assert "computes in float32" in finding.message
-
-
-def test_what_computes_in_float32_out_of_torchs_sight_is_measured_as_before():
-    found = evidence(LeavesTorch, randn(3, 2))
-    assert found.low_precision and (found.in_float64, found.numeric_precision) == ("", "") and found.measured is found.function
-
-
-def test_nothing_is_lifted_where_nothing_asks_for_it_at_no_further_call():
-    plain = evidence(lambda x: x.exp(), single(3))
-    assert isinstance(plain.in_float64, InFloat64) and not plain.in_float64.lifted
-    before = plain.subject.calls.forward
-    again = evidence(lambda x: x.exp(), single(3))
-    assert again.outputs and again.subject.calls.forward == before - 1 and again.in_float64 and again.subject.calls.forward == before
 
 
 @pytest.mark.parametrize("function", [

@@ -4,8 +4,7 @@ is absent where nothing left the graph, a Function inside whose own backward is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,30 +12,28 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionMeta
-from torch.utils.checkpoint import checkpoint
 
-from gradverify.evidence import Evidence
 from gradverify.oracles.witness import Absent, Witness, witness
 from tests import live
 
 X = live.randn(4, seed=3)
 
 
-def function(forward: Callable[..., Any]) -> type[Function]:
+def function(forward):
     """A Function of that forward, whose backward is wrong."""
     class Wrong(Function):
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
+        def forward(ctx, *arguments):
             return forward(*arguments)
 
         @staticmethod
-        def backward(ctx: Any, grad_output: Tensor) -> Any:
+        def backward(ctx, grad_output):
             return grad_output * 7
 
     return Wrong
 
 
-def jacobian(checked: Any, *inputs: Tensor, **changes: Any) -> Tensor | str:
+def jacobian(checked, *inputs, **changes):
     """By the witness, [outputs, inputs]; or the reason why it is absent."""
     seen = live.evidence(checked, *inputs, **changes)
     with witness(seen.subject, seen.forward.checked, seen.outputs, seen.wishes) as found:
@@ -45,99 +42,68 @@ def jacobian(checked: Any, *inputs: Tensor, **changes: Any) -> Tensor | str:
         return torch.stack([torch.from_numpy(found.row(place, element)) for place, y in enumerate(seen.outputs) for element in range(y.numel())])
 
 
-def in_pieces(x: Tensor) -> Tensor:
+def in_pieces(x):
     pieces = torch.zeros_like(x)
     pieces[:2] = x[:2].exp()
     pieces[2:].copy_(x[2:].sin())
     return pieces * pieces
 
 
-def twice_in_place(x: Tensor) -> Tensor:
-    y = x * 2
-    y.mul_(x)
-    return y
-
-
-STAYS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+STAYS = {
     "one operation": (torch.exp, torch.exp),
     "a mask": (lambda x: x * (x > 0), lambda x: torch.where(x > 0, 1.0, 0.0)),
-    "where": (lambda x: torch.where(x > 0, x, 0.1 * x), lambda x: 0.1 + 0.9 * (x > 0).double()),
-    "in place": (twice_in_place, lambda x: 4 * x),
     "in place, into the input": (lambda x: x.mul_(2).sin_(), lambda x: 2 * (2 * x).cos()),
     "in pieces": (in_pieces, lambda x: torch.cat([2 * (2 * x[:2]).exp(), (2 * x[2:]).sin()])),
-    "a number that does not depend": (lambda x: x * float(torch.ones(())), torch.ones_like),
-    "a constant that NumPy made": (lambda x: x * torch.from_numpy(np.full(4, 3.0)), lambda x: 3 * torch.ones_like(x)),
-    "rounded to a constant": (lambda x: x * (1 + 0 * x.round()), torch.ones_like),
     "a constant that cancels": (lambda x: _cancelled(x, x.detach()), lambda x: torch.ones_like(x)),
     "a large number by the size": (lambda x: _cancelled(x, 2.0 ** (x.detach().abs() * 30).ceil()), lambda x: torch.ones_like(x)),
     "a maximum that cancels": (lambda x: _cancelled(x.exp(), x.amax().detach().exp()), lambda x: x.exp()),
     "an integer that stays": (lambda x: x * (10 + x.round().long()), lambda x: 10 + x.round()),
 }
 
-LEAVES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+LEAVES = {
     "NumPy": (lambda x: torch.from_numpy(np.sin(x.detach().numpy())), "detach"),
-    "a NumPy middle": (lambda x: x + torch.from_numpy(np.sin((2 * x).numpy())), "numpy"),
     "detach": (lambda x: x * x.detach(), "detach"),
-    "data": (lambda x: x * x.data, "data"),
     "item": (lambda x: x * x.sum().item(), "item"),
-    "float": (lambda x: x * float(x.sum()), "float"),
-    "tolist": (lambda x: x + torch.tensor(x.tolist(), dtype=x.dtype), "tolist"),
     "no_grad": (lambda x: x + torch.no_grad()(torch.exp)(x), "exp under no_grad"),
     "integers": (lambda x: x + (x * 2**20).long().double() / 2**20, "long"),
-    "straight through": (lambda x: x + (x.round() - x).detach(), "detach"),
     "rounded": (lambda x: x + (x * 1e4).round(), "round"),
     "bits": (lambda x: x + 1e-9 * (x.view(torch.int64) % 1024).double(), "view"),
     "a write into data": (lambda x: _written(x, lambda y: y.data.mul_(3)), "does not see"),
-    "a write into NumPy's memory": (lambda x: _written(x, lambda y: y.detach().numpy().__imul__(3)), "does not see"),
     "a write under no_grad": (lambda x: _written(x, torch.no_grad()(lambda y: y.mul_(3))), "under no_grad"),
-    "a write into what is detached": (lambda x: _written(x, lambda y: y.detach().mul_(3)), "does not see"),
-    "in place, over what torch needs": (lambda x: x.mul_(x), "modified by an inplace operation"),
     "a hook": (lambda x: _written(x, lambda y: y.register_hook(lambda g: 2 * g) if y.requires_grad else None), "register_hook"),
-    "torch's own straight-through": (lambda x: torch.fake_quantize_per_tensor_affine(x.float(), 0.1, 0, -9, 9).double(), "fake_quantize"),
     "a branch by value": (lambda x: sum((x * k for k in range(int(1e5 * x.sum().abs()) % 97)), x), ""),
     "a scripted function": (lambda x: scripted(x), "does not see"),
     "an operator with a backward of its own": (lambda x: sine(x), "sine"),
     "inference mode": (lambda x: torch.inference_mode()(torch.sin)(x).clone(), "a tensor of a kind of its own"),
-    "a gradient inside": (lambda x: x * _gradient(x.detach().requires_grad_()), "detach"),
-    "bits and back": (lambda x: x + x.view(torch.int64).view(torch.float64), "view"),
     "a constant that cancels in part": (lambda x: _cancelled(x, x.detach()) + 1e-9 * x.detach(), "detach"),
-    "a constant that cancels but for its steps": (lambda x: x + (x.detach() * 9e9).round() * 1e-10 - (x.detach() * 9e9).floor() * 1e-10, "detach"),
-    "a constant that stops cancelling": (lambda x: torch.maximum(x, x.detach()), "detach"),
     "a constant that cancels, written in between": (lambda x: _cancelled_late(x, 1 + x.detach()), "detach"),
     "another thread": (lambda x: x + _elsewhere(lambda: x.detach().sin()), "does not see"),
     "a graph of another thread": (lambda x: x + _elsewhere(lambda: torch.enable_grad()(torch.sin)(x)), "does not see"),
     "a hook on a node": (lambda x: _written(x, lambda y: y.grad_fn and y.grad_fn.register_hook(lambda given, _: (2 * given[0],))), "grad_fn"),
     "a write into what torch needs": (lambda x: _spoilt(x), "does not see"),
     "vmap": (lambda x: x + torch.func.vmap(lambda each: each.detach().sin())(x), "detach under torch.func"),
-    "bfloat16": (lambda x: x * x.detach().bfloat16(), "detach"),
-    "a remainder": (lambda x: x % 1e-3, "remainder"),
     "torch's own choice": (lambda x: torch.nn.functional.gumbel_softmax(x, hard=True), "gumbel_softmax"),
     "the side of a kink": (lambda x: (x - X).relu() - (X - x).relu(), "jumps"),
 }
 
 
-def _cancelled(x: Tensor, constant: Tensor) -> Tensor:
+def _cancelled(x, constant):
     return (x + constant) - constant
 
 
-def _cancelled_late(x: Tensor, constant: Tensor) -> Tensor:
+def _cancelled_late(x, constant):
     y = x + constant
     constant.mul_(0.5)
     return y - constant
 
 
-def _written(x: Tensor, write: Callable[[Tensor], object]) -> Tensor:
+def _written(x, write):
     y = x * 2
     write(y)
     return y * x
 
 
-def _gradient(leaf: Tensor) -> Tensor:
-    with torch.enable_grad():
-        return torch.autograd.grad((leaf**3).sum(), leaf)[0]
-
-
-def _elsewhere(call: Callable[[], Tensor]) -> Tensor:
+def _elsewhere(call):
     found = list[Tensor]()
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
@@ -145,7 +111,7 @@ def _elsewhere(call: Callable[[], Tensor]) -> Tensor:
     return found[0]
 
 
-def _spoilt(x: Tensor) -> Tensor:
+def _spoilt(x):
     """The factor that torch keeps for its derivative is another one afterwards."""
     factor = torch.ones_like(x)
     y = x * factor
@@ -162,7 +128,7 @@ sine.register_autograd(lambda ctx, grad_output: 7 * grad_output)
 
 
 @torch.jit.script
-def scripted(x: Tensor) -> Tensor:
+def scripted(x):
     return x.detach().sin() + x
 
 
@@ -174,7 +140,6 @@ def test_a_forward_that_stays_in_torch_is_differentiated_to_rounding(name):
     torch.testing.assert_close(found, torch.diag(derivative(X).double()), rtol=1e-14, atol=0)
 
 
-@pytest.mark.population(most=12)
 @pytest.mark.parametrize("name", LEAVES)
 def test_a_forward_that_leaves_torch_has_no_witness_and_the_operation_is_named(name):
     forward, reason = LEAVES[name]
@@ -189,17 +154,17 @@ class Cube(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, power: int = 3) -> Tensor:
+    def forward(x, power=3):
         return x**power
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    def setup_context(ctx, inputs, output):
         ctx.save_for_backward(inputs[0], output)
         ctx.save_for_forward(*inputs[:1])
         assert ctx.needs_input_grad[0] and len(ctx.saved_tensors) == 1     # torch's answer once something is saved for forward
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Any:
+    def backward(ctx, grad_output):
         return grad_output, None
 
 
@@ -207,7 +172,7 @@ class Asks(Function):
     """Everything that a forward may ask of its ctx."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def forward(ctx, x, k):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x)
         ctx.save_for_forward(x)
@@ -219,7 +184,7 @@ class Asks(Function):
         return x, where
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor, _: Any) -> Any:
+    def backward(ctx, grad_output, _):
         return grad_output * 5, None
 
 
@@ -230,27 +195,27 @@ class Outer(Function):
     """Its forward calls another wrong Function."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx, x):
         return 2 * cube(x)
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Any:
+    def backward(ctx, grad_output):
         return 2 * grad_output
 
 
 class Own(Cube):
     @classmethod
-    def apply(cls, x: Tensor) -> Any:
+    def apply(cls, x):
         return super().apply(x, 2)
 
 
 class Layer(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.arange(1.0, 5.0))
         self.register_buffer("mean", torch.zeros(4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.mean.mul_(0.9).add_(0.1 * x.detach())
         return cube(x) * self.weight
 
@@ -274,32 +239,6 @@ def test_functions_in_a_module_are_replaced_and_its_buffers_lent():
     assert not np.delete(x, 1).any() and not np.delete(weight, 1).any()
 
 
-def test_a_checkpointed_forward_is_recomputed_by_its_forward():
-    found = jacobian(lambda x: checkpoint(lambda y: cube(y).exp(), x, use_reentrant=False), X)
-    assert isinstance(found, Tensor), found
-    torch.testing.assert_close(found, torch.diag(3 * X**2 * (X**3).exp()), rtol=1e-13, atol=0)
-
-
-def test_a_random_forward_draws_the_same_numbers():
-    torch.manual_seed(0)
-    found = jacobian(function(lambda x: x * torch.rand(4, dtype=x.dtype)), X)
-    assert isinstance(found, Tensor) and bool((found.diagonal() > 0).all()), found
-
-
-def test_a_forward_with_a_generator_of_its_own_has_none():
-    own = torch.Generator().manual_seed(0)
-    assert "values are others" in str(jacobian(function(lambda x: x * torch.rand(4, dtype=x.dtype, generator=own)), X))
-
-
-def test_a_dependence_that_shows_at_zero_only_is_seen():
-    """Zeros are moved too: x + 3 * x.detach() at 0."""
-    assert jacobian(function(lambda x: x + 3 * x.detach()), torch.zeros(3, dtype=torch.float64)) == "detach"
-
-
-def test_a_gradient_that_is_zero_on_both_sides_of_a_step_is_no_kink():
-    assert isinstance(jacobian(function(lambda x: x.sin() + x.abs().sqrt().detach().sign()), X), Tensor)
-
-
 # ---- traces
 class Keeps(Function):
     """Keeps tensors on its class, and writes into one."""
@@ -309,7 +248,7 @@ class Keeps(Function):
     last: ClassVar[Tensor | None] = None
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx, x):
         y = x.exp()
         Keeps.running.mul_(0.9).add_(y)
         Keeps.seen.append(y)
@@ -317,7 +256,7 @@ class Keeps(Function):
         return y * x
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+    def backward(ctx, grad_output):
         return grad_output
 
 
@@ -332,7 +271,7 @@ def test_what_a_forward_keeps_is_plain_afterwards():
 def test_the_hook_is_gone_whatever_happens(error):
     calls = []
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x):
         calls.append(1)
         if len(calls) > 1 and error is not None:
             raise error
@@ -346,23 +285,3 @@ def test_the_hook_is_gone_whatever_happens(error):
     assert "__getattribute__" not in vars(FunctionMeta)
     y = Cube.apply(X.clone().requires_grad_())
     assert "Cube" in y.grad_fn.name()
-
-
-def test_calls_are_counted():
-    seen: Evidence = live.evidence(Cube, X)
-    seen.forward  # noqa: B018
-    before = seen.subject.calls
-    with witness(seen.subject, seen.forward.checked, seen.outputs, seen.wishes):
-        pass
-    spent = seen.subject.calls - before
-    assert (spent.forward, spent.backward) == (4, 3)
-
-
-def test_complex_numbers():
-    z = live.randn(3, seed=1, dtype=torch.complex128)
-    found = jacobian(function(lambda z: z * z), z)
-    assert isinstance(found, Tensor), found
-
-
-def test_float32_is_not_asked():
-    assert "float64" in str(jacobian(Cube, X.float(), dtype="float32"))

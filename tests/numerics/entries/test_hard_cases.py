@@ -49,14 +49,9 @@ def hashed(x):
 
 SCALAR = {  # f, x, slope, expected
     "sin": (np.sin, 1.0, math.cos(1.0), "right"),
-    "tanh, saturated": (np.tanh, 8.0, 1 / math.cosh(8.0) ** 2, "right"),
-    "sqrt at 1e-8": (np.sqrt, 1e-8, 0.5e4, "right"),
-    "sin(x + 1) at 1e-8": (lambda x: np.sin(x + 1), 1e-8, math.cos(1 + 1e-8), "right"),
-    "sin(1e3 x)": (lambda x: np.sin(1e3 * x), 0.7, 1e3 * math.cos(700.0), "right"),
     "sin(1e6 x)": (lambda x: np.sin(1e6 * x), 0.7, 1e6 * math.cos(7e5), "right"),
     "sin at 1e8": (np.sin, 1e8, math.cos(1e8), "right"),
     "|x - 1|, 1e-7 beside": (lambda x: abs(x - 1.0), 1.0 + 1e-7, 1.0, "right"),
-    "clamp, 3e-4 inside": (lambda x: min(max(2 * x, 0.0), 1.0), 0.5 - 1.5e-4, 2.0, "right"),
     "max(x², 1) at 1": (lambda x: max(x * x, 1.0), 1.0, 1.0, "kink"),
     "step at x": (lambda x: (x >= 0.3) + x, 0.3, 1.0, "open"),
     "step 1e-5 away": (lambda x: (x >= 0.3) + x, 0.3 + 1e-5, 1.0, "right"),
@@ -64,16 +59,11 @@ SCALAR = {  # f, x, slope, expected
     "sum of 20000 terms": (lambda x: float(np.sum(np.sin(x + TERMS))), 0.4, float(np.sum(np.cos(0.4 + TERMS))), "right"),
     "1e8 + sin x": (lambda x: 1e8 + np.sin(x), 1.0, math.cos(1.0), "open"),
     "softmax": (softmax_first, 1.3, softmax_slope(1.3), "right"),
-    "logsumexp at 700": (lambda x: np.logaddexp(700 * x, 690.0), 1.0, 700 / (1 + math.exp(-10)), "right"),
     "√(x² + 1e-16)": (lambda x: np.sqrt(x * x + 1e-16), 3e-8, 3e-8 / math.sqrt(1e-15), "right"),
-    "rms norm": (lambda x: x / np.sqrt(x * x + 1e-6), 2e-3, 1e-6 / 5e-6**1.5, "right"),
     "1e-3 from a pole": (lambda x: 1 / (x - 1.0), 1.001, -1 / (1.001 - 1.0) ** 2, "right"),
-    "exp(100x)": (lambda x: np.exp(100 * x), 5.0, 100 * math.exp(500.0), "right"),
-    "float32 sin": (lambda x: float(np.sin(np.float32(x))), 1.0, math.cos(1.0), "right"),  # float32 read off the bits: rtol 1e-3
     "float32 softmax": (lambda x: softmax_first(x, np.float32), 1.3, softmax_slope(1.3), "open"),
     "float32 inside, float64 out": (lambda x: float(np.sin(np.float32(x))) * 1.1, 1.0, 1.1 * math.cos(1.0), "open"),
     "bfloat16 tanh": (lambda x: bfloat16(np.tanh(bfloat16(x))), 0.5, 1 / math.cosh(0.5) ** 2, "open"),
-    "random noise 1e-10": (lambda x: np.sin(x) + 1e-10 * RNG.standard_normal(), 1.0, math.cos(1.0), "right"),
     "random noise 1e-5": (lambda x: np.sin(x) + 1e-5 * RNG.standard_normal(), 1.0, math.cos(1.0), "open"),
     "hashed noise 1e-8": (lambda x: np.sin(x) + 1e-8 * hashed(x), 1.0, math.cos(1.0), "open"),
     "ripple": (lambda x: np.sin(x) + 1e-8 * np.sin(3e9 * x), 1.0, math.cos(1.0) + 30 * math.cos(3e9), "open"),
@@ -101,46 +91,25 @@ def batch_norm(x, w=None, b=None):
 
 TENSOR = {  # forward, inputs, expected
     "small: sum of squares": (lambda x: (x * x).sum(), (small(),), "right"),
-    "small: softmax": (lambda x: x.softmax(0), (small(),), "right"),
     "small: matmul": (lambda x: x.view(2, 6) @ W, (small(),), "right"),
-    "small: layer_norm": (lambda x: F.layer_norm(x, (12,)), (small(),), "right"),
-    "small: sum of log|x|": (lambda x: x.abs().log().sum(), (small(),), "right"),
-    "small: cumsum": (lambda x: x.cumsum(0), (small(),), "right"),
-    "constant: softmax sum": (lambda x: x.softmax(0).sum(), (normal(3, 9),), "right"),
     "constant: batch_norm": (lambda *a: batch_norm(*a).sum(0), (normal(3, 6, 3), normal(4, 3), normal(5, 3)), "right"),
     "zeros: tanh, x³": (lambda x: (x.tanh().sum(), (x**3).sum()), (leaf(0.0, 0.0, 0.0),), "right"),
     "zeros: linear": (F.linear, (leaf(*[0.0] * 12).view(3, 4), leaf(*[0.0] * 8).view(2, 4), leaf(0.0, 0.0)), "right"),
-    "zeros: LoRA": (lambda x, a, b: x @ a @ b, (normal(1, 3, 4), normal(2, 4, 2), torch.zeros(2, 4, dtype=DOUBLE)), "right"),
-    "zeros: prod": (lambda x: x.prod(), (leaf(1.0, 0.0, 2.0, 3.0),), "right"),
     "sizes: cumprod": (lambda x: x.cumprod(0), (normal(1, 40).abs() + 1,), "right"),
     "sizes: 1e-20, 1, 1e20": (lambda x: torch.cat([1e-20 * x.sin(), x.cos(), 1e20 * x.exp()]), (normal(1, 4),), "right"),
-    "sizes: x0·1e6 + sin x1": (lambda x: x[0] * 1e6 + x[1].sin(), (leaf(1.3, 0.7),), "right"),
     # "open", as sin(1e9 x) is like noise 1e-2 away from x
     "sizes: inputs 1e-9, 1e9": (lambda x, y: (x * 1e9).sin() * (y * 1e-9).cos(), (normal(1, 4, k=1e-9), normal(2, 4, k=1e9)), "open"),
     "offset 1e10": (lambda x: x + 1e10, (normal(1, 4),), "right"),
-    "offset 1e6": (lambda x: x.sin().sum() + 1e6, (normal(1, 6),), "right"),
     "round": (torch.round, (normal(1, 8, k=3.0),), "right"),
-    "round at 1e4": (torch.round, (normal(1, 8, k=1e4),), "open"),
-    "x - round(x)": (lambda x: x - x.round(), (normal(1, 8, k=3.0),), "right"),
-    "floor + sign": (lambda x: x.floor() + x.sign(), (normal(1, 8, k=3.0),), "right"),
     "fake quantisation": (straight_through(lambda x: (x * 1000).round() / 1000), (normal(1, 8),), "open"),
     "sqrt, log at 1e-12": (lambda x: (x.sqrt(), x.log()), (leaf(1e-12, 1.0, 3e-5),), "right"),
     "acos, asin at 1 - 1e-7": (lambda x: (x.acos(), x.asin()), (leaf(1 - 1e-7, 0.3, -1 + 1e-10),), "open"),
-    "atanh at 1 - 1e-6": (torch.atanh, (leaf(1 - 1e-6, 0.3),), "right"),
-    "log1p at -1 + 1e-9": (torch.log1p, (leaf(-1 + 1e-9, 0.3),), "right"),
     "sqrt at 0": (torch.sqrt, (leaf(0.0, 1.0),), "open"),
-    "xlogy at 0": (lambda x: torch.xlogy(x, x), (leaf(0.0, 0.5),), "open"),
-    "entropy": (lambda p: -(p * p.log()).sum(), (normal(1, 5).softmax(0),), "right"),
-    "cholesky of sym(x)": (lambda a: torch.linalg.cholesky((a + a.mT) / 2), (spd(),), "right"),
     "cholesky, near singular": (lambda a: torch.linalg.cholesky((a + a.mT) / 2), (spd(eps=1e-6),), "right"),
     "eigvalsh, symmetric": (torch.linalg.eigvalsh, (spd(),), "open"),
     "inverse, condition 1e10": (torch.linalg.inv, (torch.diag(torch.logspace(0, -10, 4, dtype=DOUBLE)) + 1e-12 * W[:4, :4],), "open"),
-    "qr of orthogonal": (lambda a: torch.linalg.qr(a)[1], (torch.linalg.qr(W).Q,), "open"),
-    "integer weights": (lambda x: x @ W.mul(4).round(), (normal(1, 3, 6),), "right"),
-    "x = 1": (lambda x: x @ W, (torch.ones(3, 6, dtype=DOUBLE),), "right"),
     "saturated": (lambda x: (x.tanh(), x.sigmoid()), (leaf(25.0, -30.0, 40.0, 12.0, -17.0),), "open"),
     "logits 50 apart": (lambda x: x.softmax(0), (normal(1, 8, k=25.0),), "right"),
-    "logistic loss": (lambda w: F.softplus(-(DATA @ w)).mean(), (normal(1, 5),), "right"),
     "purely imaginary 1e-9": (lambda z: (z * z).exp(), (leaf(1e-9j, 1.0, dtype=torch.complex128),), "right"),
     "relu(x).sum, two zeros": (lambda x: x.relu().sum(), (leaf(0.0, 0.0, 1.0, -1.0),), "kink"),
     "median, two equal": (lambda x: x.median(), (leaf(1.0, 2.0, 2.0, 3.0, 0.5),), "kink"),
@@ -162,19 +131,16 @@ def scalar_case(name, factor=1.0):
     return check(forward, leaf(x))
 
 
-@pytest.mark.population(most=12)
 @pytest.mark.parametrize("name", SCALAR)
 def test_a_right_slope_is_no_false_alarm(name):
     assert_expected(scalar_case(name), SCALAR[name][3])
 
 
-@pytest.mark.population(most=10)
 @pytest.mark.parametrize("name", [n for n, case in SCALAR.items() if case[3] == "right" and case[2]])
 def test_a_slope_off_by_one_in_a_hundred_is_found(name):
     assert verdict(scalar_case(name, 1.01)) == Verdict.MISMATCH
 
 
-@pytest.mark.population(most=18)
 @pytest.mark.parametrize("name", TENSOR)
 def test_a_right_gradient_is_no_false_alarm(name):
     forward, inputs, expected = TENSOR[name]
@@ -184,7 +150,6 @@ def test_a_right_gradient_is_no_false_alarm(name):
 FLAT = ("constant", "round", "floor", "zeros", "relu", "median", "integer")
 
 
-@pytest.mark.population(most=10)
 @pytest.mark.parametrize("name", [n for n, case in TENSOR.items() if case[2] == "right" and not n.startswith(FLAT)])
 def test_a_gradient_off_by_one_in_ten_thousand_is_found(name):
     forward, inputs, _ = TENSOR[name]

@@ -33,27 +33,13 @@ def bisected_root(c):
 
 PASS = {
     "relu at 0": (torch.relu, ZERO),
-    "abs at 0": (torch.abs, ZERO),
-    "-|x| at 0": (lambda x: -x.abs(), ZERO),
-    "min(x, 0) at 0": (lambda x: x.clamp(max=0.0), ZERO),
     "max with ties": (lambda x: x.amax(), leaf(1.0, 2.0, 2.0)),
     "clamp at its bound": (lambda x: x.clamp(-1, 1), leaf(1.0, -1.0, 0.3)),
-    "x² at 0": (lambda x: x * x, leaf(0.0, 0.0)),
     "x⁴ at 0": (lambda x: x**4, leaf(0.0, 0.0)),
-    "1 - cos x at 0": (lambda x: 1 - x.cos(), leaf(0.0, 0.0)),
     "smooth_l1 at equality": (lambda x: F.smooth_l1_loss(x, normal(1, 5)), normal(1, 5)),
-    "mse at equality": (lambda x: F.mse_loss(x, normal(1, 5)), normal(1, 5)),
-    "x·x at 1e8": (lambda x: x * x, normal(1, 4, k=1e8)),
-    "log at 1e-8": (torch.log, leaf(1e-8, 2e-8)),
-    "sin(1e5 x)": (lambda x: (1e5 * x).sin(), leaf(0.7, 0.3)),
-    "1/x at 1e-5": (lambda x: 1 / x, leaf(1e-5, -2e-5)),
-    "(x - mean).sum": (lambda x: (x - x.mean()).sum(), normal(3, 20)),
-    "batch_norm(x).sum": (lambda x: F.batch_norm(x, None, None, training=True).sum(), normal(3, 6, 3)),
-    "softmax rows summed": (lambda x: x.softmax(1).sum(1), normal(3, 3, 4)),
     "batch_norm in training": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), normal(3, 6, 3), normal(4, 3), normal(5, 3)),
     "cumsum of 1e5": (lambda x: (x.view(-1, 5).cumsum(0))[-1], normal(4, 60, k=1e5)),
     "masked -inf": (lambda x: x.masked_fill(torch.tensor([True, False, True, False]), -math.inf), normal(5, 4)),
-    "float32 inside: sin": (in_float32(torch.sin), normal(6, 5)),
     "float32 inside: exp": (in_float32(torch.exp), normal(7, 5)),
 }
 
@@ -76,18 +62,6 @@ def test_where_no_step_moves_x_a_gradient_of_zero_is_right_and_another_one_open(
     assert (pair.count(Outcome.NON_FINITE), pair.count(Outcome.PASS), pair.elements) == (2, 62, 64)
 
 
-def test_a_masked_softmax_passes_with_its_minus_infinities_and_with_a_wrong_factor_it_does_not():
-    x = normal(5, 3, 4).masked_fill(torch.tensor([False, True, False, True]), -math.inf)
-    right = lambda x, g: (s := x.softmax(1)) * (g - (s * g).sum(1, keepdim=True))  # noqa: E731
-    assert verdict(check(with_backward(lambda x: x.softmax(1), right), x)) == Verdict.PASS
-    assert verdict(check(with_backward(lambda x: x.softmax(1), lambda x, g: right(x, g) * 1.001), x)) == Verdict.MISMATCH
-
-
-@pytest.mark.parametrize(("forward", "x"), [(torch.linalg.cholesky, spd()), (torch.linalg.eigvalsh, spd())])
-def test_symmetric_inputs_pass_where_they_are_declared(forward, x):
-    assert verdict(check(forward, x, symmetric=[True])) == Verdict.PASS
-
-
 def test_undeclared_symmetric_inputs_are_undecided_and_told():
     entries = check(torch.linalg.cholesky, spd())
     assert verdict(entries) == Verdict.UNDECIDED
@@ -101,19 +75,13 @@ def test_a_hermitian_input_passes_where_it_is_declared():
 
 NEVER_A_MISMATCH = {
     "round with decimals": (with_backward(lambda x: x.round(decimals=3), lambda x, g: g), normal(1, 6)),
-    "floor(100x)": (lambda x: (100 * x).floor(), normal(1, 6)),
     "floor(100x), straight through": (with_backward(lambda x: (1e5 * x).floor() / 1e5, lambda x, g: g), normal(1, 6)),
     "lookup table": (with_backward(lookup, lambda x, g: 2 * x * g), leaf(0.513, 1.234, 2.71)),
     "bisection": (with_backward(bisected_root, lambda x, g: g / (2 * x.sqrt())), leaf(2.0, 3.0, 5.5)),
     "(x + 1e8) - 1e8": (lambda x: (x + 1e8) - 1e8, normal(2, 5)),
     "sort of values 1e-7 apart": (lambda x: x.sort()[0], leaf(1.0, 1.0 + 1e-7, 3.0)),
-    "x^1.5 at 0": (lambda x: x**1.5, leaf(0.0, 1.0)),
-    "relu² at 0": (lambda x: x.relu() ** 2, leaf(0.0, 1.0)),
     "x·|x| at 0": (lambda x: x * x.abs(), leaf(0.0, 1.0)),
     "log cosh at 0": (lambda x: x.cosh().log(), leaf(0.0, 0.0)),
-    "√|x| at 0": (lambda x: x.abs().sqrt(), leaf(0.0, 1.0)),
-    "inverse of condition 1e10": (torch.linalg.inv, torch.diag(torch.logspace(0, -10, 4, dtype=DOUBLE)) + 1e-12 * normal(5, 4, 4)),
-    "1e10 + x": (lambda x: 1e10 + x, normal(1, 4)),
     "cholesky without `symmetric`": (torch.linalg.cholesky, spd()),
     "sin with a ripple of 1e-12": (lambda x: x.sin() + 1e-12 * (1e15 * x).sin(), normal(1, 6)),
 }
@@ -125,22 +93,14 @@ def test_what_cannot_be_told_is_never_a_mismatch(name):
     assert verdict(check(forward, x)) != Verdict.MISMATCH
 
 
-def test_an_infinite_slope_is_non_finite():
-    pair = check(lambda x: x.abs().sqrt(), leaf(0.0, 1.0)).pairs[0]
-    assert pair.count(Outcome.NON_FINITE) == 2  # torch's backward is NaN all along the column
-    assert pair.count(Outcome.PASS) == 2
-
-
 NOT_ZERO = {
     "x + 1e10": (lambda x: x + 1e10, normal(1, 4)),
     "1e12 + sin x": (lambda x: 1e12 + x.sin(), normal(1, 4)),
     "sigmoid at 1e-12": (torch.sigmoid, leaf(1e-12, -2e-12)),
     "sigmoid at one 1e-12": (torch.sigmoid, leaf(1e-12)),
     "exp at 1e-30": (torch.exp, leaf(1e-30, 2e-30)),
-    "exp at one 1e-30": (torch.exp, leaf(1e-30)),
     "Σx² of 10⁴": (lambda x: (x * x).sum(), normal(1, 10_000)),
     "Σx² + 1e9": (lambda x: (x * x).sum() + 1e9, normal(1, 5)),
-    "1e-5·x": (lambda x: 1e-5 * x, normal(1, 4)),
 }
 
 
@@ -150,17 +110,10 @@ def test_a_zero_gradient_never_passes(name):
     assert verdict(check(forward, x, damage=zeros)) != Verdict.PASS
 
 
-@pytest.mark.parametrize("name", ["Σx² + 1e9", "1e-5·x", "sigmoid at 1e-12", "exp at 1e-30"])
+@pytest.mark.parametrize("name", ["Σx² + 1e9", "sigmoid at 1e-12", "exp at 1e-30"])
 def test_a_zero_gradient_that_can_be_seen_is_a_mismatch(name):
     forward, x = NOT_ZERO[name]
     assert verdict(check(forward, x, damage=zeros)) == Verdict.MISMATCH
-
-
-@pytest.mark.parametrize("name", [n for n in NOT_ZERO if n != "1e12 + sin x"])
-def test_the_right_gradient_beside_it_passes(name):
-    forward, x = NOT_ZERO[name]
-    if x.numel() < 100:
-        assert verdict(check(forward, x)) == Verdict.PASS
 
 
 ROOT = math.sqrt(2 / math.pi)
@@ -176,13 +129,10 @@ def derivative_of(f):
 
 WRONG = {
     "0.0447 for 0.044715": with_backward(tanh_gelu, derivative_of(lambda x: tanh_gelu(x, a=0.0447))),
-    "0.798 for √(2/π)": with_backward(tanh_gelu, derivative_of(lambda x: tanh_gelu(x, b=0.798))),
     "float16 inside backward": with_backward(torch.sin, lambda x, g: g * x.cos().half().double()),
     "straight-through round": with_backward(torch.round, lambda x, g: g),
-    "a NaN": with_backward(torch.sin, lambda x, g: g * x.cos() * math.nan),
     "an infinity": with_backward(torch.sin, lambda x, g: g * x.cos() * math.inf),
     "not a subgradient": with_backward(lambda x: (x - x.detach().floor() * 0).relu(), lambda x, g: -0.5 * g),
-    "relative 1e-5": with_backward(torch.exp, lambda x, g: g * x.exp() * (1 + 1e-5)),
 }
 
 
@@ -191,11 +141,6 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_gradient_is_a_mismatch(name, seed):
     assert verdict(check(WRONG[name], normal(seed, 12, k=2.0))) == Verdict.MISMATCH
-
-
-def test_float16_inside_backward_is_told_by_its_noise():
-    noise = check(WRONG["float16 inside backward"], normal(0, 12)).pairs[0].backward_unit
-    assert 2.0**-14 < noise < 2.0**-9
 
 
 def test_a_value_outside_the_slopes_of_a_kink_is_a_mismatch_and_inside_a_kink():
@@ -213,12 +158,11 @@ def test_every_sum_of_subgradients_of_a_sum_is_one(ends):
 
 
 FAMILIES = {
-    "sin": torch.sin, "exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "x·x": lambda x: x * x, "log": lambda x: x.abs().log(),
-    "1/x": lambda x: 1 / x, "x^1.5": lambda x: x.abs() ** 1.5, "softmax": lambda x: x.softmax(0), "gelu": F.gelu,
-    "logsumexp": lambda x: x.logsumexp(0), "norm": lambda x: x.norm(), "layer_norm": lambda x: F.layer_norm(x, (6,), eps=0.0),
-    "matmul": lambda x: x.view(2, 3) @ normal(9, 3, 2), "prod": lambda x: x.prod(), "atan": torch.atan, "x³": lambda x: x**3,
+    "sin": torch.sin, "exp": torch.exp, "tanh": torch.tanh, "x·x": lambda x: x * x, "log": lambda x: x.abs().log(),
+    "1/x": lambda x: 1 / x, "softmax": lambda x: x.softmax(0),
+    "norm": lambda x: x.norm(), "layer_norm": lambda x: F.layer_norm(x, (6,), eps=0.0),
+    "matmul": lambda x: x.view(2, 3) @ normal(9, 3, 2),
 }
-BOUNDED = ("exp", "softmax", "sigmoid", "tanh", "gelu", "logsumexp", "prod")
 
 
 def scaled(name, scale):
@@ -236,35 +180,6 @@ def test_families_pass_at_all_scales_and_one_per_cent_is_found(name, scale):
     assert verdict(check(scaled(name, scale), x, damage=times(1.01))) == Verdict.MISMATCH
 
 
-@pytest.mark.population(most=8)
-@pytest.mark.parametrize("name", [n for n in FAMILIES if n not in BOUNDED])
-@pytest.mark.parametrize("scale", [1e-5, 1e5])
-def test_families_pass_far_from_their_own_scale(name, scale):
-    x = normal(12, 6, k=scale)
-    assert verdict(check(FAMILIES[name], x)) == Verdict.PASS
-    assert verdict(check(FAMILIES[name], x, damage=times(1.01))) == Verdict.MISMATCH
-
-
-def test_precision_inside_is_read_off_the_output_bits():
-    pair = check(in_float32(torch.sin), normal(6, 5)).pairs[0]
-    assert pair.low_precision
-    assert pair.unit == 2.0**-24
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
-@pytest.mark.parametrize("name", ["sin", "tanh", "x·x", "1/x", "matmul", "exp"])
-def test_low_precision_inputs_pass_and_one_per_cent_is_found(name, dtype):
-    x = normal(13, 6, dtype=dtype)
-
-    def forward(x):
-        return FAMILIES[name](x) if name != "matmul" else x.view(2, 3) @ normal(9, 3, 2).to(dtype)
-
-    right = check(forward, x)
-    assert verdict(right) != Verdict.MISMATCH
-    assert right.pairs[0].count(Outcome.PASS) >= 0.97 * right.pairs[0].elements
-    assert verdict(check(forward, x, damage=times(1.01))) == Verdict.MISMATCH
-
-
 def test_complex_functions_pass_and_the_conjugate_is_found():
     z = normal(1, 4, dtype=torch.complex128)
 
@@ -273,15 +188,3 @@ def test_complex_functions_pass_and_the_conjugate_is_found():
 
     assert verdict(check(forward, z)) == Verdict.PASS
     assert verdict(check(forward, z, damage=lambda grads: [g.conj().resolve_conj() for g in grads])) == Verdict.MISMATCH
-
-
-def test_steps_stay_inside_a_declared_domain():
-    seen: list[float] = []
-
-    def forward(x):
-        seen.append(float(x.detach().min()))
-        return x.sqrt()
-
-    entries = check(forward, leaf(1e-3, 0.5), domains=[(0.9e-3, 1.0)])
-    assert verdict(entries) != Verdict.MISMATCH
-    assert min(seen) >= 0.9e-3

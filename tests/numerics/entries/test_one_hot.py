@@ -1,8 +1,5 @@
 """What is printed of a wrong backward is what one-hot cotangents give: elements, counts, maps and the element that is explained."""
 
-from __future__ import annotations
-
-from itertools import count
 
 import numpy as np
 import pytest
@@ -10,20 +7,10 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.entries import one_hot
-from gradverify.numerics.entries.one_hot import off_pattern
 from gradverify.numerics.explain import Coordinate, measure
-from gradverify.numerics.judging.bundle import Grouping
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.seed_vectors import signed_weights_float32
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import Plan
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, Differentiable, normal
-from numerics.windows import elementwise, prepared, windows
+from numerics.differentiable import Differentiable, normal
 
 
 class Linear(Differentiable):
@@ -89,19 +76,6 @@ def test_whatever_is_shown_of_a_random_wrong_backward_is_what_one_hot_cotangents
     assert element.analytic == given[worst.place]
 
 
-@pytest.mark.parametrize("mode", [Mode.ROWS, Mode.COLUMNS, Mode.BLOCKS])
-@pytest.mark.parametrize("seed", range(6))
-def test_elements_that_sums_lead_to_are_those_of_one_hot_cotangents(seed, mode):
-    rng = np.random.default_rng(seed)
-    made = forwards(rng)
-    forward, x = made[rng.integers(len(made))]
-    given = damaged(torch.func.jacrev(forward)(x).reshape(-1, x.numel()).numpy(), rng)
-    pair, = compare(Linear(forward, x, given), mode=mode, generator=np.random.default_rng(seed)).pairs
-    assert pair.worst
-    for shown in pair.worst:
-        assert shown.analytic == given[shown.place]
-
-
 # ---- calls
 def calls(given, forward=torch.sin, n=1000):
     function = Linear(forward, normal(1, n), given)
@@ -111,11 +85,6 @@ def calls(given, forward=torch.sin, n=1000):
 
 def diagonal(n=1000):
     return np.diag(normal(1, n).cos().numpy())
-
-
-def test_a_right_backward_is_pulled_back_no_more_than_before():
-    pair, backward = calls(diagonal())
-    assert (pair.verdict, backward) == (Verdict.PASS, 2)
 
 
 @pytest.mark.parametrize(("given", "wrong"), [
@@ -128,72 +97,7 @@ def test_what_comes_from_one_output_each_takes_two_backwards_a_bit_of_their_numb
     assert backward < 160       # 20 for the bits, one for each of ten that are shown; the rest for whether rounding explains them
 
 
-def test_few_outputs_that_reach_one_input_together_are_searched_for():
-    given = diagonal()
-    given[[3, 500, 999], 7] += 0.5
-    pair, backward = calls(given)
-    assert {shown.place for shown in pair.worst} == {(3, 7), (500, 7), (999, 7)} and pair.count(Outcome.MISMATCH) == 3
-    assert backward < 200
-
-
 # ---- the search itself
-def search(given, pattern=None, spent=False):
-    """What the only group of a pattern has off it, as a matrix [outputs, inputs]; the inputs that are shared, and their own numbers."""
-    given = np.array(given, float)
-    m, n = given.shape
-    function = Linear(lambda x: torch.nn.functional.pad(x, (0, max(m - n, 0)))[:m].sin(), normal(1, n), given)
-    point, known = prepared(function)
-    pulled = count()
-    run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0), over_budget=lambda ahead=0: spent and next(pulled) >= 0)
-    patterns = [pattern or elementwise(n)]
-    plan = Plan(Grouping(0, 0, column_groups(patterns), np.ones(n)), (row_groups(patterns[0]),))
-    found = off_pattern(run, plan, 0, 0, signed_weights_float32(m, np.random.default_rng(1)))
-    matrix = np.zeros((m, n))
-    matrix[found.out, found.column] = found.value
-    return matrix, dict(zip(found.shared.tolist(), found.own.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 16, 17])
-@pytest.mark.parametrize("density", [0.0, 0.1, 1.0])
-def test_every_entry_off_the_pattern_is_found_and_what_is_on_it_is_told_apart(n, density):
-    rng = np.random.default_rng(n)
-    given = np.diag(rng.uniform(1, 2, n)) + np.where((rng.random((n, n)) < density) & ~np.eye(n, dtype=bool), rng.uniform(1, 2, (n, n)), 0.0)
-    matrix, own = search(given)
-    np.testing.assert_allclose(matrix, given - np.diag(np.diag(given)), rtol=1e-14)
-    reached = np.flatnonzero((matrix != 0).any(0))
-    assert sorted(own) == reached.tolist()
-    np.testing.assert_allclose([own[c] for c in reached], np.diag(given)[reached], rtol=1e-14)
-
-
-def test_inputs_that_no_output_of_the_group_has_are_searched_too():
-    places = np.arange(4)
-    given = np.hstack([np.diag([1.0, 2, 3, 4]), np.zeros((4, 3))])
-    given[[1, 1, 3], [4, 6, 6]] = [5.0, 6, 7]
-    matrix, own = search(given, windows((7,), [places], [places]))
-    assert own == {}
-    np.testing.assert_allclose(matrix[:, 4:], given[:, 4:], rtol=1e-14)
-
-
-def test_where_the_budget_ends_one_output_is_found_all_the_same_and_the_rest_is_not_known():
-    given = np.diag(np.arange(1.0, 65)) + 0.5
-    matrix, own = search(given, spent=True)
-    rows = np.flatnonzero(matrix.any(1))
-    assert len(rows) == 1
-    np.testing.assert_allclose(matrix[rows[0]], np.where(np.arange(64) == rows[0], 0.0, 0.5), rtol=1e-13)
-    assert np.isfinite(list(own.values())).sum() == 1 and own[rows[0]] == pytest.approx(given[rows[0], rows[0]])
-
-
-def test_more_than_can_be_kept_counts_as_not_known(monkeypatch):
-    monkeypatch.setattr(one_hot, "MOST_ENTRIES", 100)
-    matrix, own = search(np.diag(np.arange(1.0, 65)) + 0.5)
-    assert 1 <= np.count_nonzero(matrix.any(1)) <= 3 and np.isnan(list(own.values())).sum() >= 61
-
-
-def test_a_number_that_is_none_whatever_the_cotangent_belongs_to_its_own_output():
-    given = np.eye(8)
-    given[2, 2] = np.inf        # and 0 · inf for all others
-    matrix, own = search(given)
-    assert not matrix.any() and own == {}
 
 
 # ---- where the budget ends
@@ -210,15 +114,3 @@ def test_elements_that_the_budget_leaves_unknown_are_counted_and_not_shown():
     assert left > 200 and pair.count(Outcome.UNDECIDED) == left
     assert function.backwards < 200
     assert sum(pair.counts) == pair.elements == 256**2
-
-
-def test_a_function_that_depends_on_what_its_structure_lacks_is_no_false_alarm():
-    """The right backward has the entry off the pattern, too."""
-    n = 40
-
-    def forward(x):
-        return x.sin() + 0.1 * x[31] * torch.eye(n, dtype=DOUBLE)[7]
-
-    for seed in range(6):
-        pair, = compare(Differentiable(forward, normal(1, n)), mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
-        assert pair.verdict is Verdict.PASS

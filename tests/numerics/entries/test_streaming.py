@@ -1,8 +1,5 @@
 """Streaming, counting and the outside of a dense comparison."""
 
-import tracemalloc
-
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +7,7 @@ from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import Differentiable, check, check_function, leaf, normal, times, verdict, zeros
+from numerics.differentiable import Differentiable, check, leaf, normal, times, verdict, zeros
 
 SMOOTH = {
     "sin": torch.sin, "gelu": torch.nn.functional.gelu, "softmax": lambda x: x.softmax(-1), "matmul": lambda x: x @ normal(3, 4, 3),
@@ -21,20 +18,6 @@ SMOOTH = {
 }
 
 
-def test_smooth_functions_cost_seven_calls_a_column_and_fifteen_of_noise():
-    results = [check(f, normal(n, 5, 4)) for n, f in enumerate(SMOOTH.values())]
-    assert np.median([(r.forward - r.noise - 1) / 20 for r in results]) <= 7
-    assert max(r.noise for r in results) <= 30
-    assert np.median([r.noise for r in results]) <= 15
-    assert np.mean([sum(p.quick for p in r.pairs) / sum(p.compared for p in r.pairs) for r in results]) >= 0.95
-
-
-def test_calls_are_counted_as_the_function_counts_them():
-    f = Differentiable(torch.sin, normal(1, 6))
-    entries = check_function(f)
-    assert (entries.forward, entries.backward) == (f.calls, f.backwards)
-
-
 @pytest.mark.parametrize("name", SMOOTH)
 def test_tiny_tiles_and_chunks_come_to_the_same_verdicts(name):
     def counts(damage, limit):
@@ -43,17 +26,6 @@ def test_tiny_tiles_and_chunks_come_to_the_same_verdicts(name):
 
     assert counts(None, 2048) == counts(None, 64 << 20)
     assert counts(times(1.01), 2048) == counts(times(1.01), 64 << 20)
-
-
-def test_memory_stays_far_below_n_times_m():
-    n, limit = 700, 1 << 15
-    check(torch.sin, normal(1, 4))  # imports and caches
-    tracemalloc.start()
-    entries = check(torch.sin, normal(1, n), limit=limit)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert entries.pairs[0].count(Outcome.PASS) == n * n
-    assert peak < n * n * 8 / 2
 
 
 def test_inputs_are_never_written_and_the_buffer_is_restored():
@@ -71,44 +43,12 @@ def test_inputs_are_never_written_and_the_buffer_is_restored():
     assert all(int((s != x).sum()) in (0, 1, 12) for s in seen)
 
 
-def test_every_pair_of_inputs_and_outputs_is_reported():
-    entries = check(lambda x, w: (x @ w, x.sum()), normal(1, 2, 3), normal(2, 3, 2))
-    assert [(p.input, p.output, p.elements) for p in entries.pairs] == [(0, 0, 24), (0, 1, 6), (1, 0, 24), (1, 1, 6)]
-    assert verdict(entries) == Verdict.PASS
-
-
-def test_the_wrong_pair_is_the_one_that_fails():
-    entries = check(lambda x, w: x @ w, normal(1, 2, 3), normal(2, 3, 2), damage=lambda g: [g[0], g[1] * 1.001])
-    assert [p.verdict for p in entries.pairs] == [Verdict.PASS, Verdict.MISMATCH]
-    assert 5e-4 < entries.pairs[1].max_rel_error < 2e-3
-
-
-def test_the_worst_elements_name_their_place():
-    def damage(grads):
-        grads[0].view(-1)[4] *= 1.5
-        return grads
-
-    worst = check(lambda x: x.sin(), normal(1, 2, 3), damage=damage).pairs[0].worst[0]
-    assert (worst.outcome, worst.output_index, worst.input_index) == (Outcome.MISMATCH, 4, 4)
-    assert worst.analytic == pytest.approx(1.5 * worst.numeric, rel=1e-6)
-
-
 def test_the_resolution_bounds_what_was_missed():
     x = normal(1, 6)
     pair = check(torch.sin, x).pairs[0]
     assert 1e-7 < pair.resolution < 3e-6
     off = check(torch.sin, x, damage=lambda g: [v + 2 * pair.resolution * (v != 0) for v in g])
     assert verdict(off) == Verdict.MISMATCH
-
-
-def test_a_small_but_well_resolved_deviation_is_measured():
-    assert check(torch.sin, normal(1, 6)).pairs[0].deviation == 0
-    assert check(torch.sin, normal(1, 6), damage=times(1 + 1e-7)).pairs[0].deviation == pytest.approx(1e-7, rel=0.05)
-
-
-def test_equal_infinities_are_left_out_and_counted():
-    pair = check(lambda x: x.masked_fill(torch.tensor([True, False, False]), -torch.inf), normal(1, 3)).pairs[0]
-    assert (pair.masked, pair.count(Outcome.PASS), pair.verdict) == (3, 6, Verdict.PASS)
 
 
 def test_a_forward_that_raises_off_x_is_non_finite_and_never_passes():
@@ -120,17 +60,6 @@ def test_a_forward_that_raises_off_x_is_non_finite_and_never_passes():
     pair = check(forward, leaf(0.5, 0.25), damage=zeros).pairs[0]
     assert pair.verdict != Verdict.PASS
     assert pair.count(Outcome.NON_FINITE) >= 1
-
-
-def test_an_input_with_an_infinity_is_judged_on_the_finite_rest():
-    pair = check(lambda x: x[1:] * 2, leaf(torch.inf, 0.5, 0.25)).pairs[0]
-    assert pair.count(Outcome.MISMATCH) == 0
-    assert pair.count(Outcome.PASS) >= 4
-
-
-def test_no_inputs_and_no_outputs_compare_nothing():
-    assert check_function(Differentiable(lambda: torch.ones(2))).pairs == ()
-    assert check(lambda x: x[:0], normal(1, 3)).pairs[0].elements == 0
 
 
 def test_a_random_forward_is_never_a_mismatch():
@@ -152,11 +81,6 @@ def test_a_nan_gradient_beside_a_masked_infinity_is_wrong():
     pair = check(lambda x: x.masked_fill(masked, -torch.inf).exp(), normal(1, 3), damage=lambda g: [v * torch.nan for v in g]).pairs[0]
     beside = check(lambda x: x.masked_fill(masked, -torch.inf), normal(1, 3), damage=lambda g: [v * torch.nan for v in g]).pairs[0]
     assert pair.verdict == beside.verdict == Verdict.MISMATCH
-
-
-def test_an_imaginary_part_of_nothing_but_rounding_does_not_blur_the_real_part():
-    pair = check(lambda z: torch.complex(z.abs().norm(), (z.imag - z.imag.mean()).sum()), normal(1, 5, dtype=torch.complex128)).pairs[0]
-    assert pair.verdict == Verdict.PASS
 
 
 @pytest.mark.parametrize("seed", [0, 8, 19])  # 0 and 8 looked like kinks with one slope, at 19 the two finest steps agree by chance

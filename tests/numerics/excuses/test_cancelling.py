@@ -7,14 +7,9 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.judging import run as runs
-from gradverify.numerics.judging.far_noise import far_noise
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.survey import survey
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times
+from numerics.differentiable import Differentiable, leaf, normal, times
 
 SINGLE = torch.float32
 
@@ -44,35 +39,14 @@ ELEMENTWISE = {
     "1 - cos": (lambda x: 1 - torch.cos(x), small(85, 15)),
     "x - sin": (lambda x: x - torch.sin(x), small(102, 15)),
 }
-OF_A_PRODUCT = {
-    "gelu": F.gelu,
-    "gelu, by erf": gelu,
-    "log(1 + exp(x - 10))": lambda x: torch.log(1 + torch.exp(x - 10)),
-    "1 + tanh": lambda x: 1 + torch.tanh(x),
-    "x (1 + tanh)": lambda x: x * (1 + torch.tanh(x)),
-}
 
 
-def product(seed):
-    """x, w and b such that x @ w + b lies mostly between −9 and −3."""
-    return [normal(seed, 4, 3, dtype=SINGLE), normal(seed + 1, 3, 5, dtype=SINGLE), between(-9, -3, seed + 2, 5)]
-
-
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_right_gradients_are_never_called_wrong_where_larger_numbers_cancel(name, mode):
     forward, x = ELEMENTWISE[name]
     for pair in compare(Differentiable(forward, x), mode=mode, generator=np.random.default_rng(1)).pairs:
-        assert pair.count(Outcome.MISMATCH) == 0
-
-
-@pytest.mark.population(most=4)
-@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.ROWS])
-@pytest.mark.parametrize("name", OF_A_PRODUCT)
-def test_nor_behind_a_matrix_product(name, mode):
-    forward = OF_A_PRODUCT[name]
-    for pair in compare(Differentiable(lambda x, w, b: forward(x @ w + b), *product(500)), mode=mode, generator=np.random.default_rng(500)).pairs:
         assert pair.count(Outcome.MISMATCH) == 0
 
 
@@ -98,7 +72,7 @@ SEEN = [("gelu", leaf(-6.5, -5.4, -5.0, -1.5, dtype=SINGLE)), ("gelu, by erf", l
         ("log(1 + exp(x - 10))", leaf(-8.0, -7.0, -5.0, 9.0, dtype=SINGLE)), ("1 - cos", leaf(2e-4, 3e-4, 1e-3, 0.5, dtype=SINGLE))]
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("factor", [1.01, 0.0])
 @pytest.mark.parametrize(("name", "x"), SEEN)
@@ -110,23 +84,6 @@ def test_an_error_that_the_steps_cannot_hide_is_found_beside_elements_that_they_
     wrong, = compare(Differentiable(forward, x, damage=off_at(3, factor)), mode=mode, keep=200).pairs
     assert [w.input_index for w in wrong.worst if w.outcome is Outcome.MISMATCH] == [3]
     assert wrong.count(Outcome.MISMATCH) == 1
-
-
-@pytest.mark.population(most=4)
-@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.BLOCKS])
-@pytest.mark.parametrize("name", ["gelu", "1 + tanh"])
-@pytest.mark.parametrize("factor", [1.1, -1.0, 0.0])
-def test_gradients_that_are_wrong_throughout_are_found_behind_a_matrix_product(factor, name, mode):
-    forward = OF_A_PRODUCT[name]
-    function = Differentiable(lambda x, w, b: forward(x @ w + b), *product(500), damage=times(factor))
-    assert any(pair.verdict == Verdict.MISMATCH for pair in compare(function, mode=mode, generator=np.random.default_rng(500)).pairs)
-
-
-def test_rounding_to_a_larger_number_hides_what_is_added_to_it():
-    x, w, b, v = (normal(77 + n, *shape, k=1e-4, dtype=SINGLE) for n, shape in enumerate([(3, 4), (4, 6), (6,), (6, 2)]))
-    function = Differentiable(lambda x, w, b, v: torch.relu(x @ w + b) @ v, x, w, b, v)
-    compared = compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(77))
-    assert all(pair.count(Outcome.MISMATCH) == 0 for pair in compared.pairs)
 
 
 def leaks(slope):
@@ -141,36 +98,3 @@ def test_errors_in_float32_stand_where_nothing_cancels(forward, damage):
     pair, = compare(Differentiable(forward, normal(3, 4, 5, dtype=SINGLE), damage=damage), mode=Mode.ENTRIES, keep=500).pairs
     assert pair.count(Outcome.MISMATCH) == pair.elements - pair.count(Outcome.PASS)
     assert pair.count(Outcome.MISMATCH) >= 9
-
-
-def roundings(forward, x):
-    """Root mean square [m] of what float32 adds to the values near x."""
-    near = [x * (1 + 0.02 * t * between(-1, 1, t, *x.shape)) for t in range(1, 30)]
-    off = [(forward(p).double() - forward(p.double())).reshape(-1) for p in near]
-    return torch.stack(off).square().mean(0).sqrt().numpy()
-
-
-@pytest.mark.parametrize("name", ["gelu", "1 - cos", "log(1 + exp(x - 10))"])
-def test_the_noise_of_points_far_apart_is_that_of_the_rounding(name):
-    forward, x = ELEMENTWISE[name][0], {"gelu": between(-4, -3, 5, 40), "1 - cos": between(0.01, 0.1, 5, 40)}.get(name, between(-3, 0, 5, 40))
-    point = Point(Differentiable(forward, x), columns_of([x], [None], [False]))
-    found = far_noise(point, survey(point, np.random.default_rng(0)), np.random.default_rng(0)).noise
-    ratio = found / roundings(forward, x)
-    assert 0.3 < np.median(ratio) < 3
-    assert (ratio < 10).all()
-
-
-def never(*_):
-    raise AssertionError("these calls are for what is about to be called wrong")
-
-
-@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
-def test_nothing_more_is_called_where_nothing_is_wrong(dtype, monkeypatch):
-    monkeypatch.setattr(runs, "far_noise", never)
-    assert [pair.verdict for pair in compare(Differentiable(torch.tanh, normal(1, 4, 5, dtype=dtype))).pairs] == [Verdict.PASS]
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_wrong_gradient_that_nothing_hides_stands_without_a_word_of_numpy():
-    pair, = compare(Differentiable(F.gelu, between(-2.5, -1.0, 3, 15), damage=times(2))).pairs
-    assert pair.count(Outcome.MISMATCH) == 15

@@ -12,10 +12,9 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.excuses.insensitive import CALLS
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, Differentiable, normal
+from gradverify.numerics.verdict import Verdict
+from numerics.differentiable import DOUBLE, Differentiable
 
 N = 8
 
@@ -67,7 +66,7 @@ def judged(function, mode):
     return compare(function, mode=mode, generator=np.random.default_rng(0)).pairs
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize(("offset", "size"), SIZES)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
@@ -77,29 +76,12 @@ def test_a_right_gradient_is_not_accused_and_a_wrong_one_not_passed(way, mode, o
         assert judged(way(offset, size, factor), mode)[-1].verdict is not Verdict.PASS
 
 
-@pytest.mark.parametrize("seed", [0, 3])    # of some directions, nine points meet the same rounding of 1e4, in one of ten
-def test_one_element_that_is_rounded_inside_is_seen_whatever_the_directions(seed):
-    for factor, never in [(1.0, Verdict.MISMATCH), (0.0, Verdict.PASS)]:
-        function = by_hand(lambda x: x[:1] + ((x[1:] + 1e4) - 1e4), lambda g, factor=factor: torch.cat([g, factor * g]))
-        case = Differentiable(function, torch.tensor([1e-13, 2e-13], dtype=DOUBLE))
-        for generator in range(4 * seed, 4 * seed + 4):
-            pair, = compare(case, mode=Mode.ENTRIES, generator=np.random.default_rng(generator)).pairs
-            assert pair.verdict is not never
-
-
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_error_that_wide_steps_show_is_found(way, mode):
     for wrong in (dict(factor=1.01), dict(factor=-1.0), dict(awake=0.0), dict(awake=1.01)):
         assert any(pair.verdict is Verdict.MISMATCH for pair in judged(way(1e4, 1e-13, **wrong), mode))
-
-
-def test_what_is_left_open_says_why():
-    pair = judged(of_one_tensor(1e4, 1e-13, factor=0.0), Mode.ENTRIES)[-1]
-    assert pair.verdict is Verdict.UNDECIDED
-    assert Limit.CANCELS in dict(pair.limits)
-    assert {worst.limit for worst in pair.worst} == {Limit.CANCELS}
 
 
 DEAD = {"relu": torch.relu, "mask": lambda x: x * (torch.arange(len(x)) % 2), "where": lambda x: torch.where(x > 0, x * x, 0 * x),
@@ -113,25 +95,6 @@ def test_what_is_dead_without_any_inner_rounding_passes(name, size):
     assert pair.verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize(("x", "more"), [(normal(1, N), 0), (normal(1, N) * 1e-3, 0), (sized(1, N, 1e-9), 11)])
-def test_calls_are_spent_on_tiny_inputs_alone_and_few_where_nothing_rounds_inside(x, more, monkeypatch):
-    function, again = Differentiable(torch.sin, x), Differentiable(torch.sin, x)
-    judged(function, Mode.ENTRIES)
-    monkeypatch.setattr("gradverify.numerics.compare.beside_insensitive", lambda prepared, pairs: pairs)
-    judged(again, Mode.ENTRIES)
-    assert (function.calls - again.calls, function.backwards - again.backwards) == (more, 0)
-
-
-def test_nothing_is_asked_beyond_the_budget():
-    function = of_one_tensor(1e4, 1e-13)
-    calls = []
-    for most in (CALLS, CALLS + 1):
-        before = function.calls
-        compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(0), over_budget=lambda ahead=0, most=most: ahead >= most)
-        calls.append(function.calls - before)
-    assert calls[1] == calls[0] + CALLS
-
-
 @pytest.mark.parametrize(("factor", "never"), [(1.0, Verdict.MISMATCH), (0.0, Verdict.PASS)])
 @pytest.mark.parametrize("made", [of_one_tensor, of_two_halves, crosswise])
 def test_under_a_domain_that_leaves_room_a_right_gradient_is_not_accused_and_a_zero_does_not_pass(made, factor, never):
@@ -139,20 +102,10 @@ def test_under_a_domain_that_leaves_room_a_right_gradient_is_not_accused_and_a_z
     assert pair.verdict is not never
 
 
-def test_no_step_leaves_a_domain_for_what_moves_nothing():
-    """x lies a step from the border: the function is nowhere called beyond it."""
-    def forward(x):
-        assert bool((x >= 0).all())
-        return x + ((x.flip(0) + 1e4) - 1e4)
-
-    function = Differentiable(by_hand(forward, lambda g: g + g.flip(0)), sized(0, N, 1e-13).abs())
-    compare(function, mode=Mode.ENTRIES, domains=[(0.0, np.inf)])
-
-
 SHORT = {"sin": torch.sin, "tanh": torch.tanh, "x / (2 + x²)": lambda x: x / (2 + x * x), "softmax": lambda x: x.softmax(-1)}
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("length", [1e-4, 1e-5])
 @pytest.mark.parametrize("name", SHORT)

@@ -3,8 +3,6 @@
 The class of faults: a right one is accused of what its inverse makes of rounding, or of what lies beyond the pole; or a wrong one hides.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from live import check, randn
@@ -39,17 +37,6 @@ def determinant(damage=lambda g: g):
     return Determinant
 
 
-def cofactors(a):
-    """Of three rows: cross products, which no condition number enters."""
-    return torch.stack([torch.linalg.cross(a[1], a[2]), torch.linalg.cross(a[2], a[0]), torch.linalg.cross(a[0], a[1])])
-
-
-def test_the_textbook_gradient_is_off_by_the_condition_number():
-    a = nearly_singular(3, 1e-13)
-    off = (torch.linalg.det(a) * torch.linalg.inv(a).T - cofactors(a)).abs().max() / cofactors(a).abs().max()
-    assert 1e-6 < off < 0.1     # beyond the tolerance: a mismatch, were it no rounding
-
-
 @pytest.mark.parametrize("least", [1e-8, 1e-12, 1e-13, 1e-14])
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_a_determinant_near_singular_is_not_wrong(n, least):
@@ -70,7 +57,7 @@ def test_a_gradient_with_noise_of_its_own_is_wrong():
     assert check(noisy, a, select=("GV101",)).verdict == "fail"
 
 
-@pytest.mark.parametrize("away", [1e-10, 1e-11, 1e-12, 1e-13])
+@pytest.mark.parametrize("away", [1e-10, 1e-13])
 def test_a_pole_close_to_x_is_not_the_function(away):
     """1/(x − 1), whose slope −1/(x − 1)² no step shows from further away than the pole."""
     x = torch.tensor([1.0 + away, 0.7 + 0.3 * away], dtype=torch.float64)

