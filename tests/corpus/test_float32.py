@@ -72,7 +72,7 @@ class Damaged(Differentiable):
         if v is None or self.inputs[0].dtype in (torch.float64, torch.complex128):
             return gradients
         result = list(gradients)
-        x = result[self.place].clone()
+        x = result[self.place].clone(memory_format=torch.contiguous_format)
         (torch.view_as_real(x) if x.is_complex() else x).view(-1)[self.element] += float(numbers(v)[self.row]) * self.off
         result[self.place] = x
         return tuple(result)
