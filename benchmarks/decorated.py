@@ -19,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from corpus.decorations import DECORATIONS, HELD, decorated, names
-from corpus.labelled import LABELLED, Labelled
+from corpus.labelled import SIMPLE, Labelled
 from live import check
 
 Outcome = tuple[str, str]
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     decorations, started = chosen(asked.decorations, [*DECORATIONS, *HELD]), time.process_time()
-    functions = [each for each in LABELLED if each.name in chosen(asked.only, [one.name for one in LABELLED])]
+    functions = [each for each in SIMPLE if each.name in chosen(asked.only, [one.name for one in SIMPLE])]
     changes, checks = list[str](), 0
     changed, of = Counter[str](), Counter[str]()
     for each in functions:

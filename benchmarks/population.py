@@ -26,7 +26,7 @@ SPECS = ("specs/gallery", "specs/seeds", "specs/features")
 ENDS_ITS_PROCESS = ("gv004_crashed", "gv005_timed_out")
 SEEDS = (0, 1, 2)
 WRONG_IN_TORCH = ("as_strided_scatter", "native_group_norm", "normal", "normal.number_mean",
-                  *(f"nn.functional.max_unpool{n}d" for n in (1, 2, 3)))  # some of their samples: tests/corpus/test_operator_samples.py
+                  *(f"nn.functional.max_unpool{n}d" for n in (1, 2, 3)))  # some of their samples: tests/corpus/test_operators.py
 QUICK_SPECS, QUICK_OPERATORS, QUICK_SAMPLES, QUICK_FAMILIES = 11, 6, 2, 11  # one of so many: about three minutes of one core together
 
 sys.path.insert(0, str(ROOT / "tests"))  # for corpus
@@ -133,8 +133,7 @@ def _corpus() -> Sequence[tuple[Any, torch.dtype]]:
 
 def _of_operator(unit: Unit) -> Iterator[Planned]:
     """The first and the last small sample, right, and with one entry off by a hundred tolerances."""
-    from corpus.as_functions import damaged, is_usual, plain
-    from corpus.operator_samples import samples_of
+    from corpus.operator_samples import damaged, is_usual, plain, samples_of
 
     for seed in SEEDS:
         for s, sample in enumerate(samples_of(*_corpus()[unit.place], seed=seed)):

@@ -12,20 +12,15 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import sixteen
 import sixteen_single
-from sixteen_judges import DAMAGES, Point, function_of, inputs_of
+from sixteen_judges import DAMAGES, function_of, inputs_of
 from sixteen_kit import SMALL, WRONG
-from sixteen_page import page
 from sixteen_set import OPERATORS, plain
-from sixteen_single_page import HEADING, single_page
+from sixteen_single_page import HEADING
 
 sys.path.pop(0)
 
 
-def test_there_are_sixty_operators_and_eight_kinds_of_mistakes():
-    assert len(OPERATORS) >= 60 and len({*WRONG, *DAMAGES}) == 8
-
-
-@pytest.mark.population(most=20)
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize("of", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_in_float64_every_way_is_the_same_function(name, of):
@@ -50,30 +45,10 @@ def test_right_ways_are_left_alone_and_mistakes_are_counted():
     assert counts["dropped tail above"] == counts["dropped tail found"] == 1
 
 
-def test_the_page_adds_points_up():
-    one = Counter({"right all": 4, "right each": 4, "dropped tail all": 1, "dropped tail above": 1, "dropped tail found": 1, "dropped tail close": 1})
-    text = page({("softmax", "bfloat16", seed): one for seed in (0, 1)}, sixteen.WRONG, 2)
-    assert "| GV112 | 8 | 0 |" in text and "GV112 finds 2 of 2 (100.0 %)." in text
-    assert "| dropped tail | 2 | 2 | 2 | 2 | 0 | 0 of 0 | 0 | 0 |" in text and "2 seeds" in text
-
-
 def test_in_float32_right_ways_pass_and_mistakes_are_caught():
     counts = sixteen_single.counted("relu_squared", 7, 0, ["16 bits", "other order"], ["missing upcast", "dropped tail"])
     assert counts["16 bits True passed"] == counts["other order True passed"] == 1
     assert all(counts[f"{how} above"] == counts[f"{how} above caught"] == 1 for how in ("missing upcast", "dropped tail"))
-
-
-@pytest.mark.parametrize(("how", "tolerable"), [("other order", True), ("scale twice", False)])
-def test_what_is_within_the_tolerance_of_float32_is_told_by_torch(how, tolerable):
-    assert sixteen_single.within(Point("mean_pool", torch.float32, 0), how) is tolerable
-
-
-def test_undecided_is_no_catch_on_the_page_of_float32():
-    one = Counter({"dropped tail all": 1, "dropped tail above": 1, "dropped tail above undecided": 1, "dropped tail size more undecided": 1,
-                   "other order True undecided": 1})
-    text = single_page({("softmax", "float32", seed): one for seed in (0, 1)}, sixteen.WRONG)
-    assert "catches 0 of 2 above" in text and "| dropped tail | 2 | 2 | 0 | 2 | 0 | 0 | 0 | 0 | 0 of 0 |" in text
-    assert "| other order | yes | 2 | 0 | 2 | 0 |" in text and "| more | 0 | 2 | 0 |" in text
 
 
 def test_a_run_in_float32_leaves_the_page_of_16_bits_as_it_is():

@@ -46,10 +46,6 @@ def first(arguments: tuple[Any, ...]) -> Tensor:
     return next(x for x in arguments if isinstance(x, Tensor)).detach()
 
 
-def item(x: Tensor) -> None:
-    x.abs().max().item()
-
-
 def three_items(x: Tensor) -> None:
     """The smallest, the largest and the mean number, as before a normalisation."""
     size = x.abs()
@@ -61,10 +57,6 @@ def range_check(x: Tensor) -> None:
         raise ValueError("out of range")
 
 
-def asserted(x: Tensor) -> None:
-    assert torch.isfinite(x).all()
-
-
 def listed(x: Tensor) -> None:
     assert len(x.reshape(-1).tolist()) == x.numel()
 
@@ -72,13 +64,6 @@ def listed(x: Tensor) -> None:
 def by_row(x: Tensor) -> None:
     for row in x.reshape(max(len(x), 1) if x.dim() else 1, -1):
         assert row.dim() == 1
-
-
-def by_mask(x: Tensor) -> None:
-    """As a loop over tiles asks whether any of them is to be masked."""
-    for part in x.reshape(-1).tensor_split(3):
-        if (part.abs() > 1e30).any():
-            raise ValueError("out of range")
 
 
 def statistic(x: Tensor) -> None:
@@ -93,10 +78,6 @@ def warned(x: Tensor) -> None:
 
 def cached(x: Tensor) -> None:
     CONSTANTS.setdefault(x.dtype, torch.ones(3, dtype=x.dtype))
-
-
-def compiling(x: Tensor) -> None:
-    assert not torch.compiler.is_compiling() or x.dim() < 9
 
 
 def recorded(function: Any) -> Any:
@@ -128,15 +109,6 @@ def with_inputs(change: Callable[[Tensor], Tensor]) -> Decoration:
 
 def rows_joined(x: Tensor) -> Tensor:
     return torch.stack(list(x)) if x.dim() and len(x) and x.is_floating_point() else x
-
-
-def early_return(function: Any) -> Any:
-    def called(*arguments: Any) -> Any:
-        if first(arguments).numel() == 0:
-            return first(arguments).sum()
-        return applied(function)(*arguments)
-
-    return called
 
 
 class Module(nn.Module):
@@ -223,25 +195,18 @@ class Held(nn.Module):
 HELD: dict[str, bool | None] = {"weights in a module": None, "weights in a checkpointed module": False,
                                 "weights in a re-entrantly checkpointed module": True}
 DECORATIONS: dict[str, Decoration] = {
-    "one .item()": heading(item),
     "three .item()": heading(three_items),
     "a range check": heading(range_check),
-    "assert isfinite": heading(asserted),
     ".tolist()": heading(listed),
     "a loop over rows": heading(by_row),
-    "if mask.any() of tiles": heading(by_mask),
     "a statistic under no_grad": heading(statistic),
     "warnings.warn": heading(warned),
     "a cached constant": heading(cached),
-    "is_compiling()": heading(compiling),
     "record_function": recorded,
     "rows joined again": with_inputs(rows_joined),
     ".contiguous()": with_inputs(lambda x: x.contiguous()),
-    ".clone()": with_inputs(lambda x: x.clone()),
-    "an early return if empty": early_return,
     "a lambda": lambda function: lambda *arguments: applied(function)(*arguments),
     "functools.partial": lambda function: functools.partial(applied(function)),
-    "a module": lambda function: Module(function),
     "a helper module": lambda function: Outer(function),
     "a nested Function": nested,
     "a checkpoint": checkpointed(False),

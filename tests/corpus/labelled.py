@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd import Function
 
 from corpus.functions import normal
-from corpus.twins import TWINS
 
 Label = Literal["right", "wrong", "kink"]
 
@@ -98,5 +97,3 @@ SIMPLE = (
     Labelled("relu at 0, twice", "wrong", function(torch.relu, lambda g, x: g * ((x > 0) + 2.0 * (x == 0))), (vector(-1.0, 0.0, 2.0),)),
     Labelled("abs at 0, twice", "wrong", function(torch.abs, lambda g, x: g * (x.sign() + 2.0 * (x == 0))), (vector(-1.0, 0.0, 2.0),)),
 )
-LABELLED = (*SIMPLE, *(Labelled(f"{name} {mistake}".strip(), "wrong" if mistake else "right", twins.make(mistake), twins.inputs(0))
-                       for name, twins in TWINS.items() for mistake in ("", *twins.mistakes)))

@@ -1,31 +1,32 @@
-"""PyTorch's own operator samples as `Function`s: its op database, with its inputs, wrappers and post-processing."""
+"""PyTorch's own operators at the samples of its op database: as a user's callable, with one wrong entry, and as somebody's Function."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from gradverify.numerics.function.dtypes import SINGLE
 from gradverify.numerics.function.flat import flat_real, one_hot
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW
-from gradverify.subject.failure import blamed
+from gradverify.subject.subject import Argument
 
 DTYPES = (torch.float64, torch.complex128)
 MOST_INPUTS, MOST_ENTRIES = 60, 3000  # real coordinates of the inputs; of the inputs times those of the outputs
 LOOKED_AT = 50  # samples of an operator; of those that are small enough the first and the last are taken
 TOLERANCES = 100  # a planted error over the default rtol: 1e-4 of the largest entry where everything is float64
-SEED = 0
 SKIPPED = ("as_strided.partial_views",)  # reads the storage that its input is a view of, so it has more inputs than are seen
 SCREENED = (torch.float16, torch.bfloat16, torch.complex32)  # finite differences of casts to these say little: other checks are for them
+Call = Callable[..., Any]
 
 
 def real_size(tensor: Tensor) -> int:
@@ -33,7 +34,7 @@ def real_size(tensor: Tensor) -> int:
     return tensor.numel() * (2 if tensor.is_complex() else 1)
 
 
-def seeded(seed: int = SEED) -> None:
+def seeded(seed: int = 0) -> None:
     """Samples draw from torch, numpy and random; random operators draw from torch. All restart from here."""
     torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a traceback for each device that is not there
     np.random.seed(seed)
@@ -44,80 +45,45 @@ def is_number(leaf: object) -> bool:
     return isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
 
 
+def is_usual(leaf: object) -> bool:
+    return not isinstance(leaf, Tensor) or not (leaf.is_meta or leaf.is_nested)
+
+
 @dataclass(eq=False)
 class Sample:
-    """One operator at one of its samples: a `Function` of the leaves that require a gradient, None among its gradients filled with zeros."""
+    """One operator at one of its samples."""
 
     name: str
-    operator: Callable[..., object]
+    operator: Call
     leaves: list[Any]
     spec: pytree.TreeSpec
 
-    @cached_property
-    def _graph(self) -> tuple[list[Tensor], list[Tensor]]:
-        return self._graph_at(self.inputs)
-
-    def _graph_at(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        leaves = self._fresh(inputs)
-        return leaves, self._call(leaves)
-
-    @cached_property
-    def _places(self) -> list[int]:
-        return [n for n, leaf in enumerate(self.leaves) if is_number(leaf) and leaf.requires_grad]
-
-    @cached_property
+    @property
     def inputs(self) -> list[Tensor]:
-        return [self.leaves[n].detach().clone() for n in self._places]
+        return [leaf.detach().clone().requires_grad_() for leaf in self.leaves if is_number(leaf) and leaf.requires_grad]
 
-    @cached_property
-    def _differentiable(self) -> list[int]:
-        return [n for n, output in enumerate(self._graph[1]) if output.requires_grad]
-
-    def _fresh(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [x.detach().clone(memory_format=torch.preserve_format).requires_grad_() for x in inputs]
-
-    def _call(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Every floating output at `inputs`; a random operator draws the same numbers each time."""
-        leaves = [leaf.detach().clone() if is_number(leaf) else leaf for leaf in self.leaves]
-        for place, x in zip(self._places, inputs, strict=True):
-            leaves[place] = x
-        sample, args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+    def graph(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs, and the outputs that depend on them; a random operator draws the same numbers each time."""
+        inputs = self.inputs
+        given = iter(inputs)
+        leaves = [leaf if not is_number(leaf) else next(given) if leaf.requires_grad else leaf.clone() for leaf in self.leaves]
         seeded()
-        with blamed("GV002", "forward"):
-            return [output for output in pytree.tree_leaves(self.operator(sample, *args, **kwargs)) if is_number(output)]
+        return inputs, [y for y in called(self, leaves) if is_number(y) and y.requires_grad]
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        with torch.no_grad():
-            outputs = self._call([x.detach().clone(memory_format=torch.preserve_format) for x in inputs])
-        return [outputs[n] for n in self._differentiable]
-
-    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
-        leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)
-        asked = [(outputs[n], c) for n, c in zip(self._differentiable, cotangents, strict=True) if c is not None]
-        with blamed("GV003", "backward"):
-            grads = torch.autograd.grad([o for o, _ in asked], leaves, [c for _, c in asked], allow_unused=True, retain_graph=True)
-        return [torch.zeros_like(x) if g is None else g.clone() for g, x in zip(grads, leaves, strict=True)]
-
-    @cached_property
-    def jacobian(self) -> Tensor:
-        """The analytic one [outputs, inputs], in real coordinates."""
-        outputs, rows = self.values(self.inputs), []
-        for n, output in enumerate(outputs):
-            for j in range(real_size(output)):
-                cotangent = one_hot(output.shape, output.dtype, output.device, j)
-                rows.append(_flat(self.vjp([cotangent if k == n else None for k in range(len(outputs))])))
-        return torch.stack(rows) if rows else torch.zeros(0, sum(map(real_size, self.inputs)))
-
-    @cached_property
+    @property
     def wrong_entry(self) -> tuple[int, Tensor] | None:
-        """A row of the Jacobian, and what makes its largest entry wrong by TOLERANCES tolerances if added [inputs]; None where all are zero."""
-        sizes = self.jacobian.abs().nan_to_num(nan=0.0, posinf=0.0)
+        """A row of the Jacobian in real coordinates, and what makes its largest entry wrong by TOLERANCES tolerances if added [inputs]; None
+        where all are zero."""
+        inputs, outputs = self.graph()
+        rows = [flat([torch.zeros_like(x) if g is None else g for x, g in zip(inputs, torch.autograd.grad(
+            y, inputs, one_hot(y.shape, y.dtype, y.device, j), allow_unused=True, retain_graph=True), strict=True)])
+            for y in outputs for j in range(real_size(y))]
+        sizes = torch.stack(rows).abs().nan_to_num(nan=0.0, posinf=0.0)
         if not sizes.any():
             return None
         row, column = divmod(int(sizes.argmax()), sizes.shape[1])
         error = torch.zeros(sizes.shape[1], dtype=torch.float64)
-        single = any(t.dtype in SINGLE for t in (*self.values(self.inputs), *self.inputs))
-        error[column] = TOLERANCES * (RTOL_LOW if single else RTOL) * self.jacobian[row, column]
+        error[column] = TOLERANCES * (RTOL_LOW if any(t.dtype in SINGLE for t in (*outputs, *inputs)) else RTOL) * rows[row][column]
         return row, error
 
     @property
@@ -126,46 +92,127 @@ class Sample:
         columns = sum(map(real_size, self.inputs))
         if not 0 < columns <= MOST_INPUTS or any(isinstance(t, Tensor) and t.layout != torch.strided for t in self.leaves):
             return False
-        outputs = self.values(self.inputs)
-        return 0 < columns * sum(map(real_size, outputs)) <= MOST_ENTRIES and not any(o.dtype in SCREENED for o in outputs)
+        outputs = self.graph()[1]
+        return 0 < columns * sum(map(real_size, outputs)) <= MOST_ENTRIES and not any(y.dtype in SCREENED for y in outputs)
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([flat_real(t) for t in tensors])
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([flat_real(tensor) for tensor in tensors])
 
 
-def samples_of(operator: Any, dtype: torch.dtype, seed: int = SEED) -> list[Sample]:
+def called(sample: Sample, leaves: list[Any]) -> list[Any]:
+    first, args, kwargs = pytree.tree_unflatten(leaves, sample.spec)
+    return [leaf for leaf in pytree.tree_leaves(sample.operator(first, *args, **kwargs)) if isinstance(leaf, Tensor)]
+
+
+# ---- the database
+def corpus() -> list[tuple[Any, torch.dtype]]:
+    """Every operator with every precision, in the database's order. It is imported late, as that takes seconds; it also forbids the process to set
+    backend flags, which is taken back."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    torch.backends.__allow_nonbracketed_mutation_flag = True
+    return [(operator, dtype) for operator in op_db for dtype in DTYPES]
+
+
+def samples_of(operator: Any, dtype: torch.dtype, seed: int = 0) -> list[Sample]:
     """The first and the last of an operator's samples that are small enough; `seed`: of what they draw."""
     if not operator.supports_autograd or operator.full_name in SKIPPED or dtype not in operator.supported_backward_dtypes("cpu"):
         return []
     seeded(seed)
-    found = operator.sample_inputs("cpu", dtype, requires_grad=True, small_inputs_only=True)
-    named = list(_named(operator, dtype, islice(found, LOOKED_AT)))
-    first = next((sample for sample in named if sample.fits), None)
-    last = next((sample for sample in reversed(named) if sample is first or sample.fits), None)
+    every = list(_named(operator, dtype, list(islice(operator.sample_inputs("cpu", dtype, requires_grad=True, small_inputs_only=True), LOOKED_AT))))
+    first = next((sample for sample in every if sample.fits), None)
+    last = next((sample for sample in reversed(every) if sample is first or sample.fits), None)
     return [sample for sample in dict.fromkeys((first, last)) if sample is not None]
 
 
-def _named(operator: Any, dtype: torch.dtype, found: Iterator[Any]) -> Iterator[Sample]:
-    for n, sample in enumerate(list(found)):
-        leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        run = partial(_run, operator, sample.output_process_fn_grad)
-        yield Sample(f"{operator.full_name} {str(dtype).removeprefix('torch.')} {n}", run, leaves, spec)
-
-
-def _run(operator: Any, process: Callable[[object], object], *args: object, **kwargs: object) -> object:
+def _named(operator: Any, dtype: torch.dtype, found: list[Any]) -> Iterator[Sample]:
     """As PyTorch's own gradient tests call it: the wrapper makes inputs symmetric, triangular …, the processing leaves out what has no gradient."""
-    return process(operator.gradcheck_wrapper(operator.get_op(), *args, **kwargs))
+    for n, sample in enumerate(found):
+        def run(*args: object, process: Call = sample.output_process_fn_grad, **kwargs: object) -> object:
+            return process(operator.gradcheck_wrapper(operator.get_op(), *args, **kwargs))
+
+        yield Sample(f"{operator.full_name} {str(dtype).removeprefix('torch.')} {n}", run, *pytree.tree_flatten(
+            (sample.input, sample.args, sample.kwargs)))
 
 
-def corpus() -> list[tuple[Any, torch.dtype]]:
-    """Every operator with every precision, in the database's order."""
-    return [(operator, dtype) for operator in _operators() for dtype in DTYPES]
+# ---- as a user would have them
+def plain(sample: Sample) -> tuple[Call, list[Argument]]:
+    """The sample as a callable of all its tensors."""
+    places = [n for n, leaf in enumerate(sample.leaves) if isinstance(leaf, Tensor)]
+
+    def call(*tensors: Tensor) -> Any:
+        leaves = list(sample.leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            leaves[place] = tensor
+        outputs = called(sample, leaves)
+        return tuple(outputs) if len(outputs) != 1 else outputs[0]
+
+    leaves = [sample.leaves[n] for n in places]
+    return call, [Argument(f"x{n}", leaf.detach().clone(), is_number(leaf) and leaf.requires_grad) for n, leaf in enumerate(leaves)]
 
 
-def _operators() -> list[Any]:
-    """PyTorch's op database. Imported late, as that takes seconds; it also forbids the process to set backend flags, which is taken back."""
-    from torch.testing._internal.common_methods_invocations import op_db
+def wrapped(call: Call) -> type[Function]:
+    """A Function that computes what the callable does and lets autograd differentiate it in backward, once."""
 
-    torch.backends.__allow_nonbracketed_mutation_flag = True
-    return list(op_db)
+    class Wrapped(Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Tensor) -> Any:
+            ctx.save_for_backward(*tensors)
+            with torch.enable_grad():
+                output = call(*(x.detach().requires_grad_(needed) for x, needed in zip(tensors, ctx.needs_input_grad, strict=True)))
+            outputs = output if isinstance(output, tuple) else (output,)
+            own = tuple(y.detach().clone() for y in outputs)
+            ctx.mark_non_differentiable(*(mine for mine, y in zip(own, outputs, strict=True) if not y.requires_grad))
+            return own if isinstance(output, tuple) else own[0]
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, *grads: Tensor) -> Any:
+            leaves = [x.detach().requires_grad_(needed) for x, needed in zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True)]
+            with torch.enable_grad():
+                output = call(*leaves)
+            pairs = [(y, g) for y, g in zip(output if isinstance(output, tuple) else (output,), grads, strict=True) if y.requires_grad]
+            found = iter(torch.autograd.grad([y for y, _ in pairs], [x for x in leaves if x.requires_grad], [g for _, g in pairs], allow_unused=True))
+            return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+
+    return Wrapped
+
+
+class Leak(Function):
+    """The identity of outputs, whose backward adds a multiple of `error` [real coordinates of the inputs] to the gradients of the inputs: the
+    cotangent's coordinate `row`."""
+
+    @staticmethod
+    def forward(ctx: Any, row: int, error: Tensor, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.row, ctx.error, ctx.inputs = row, error, [(x.shape, x.dtype) for x in tensors[count:]]
+        return tuple(y.view_as(y) for y in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        extra = ctx.error * flat(grads)[ctx.row]
+        sizes = [shape.numel() * (2 if dtype.is_complex else 1) for shape, dtype in ctx.inputs]
+        parts = zip(torch.split(extra, sizes), ctx.inputs, strict=True)
+        return None, None, None, *grads, *((torch.view_as_complex(part.reshape(*shape, 2)) if dtype.is_complex else part.reshape(shape)).to(dtype)
+                                           for part, (shape, dtype) in parts)
+
+
+def damaged(sample: Sample) -> tuple[Call, list[Argument]] | None:
+    """`plain` with one wrong entry in its Jacobian; None where that is zero."""
+    entry = sample.wrong_entry
+    if entry is None:
+        return None
+    call, arguments = plain(sample)
+    places = [n for n, argument in enumerate(arguments) if argument.differentiable]
+
+    def leaking(*tensors: Tensor) -> Any:
+        output = call(*tensors)
+        outputs = list(output) if isinstance(output, tuple) else [output]
+        meant = [n for n, y in enumerate(outputs) if is_number(y) and y.requires_grad]
+        if meant:
+            leaked = Leak.apply(*entry, len(meant), *(outputs[n] for n in meant), *(tensors[n] for n in places))
+            for n, y in zip(meant, leaked, strict=True):
+                outputs[n] = y
+        return tuple(outputs) if isinstance(output, tuple) else outputs[0]
+
+    return leaking, arguments

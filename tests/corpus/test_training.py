@@ -15,27 +15,21 @@ from corpus.training import TRAINED
 WRONG = {"GV101", "GV102", "GV111"}     # a wrong or a missing gradient, of an input or a parameter
 DAMAGED = [(name, each.mistakes[n % len(each.mistakes)]) for n, (name, each) in enumerate(TRAINED.items())]     # one mistake each, in turn
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
-
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_right_one_passes(name: str):
-    each = TRAINED[name]
-    result = check(each.make(""), *each.inputs)
+    each, module = TRAINED[name], TRAINED[name].make("")
+    before = [tensor.clone() for tensor in (*module.parameters(), *module.buffers())]
+    result = check(module, *each.inputs)
     assert (result.verdict, [(found.code, found.message) for found in result.findings if found.severity == "error"]) == ("pass", [])
+    assert all(torch.equal(a, b) for a, b in zip(before, (*module.parameters(), *module.buffers()), strict=True)), "something is left in the module"
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize(("name", "mistake"), DAMAGED)
 def test_a_wrong_gradient_is_found_as_one(name: str, mistake: str):
     each = TRAINED[name]
     result = check(each.make(mistake), *each.inputs)
     assert result.verdict == "fail"
     assert {found.code for found in result.findings if found.severity == "error"} <= WRONG
-
-
-def test_nothing_of_a_check_is_left_in_the_module():
-    module = TRAINED["a running size"].make("")
-    before = [tensor.clone() for tensor in (*module.parameters(), *module.buffers())]
-    assert check(module, *TRAINED["a running size"].inputs).verdict == "pass"
-    assert all(torch.equal(a, b) for a, b in zip(before, (*module.parameters(), *module.buffers()), strict=True))
-    assert all(parameter.grad is None for parameter in module.parameters())

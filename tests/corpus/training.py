@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
+
+from corpus.functions import normal
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,6 @@ class Trained:
     make: Callable[[str], nn.Module]
     mistakes: tuple[str, ...] = ("sign", "factor", "dropped")
     inputs: tuple[Any, ...] = ()
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def seeded(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -89,25 +86,6 @@ class Checkpointed(nn.Module):
         return y * y
 
 
-class Block(nn.Module):
-    """A transformer block whose attention and feed-forward parts are checkpointed."""
-
-    def __init__(self, mistake: str, reentrant: bool) -> None:
-        super().__init__()
-        self.norm, self.inner, self.outer, self.reentrant = nn.LayerNorm(4), nn.Linear(4, 12), nn.Linear(4, 4), reentrant
-        self.after, self.wide, self.narrow = nn.LayerNorm(4), Layer(4, 6, mistake), nn.Linear(6, 4)
-
-    def attention(self, x: Tensor) -> Tensor:
-        q, k, v = (part.unflatten(-1, (2, 2)).transpose(-2, -3) for part in self.inner(self.norm(x)).chunk(3, -1))
-        return self.outer(F.scaled_dot_product_attention(q, k, v).transpose(-2, -3).flatten(-2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.norm(x)
-        x = x + checkpoint(self.attention, x, use_reentrant=self.reentrant)
-        y: Tensor = x + checkpoint(lambda z: self.narrow(self.wide(self.after(z))), x, use_reentrant=self.reentrant)
-        return y
-
-
 class MicroBatches(nn.Module):
     """The mean of a loss over micro-batches, each checkpointed."""
 
@@ -161,14 +139,14 @@ class Recomputed(nn.Module):
 
 
 # ---- reversible blocks
-def reversing(mistake: str, couple: Callable[..., Any], part: Callable[..., Any]) -> type[Function]:
+def reversing(mistake: str) -> type[Function]:
     """A coupling whose input is not saved: backward makes it from the output, which it drops, and refuses `torch.autograd.grad`."""
     class Reversible(Function):
         @staticmethod
         def forward(ctx: Any, block: nn.Module, x: Tensor, *parameters: Tensor) -> Tensor:
             ctx.block, ctx.parameters = block, parameters
             with torch.no_grad():
-                y: Tensor = couple(block, x)
+                y = added(block, x)
             ctx.outputs = [y.detach()]
             return y
 
@@ -180,10 +158,10 @@ def reversing(mistake: str, couple: Callable[..., Any], part: Callable[..., Any]
                 raise RuntimeError("a second backward of a reversible block")
             y = ctx.outputs.pop()
             with torch.no_grad():
-                x = part(ctx.block, y)
+                x = subtracted(ctx.block, y)
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
-                again = couple(ctx.block, x)
+                again = added(ctx.block, x)
             of_x, *found = torch.autograd.grad(again, (x, *(p for p in ctx.parameters if p.requires_grad)), g)
             each = iter(found)
             return None, *damaged((of_x, *(next(each) if p.requires_grad else None for p in ctx.parameters)), mistake, 1)
@@ -191,10 +169,9 @@ def reversing(mistake: str, couple: Callable[..., Any], part: Callable[..., Any]
     return Reversible
 
 
-def added(block: Any, x: Tensor, mistake: str = "") -> Tensor:
+def added(block: Any, x: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
-    bias = block.f.bias.detach() if mistake else block.f.bias
-    y = a + F.linear(b, block.f.weight, bias)
+    y = a + block.f(b)
     return torch.cat([y, b + block.g(y)], -1)
 
 
@@ -204,77 +181,24 @@ def subtracted(block: Any, y: Tensor) -> Tensor:
     return torch.cat([a - block.f(x), x], -1)
 
 
-def scaled(block: Any, x: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    y = b * (block.f(a).tanh()).exp() + block.g(a)
-    return torch.cat([a, y], -1)
-
-
-def unscaled(block: Any, y: Tensor) -> Tensor:
-    a, b = y.chunk(2, -1)
-    return torch.cat([a, (b - block.g(a)) * (-block.f(a).tanh()).exp()], -1)
-
-
 class Coupled(nn.Module):
-    def __init__(self, mistake: str, couple: Callable[..., Any], part: Callable[..., Any]) -> None:
+    def __init__(self, mistake: str) -> None:
         super().__init__()
-        self.f, self.g, self.function = nn.Linear(2, 2), nn.Linear(2, 2), reversing(mistake, couple, part)
+        self.f, self.g, self.function = nn.Linear(2, 2), nn.Linear(2, 2), reversing(mistake)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.function.apply(self, x, *self.parameters())
         return y.sin()
 
 
-def stack_of(mistake: str) -> type[Function]:
-    """A stack of additive blocks as one Function, whose backward calls `.backward()` block by block."""
-    class Stack(Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor, blocks: nn.ModuleList, *parameters: Tensor) -> Tensor:
-            ctx.blocks, ctx.others = blocks, len(parameters)
-            with torch.no_grad():
-                for block in blocks:
-                    x = added(block, x)
-            ctx.y = x.detach()
-            return x
-
-        @staticmethod
-        def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-            y, grad = ctx.y, g
-            for block in reversed(ctx.blocks):
-                with torch.no_grad():
-                    x = subtracted(block, y)
-                with torch.enable_grad():
-                    x = x.detach().requires_grad_()
-                    out = added(block, x, "dropped" if mistake == "dropped" else "")
-                out.backward(grad)
-                assert x.grad is not None
-                y, grad = x.detach(), -x.grad if mistake == "sign" else x.grad * (1.01 if mistake == "factor" else 1)
-            return grad, None, *[None] * ctx.others
-
-    return Stack
-
-
-class Stacked(nn.Module):
-    def __init__(self, mistake: str) -> None:
-        super().__init__()
-        blocks = [nn.Module() for _ in range(2)]
-        for block in blocks:
-            block.f, block.g = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Tanh())
-        self.blocks, self.function = nn.ModuleList(blocks), stack_of(mistake)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.function.apply(x, self.blocks, *self.parameters())
-        return y.sin()
-
-
 # ---- saved tensors elsewhere
 class Offloaded(nn.Module):
-    def __init__(self, mistake: str, to: Callable[[], Any]) -> None:
+    def __init__(self, mistake: str) -> None:
         super().__init__()
-        self.inner, self.to = layers(mistake), to
+        self.inner = layers(mistake)
 
     def forward(self, x: Tensor) -> Tensor:
-        with self.to():
+        with by_number():
             y: Tensor = self.inner(x)
             return y * y
 
@@ -319,18 +243,6 @@ def parametrised(mistake: str) -> nn.Module:
     return nn.Sequential(layer, nn.Tanh())
 
 
-class Normed(nn.Module):
-    """A layer under weight norm, checkpointed."""
-
-    def __init__(self, mistake: str, norm: Callable[..., nn.Module]) -> None:
-        super().__init__()
-        self.first, self.inner = norm(nn.Linear(3, 4)), Layer(4, 3, mistake)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = checkpoint(lambda z: self.inner(self.first(z)), x, use_reentrant=False)
-        return y
-
-
 class Averaged(nn.Module):
     """A student beside the average of its own weights, which is swapped in for the teacher's forward and moved afterwards."""
 
@@ -373,28 +285,19 @@ class Momentum(nn.Module):
         return y
 
 
-X = normal(3, 3, seed=3)
-PAIRS = normal(2, 4, seed=5)
+X, PAIRS = normal(3, 3, seed=3), normal(2, 4, seed=5)
 BUILT: dict[str, Callable[[str], nn.Module]] = {
     "a checkpoint": lambda mistake: Checkpointed(mistake, False),
     "a re-entrant checkpoint": lambda mistake: Checkpointed(mistake, True),
-    "a checkpointed transformer block": lambda mistake: Block(mistake, False),
-    "a transformer block with re-entrant checkpoints": lambda mistake: Block(mistake, True),
     "checkpointed micro-batches": MicroBatches,
     "recomputation, parameters given": lambda mistake: Recomputed(mistake, "given"),
     "recomputation, parameters of the layer": lambda mistake: Recomputed(mistake, "layer"),
     "recomputation, by .backward()": lambda mistake: Recomputed(mistake, "grad"),
-    "an additive coupling": lambda mistake: Coupled(mistake, added, subtracted),
-    "an affine coupling": lambda mistake: Coupled(mistake, scaled, unscaled),
-    "a reversible stack": Stacked,
-    "saved on the CPU": lambda mistake: Offloaded(mistake, torch.autograd.graph.save_on_cpu),
-    "saved under numbers": lambda mistake: Offloaded(mistake, by_number),
+    "an additive coupling": Coupled,
+    "saved under numbers": Offloaded,
     "a parametrisation": parametrised,
-    "weight norm": lambda mistake: Normed(mistake, nn.utils.parametrizations.weight_norm),
-    "weight norm by a hook": lambda mistake: Normed(mistake, nn.utils.weight_norm),
     "an average swapped in": Averaged,
     "a running size": Momentum,
 }
-INPUTS = {"a checkpointed transformer block": normal(2, 3, 4, seed=4), "a transformer block with re-entrant checkpoints": normal(2, 3, 4, seed=4),
-          "an additive coupling": PAIRS, "an affine coupling": PAIRS, "a reversible stack": PAIRS}
-TRAINED = {name: Trained(lambda mistake, build=build: seeded(build(mistake)), inputs=(INPUTS.get(name, X),)) for name, build in BUILT.items()}
+TRAINED = {name: Trained(lambda mistake, build=build: seeded(build(mistake)), inputs=(PAIRS if build is Coupled else X,))
+           for name, build in BUILT.items()}

@@ -10,7 +10,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from corpus.functions import Sample, normal, off_zero
+from corpus.functions import Sample, normal
 
 
 class ReturnsIndices(Function):
@@ -47,19 +47,6 @@ class LeavesGradientsUndefined(Function):
         if of_sum is None:
             return of_product * y, of_product * x
         return of_sum + of_product * y, of_sum + of_product * x
-
-
-class OnceDifferentiable(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
-        return 3 * x**2 * grad
 
 
 class SetsUpContext(Function):
@@ -145,19 +132,6 @@ class ReturnsAView(Function):
         return grad.t()
 
 
-class SavesItsOutput(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = x.sigmoid()
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        y, = ctx.saved_tensors
-        return grad * y * (1 - y)
-
-
 class KeepsScratchOnCtx(Function):
     """A buffer on ctx that every backward writes anew."""
 
@@ -212,20 +186,6 @@ class RefusesRepeatedIndices(LooksUp):
         return LooksUp.forward(ctx, table, index)
 
 
-class Inner(Function):
-    """A Function that is used inside a callable only."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.abs()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
-        return grad * x.sgn()
-
-
 def _index() -> Tensor:
     return torch.tensor([3, 0, 1])
 
@@ -233,7 +193,6 @@ def _index() -> Tensor:
 UNUSUAL = (
     Sample("mark_non_differentiable", ReturnsIndices.apply, lambda: (normal(),)),
     Sample("set_materialize_grads(False)", LeavesGradientsUndefined.apply, lambda: (normal(), normal(seed=1))),
-    Sample("once_differentiable", OnceDifferentiable.apply, lambda: (normal(),)),
     Sample("setup_context", lambda x: SetsUpContext.apply(x, 0.5), lambda: (normal(),)),
     Sample("mark_dirty", WritesItsInput.apply, lambda: (normal(),)),
     Sample("refuses what is not contiguous", RefusesWhatIsNotContiguous.apply, lambda: (normal(),)),
@@ -241,10 +200,8 @@ UNUSUAL = (
     Sample("refuses a second backward", RefusesASecondBackward.apply, lambda: (normal(),)),
     Sample("only leaf .backward()", lambda x: checkpoint(lambda t: t.sin() * t, x, use_reentrant=True), lambda: (normal(),)),
     Sample("returns a view", ReturnsAView.apply, lambda: (normal(),)),
-    Sample("saves its output", SavesItsOutput.apply, lambda: (normal(),)),
     Sample("scratch on ctx", KeepsScratchOnCtx.apply, lambda: (normal(),)),
     Sample("draws a mask", DrawsAMask.apply, lambda: (normal(),)),
     Sample("looks up", LooksUp.apply, lambda: (normal(4, 2), _index())),
     Sample("refuses repeated indices", RefusesRepeatedIndices.apply, lambda: (normal(4, 2), _index())),
-    Sample("inside a callable", lambda x: (Inner.apply(x) * 2).sum(0), lambda: (off_zero(),)),
 )

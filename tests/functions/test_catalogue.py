@@ -9,7 +9,6 @@ import sys
 
 import pytest
 from torch import nn
-from torch.autograd import Function
 
 from gradverify.functions.catalogue import BUILTINS, Builtin
 
@@ -35,15 +34,6 @@ def test_the_catalogue_lists_every_seed_function_and_nothing_else():
     assert {name: " ".join(builtin.parameters) for name, builtin in BUILTINS.items()} == SEED_SIGNATURES
 
 
-def test_every_entry_is_listed_under_its_own_name():
-    assert all(name == builtin.name for name, builtin in BUILTINS.items())
-
-
-def test_the_catalogue_cannot_be_changed():
-    with pytest.raises(TypeError):
-        BUILTINS["mine"] = BUILTINS["add"]
-
-
 @pytest.mark.parametrize("builtin", BUILTINS.values(), ids=BUILTINS)
 def test_the_parameters_are_those_of_the_code(builtin):
     target = load(builtin)
@@ -55,20 +45,9 @@ def test_the_parameters_are_those_of_the_code(builtin):
     assert sum(parameter.default is inspect.Parameter.empty for parameter in parameters) == builtin.required
 
 
-@pytest.mark.parametrize("builtin", [b for b in BUILTINS.values() if b.name not in ("affine", "Linear")], ids=lambda b: b.name)
-def test_every_other_builtin_is_an_autograd_function(builtin):
-    assert issubclass(load(builtin), Function)
-
-
-def test_both_styles_of_function_are_represented():
-    own_setup = {"setup_context" in vars(load(builtin)) for builtin in BUILTINS.values()}
-    assert own_setup == {True, False}
-
-
 @pytest.mark.parametrize("builtin", BUILTINS.values(), ids=BUILTINS)
 def test_every_summary_is_one_short_line(builtin):
-    assert 0 < len(builtin.summary) <= 80
-    assert "\n" not in builtin.summary
+    assert 0 < len(builtin.summary) <= 80 and "\n" not in builtin.summary
 
 
 def test_the_catalogue_imports_no_torch():

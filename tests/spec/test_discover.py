@@ -125,11 +125,6 @@ def test_a_python_file_is_told_to_stand_in_a_spec(tmp_path: Path, given: str, wr
     assert str(problem) == f"{given}: Python is no spec: name it in a YAML file, as `function: {written}`"
 
 
-def test_a_folder_may_be_called_like_a_python_file(tmp_path: Path) -> None:
-    write(tmp_path, odd_py__a_yaml=SPEC)
-    assert names(["odd.py"], tmp_path) == ["odd.py/a.yaml"]
-
-
 def test_links_in_a_circle_are_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "specs").mkdir()
     (tmp_path / "specs" / "a.yaml").symlink_to(tmp_path / "specs" / "a.yaml")

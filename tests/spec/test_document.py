@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from gradverify.model.problem import Problem
 from gradverify.spec.document import MAX_BYTES, Document, parse, read
 from gradverify.spec.fault import Fault
-from spec.marked import unmarked
+from gradverify.spec.load import load
+from spec.marked import loaded, unmarked
 
 BOMB = "\n".join(["a0: &a0 [1,1,1,1,1,1,1,1,1,1]", *(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 7))])
 DEEP = "\n".join(["a0: &a0 " + "[" * 40 + "]" * 40, "a1: " + "[" * 40 + "*a0" + "]" * 40])
@@ -58,23 +60,8 @@ def test_bad_yaml_is_a_problem_at_its_place(text: str, words: str) -> None:
     assert all(word in found[0].message for word in words.split()), found[0].message
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n"])
-def test_an_empty_file_says_how_a_spec_begins(text: str) -> None:
-    assert [str(problem) for problem in problems(text)] == ["s.yaml:1:1: the file is empty; a spec begins with `gradverify: 1`"]
-
-
 def test_all_duplicates_are_found_not_only_the_first() -> None:
     assert len(problems("a: 1\na: 2\nb: {c: 1, c: 2}")) == 2
-
-
-@pytest.mark.parametrize(("raw", "words"), [
-    (b"\x89PNG\0\0", "binary"), ("a: 1".encode("utf-16"), "UTF-16"), (b"a: 1\nb: \xff", "not UTF-8 0xff"), (b"# " + b"x" * MAX_BYTES, "1 MiB"),
-])
-def test_a_file_that_is_no_text_is_a_problem(raw: bytes, words: str, tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_bytes(raw)
-    found = read("s.yaml", tmp_path / "s.yaml")
-    assert isinstance(found, tuple) and len(found) == 1
-    assert found[0].file == "s.yaml" and all(word in found[0].message for word in words.split()), found[0].message
 
 
 def test_a_missing_file_and_a_folder_are_problems(tmp_path: Path) -> None:
@@ -107,3 +94,61 @@ def test_a_place_that_does_not_exist_is_reported_at_the_last_one_that_does() -> 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in str(problems("a: 1 \x1b[31m")[0])
+
+
+# ---- tags and encodings
+TAGS = ("!!int", "!!str", "!!binary", "!!set", "!!map", "!!merge", "!!python/object:os.system", "!custom", "!", f"!{'long' * 100}")
+NODES = ("1", "abc", "", "[GV214]", "{a: 1}", "<<")
+BASE = "gradverify: 1\nchecks:\n  - name: a\n    function: mul\n    inputs: {x: {shape: [2]}, y: {shape: [2]}}\n"
+PLACES = ("    expect: %s\n", "    ? %s\n    : 1\n", "    kwargs: {a: {b: [[%s]]}}\n", "    kwargs: {<<: %s}\n", "    matrix: {k: [%s]}\n")
+WHOLE = ("{tag} [1]\n", "--- {tag}\n" + BASE, BASE.replace("  - name", "  - {tag}\n    name"), BASE.replace("checks:", "checks: {tag}"),
+         BASE.replace("checks:", "{tag} checks:"))
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_tag_anywhere_is_read_or_told_with_its_place(tmp_path: Path, tag: str) -> None:
+    """As a value and as a key, plain and by an alias; never a traceback."""
+    texts = [text.replace("{tag}", tag) for text in WHOLE]
+    for node, place in itertools.product(NODES, PLACES):
+        texts += [BASE + place % f"{tag} {node}", f"{BASE}    description: &a {tag} {node}\n{place % '*a '}"]
+    for text in texts:
+        for problem in loaded(text, tmp_path).problems:
+            assert 1 <= problem.line <= len(text.splitlines()) + 1 and problem.column >= 1 and len(problem.message) < 1000, text
+
+
+@pytest.mark.parametrize("tag, node, said", [
+    ("!!int", "[GV214]", "a list cannot have the tag !!int: leave the tag out"), ("!!str", "{a: 1}", "a mapping cannot have the tag !!str"),
+    ("!!seq", "1", "the value '1' cannot have the tag !!seq"), ("!!map", "[1]", "a list cannot have the tag !!map"),
+    ("!!bool", "'yes'", "'yes' is no bool"), ("!!binary", "aGk=", "the tag !!binary is not allowed"), ("!own", "x", "the tag !own is not allowed"),
+    ("!!merge", "x", "'x' cannot have the tag !!merge")])
+def test_each_is_told_once_in_a_sentence(tag, node, said):
+    found = parse("s.yaml", f"a: 1\nb: {tag} {node}\n")
+    assert isinstance(found, tuple) and len(found) == 1
+    assert said in found[0].message and (found[0].line, found[0].column) == (2, 4)
+
+
+@pytest.mark.parametrize("text", ["a: !!int 1", "a: !!float 1", "a: !!str 1", "a: !!seq [1]", "a: !!map {b: 1}", "!!str a: 1", "a: !!null", "a: ! 1",
+                                  "a: {<<: {b: 1}}", "a: {!!merge <<: {b: 1}}", "a: '<<'", "'<<': 1"])
+def test_a_tag_that_says_what_the_value_is_anyway_is_read(text):
+    assert not isinstance(parse("s.yaml", text), tuple)
+
+
+@pytest.mark.parametrize("raw, line, column, said", [
+    (b"gradverify: 1\nname: caf\xe9\n", 2, 10, "not UTF-8: byte 0xe9"), (b"\xff", 1, 1, "not UTF-8"),
+    ("é: \xff".encode() + b"\xff", 1, 5, "not UTF-8"),
+    (b"a: 1\r\nb\xff", 2, 2, "not UTF-8"), (b"\xef\xbb\xbfa\xff", 1, 2, "not UTF-8"), (b"\xc3\xa9\n\xed\xa0\x80", 2, 1, "not UTF-8"),
+    (b"a: 1\nb: \0", 2, 4, "NUL"), ("gradverify: 1\n".encode("utf-16"), 1, 1, "UTF-16"), ("gradverify: 1\n".encode("utf-16-le"), 1, 1, "UTF-16"),
+    ("gradverify: 1\n".encode("utf-16-be"), 1, 1, "UTF-16"), ("gradverify: 1\n".encode("utf-32"), 1, 1, "UTF-16"), (b"", 1, 1, "empty"),
+    (b"a: \x07", 1, 4, "U+0007"), (b"\x89PNG\0\0", 1, 5, "binary"), (b"# " + b"x" * MAX_BYTES, 1, 1, "1 MiB"),
+    (b'a: 1\nb: "\\U00110000"', 2, 5, "U0010FFFF"), (b"a: \xef\xbf\xbe", 1, 4, "U+FFFE")])
+def test_a_problem_of_the_encoding_has_a_line_and_a_column(tmp_path, raw, line, column, said):
+    (tmp_path / "s.yaml").write_bytes(raw)
+    found, = load([tmp_path / "s.yaml"], builtins={}, codes=[], cwd=tmp_path).problems
+    assert (found.line, found.column) == (line, column) and said in found.message
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_what_is_utf_8_is_read_with_or_without_its_mark(tmp_path, encoding):
+    (tmp_path / "s.yaml").write_bytes(BASE.replace("name: a", "name: é").encode(encoding))
+    found = load([tmp_path / "s.yaml"], builtins={"mul": ("x", "y")}, codes=[], cwd=tmp_path)
+    assert not found.problems and found.cases[0].name == "é"

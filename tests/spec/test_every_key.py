@@ -9,11 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gradverify.functions.catalogue import BUILTINS
-from gradverify.model.case import Case
-from gradverify.rules.catalogue import rules
 from gradverify.spec.document import Document, parse
-from gradverify.spec.load import load
 from gradverify.spec.schema import Check, Spec, json_schema
 from gradverify.spec.schema_inputs import Tensor
 from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
@@ -74,24 +70,3 @@ def test_every_kind_and_layout_occurs(key: str) -> None:
     said |= {value for check in every for value in check.get("matrix", {}).get(key, ())}
     (allowed,) = [part["enum"] for part in [Tensor.model_json_schema()["properties"][key]] if "enum" in part]
     assert said == set(allowed)
-
-
-def cases() -> list[Case]:
-    paths = [path.relative_to(ROOT) for path in sorted((ROOT / "specs" / "features").glob("*.yaml"))]
-    loaded = load(paths, builtins={name: entry.parameters for name, entry in BUILTINS.items()}, codes=[rule.code for rule in rules()], cwd=ROOT)
-    assert loaded.problems == ()
-    return list(loaded.cases)
-
-
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.id.removeprefix("specs/features/"))
-def test_every_feature_runs_as_its_spec_expects(case: Case) -> None:
-    from gradverify.model.report import Gate, judged
-    from gradverify.running.inline import run_case
-    from gradverify.running.requirements import lack, placed
-
-    if lack(case, None) is not None:
-        assert "not_installed" in str(case.requires) or case.skip
-        return
-    result = judged(run_case(placed(case, None)), Gate())
-    assert result.ok, [finding.message for finding in result.findings]
-    assert result.verdict == ("pass" if case.expect == "pass" else "fail")

@@ -72,11 +72,13 @@ def test_a_plain_list_of_inputs_has_no_names(tmp_path: Path) -> None:
 def test_a_check_with_everything_becomes_a_case(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text("")
     (tmp_path / "lib").mkdir()
-    case = one(
+    case, made = cases(
         "gradverify: 1\npath: lib\nimport: [my_ext]\nchecks:\n  - name: all of it\n    function: ops.py:Swish\n    inputs: {x: {shape: [2]}}\n"
         "    kwargs: {mode: fast}\n    init: {size: 3}\n    reference: my.plain:swish\n    gradient: ops.py:back\n    expected: {x: [1, 2]}\n"
         "    eps: 1e-6\n    atol: 1e-4\n    rtol: 0\n    dtype: float32\n    device: cuda:1\n    seed: 7\n    strict: true\n    outputs: [0]\n"
-        "    rules: {select: [GV1], ignore: [GV201]}\n    expect: [GV101]\n    tags: [slow]\n    skip: later\n    requires: [cuda]\n", tmp_path)
+        "    rules: {select: [GV1], ignore: [GV201]}\n    expect: [GV101]\n    tags: [slow]\n    skip: later\n    requires: [cuda]\n"
+        "    second_order: true\n    forward_ad: false\n    vmap: auto\n"
+        "  - {name: made, function: my.ops:Act.Swish, inputs_from: ops.py:inputs}\n", tmp_path)
     assert (case.id, case.name, case.check, case.spec.line) == ("s.yaml::all of it", "all of it", "all of it", 5)
     assert case.target == f"{tmp_path}/ops.py:Swish"
     assert (case.kwargs, case.init) == ({"mode": "fast"}, {"size": 3})
@@ -86,19 +88,9 @@ def test_a_check_with_everything_becomes_a_case(tmp_path: Path) -> None:
     assert (settings.strict, settings.outputs, settings.select, settings.ignore) == (True, (0,), ("GV1",), ("GV201",))
     assert (case.expect, case.tags, case.skip, case.requires) == (("GV101",), ("slow",), "later", ("cuda",))
     assert (case.search.folder, case.search.path, case.search.imports) == (str(tmp_path), (str(tmp_path / "lib"),), ("my_ext",))
+    assert (settings.second_order, settings.forward_ad, settings.vmap) == (True, False, "auto")
+    assert made.inputs_from == f"{tmp_path}/ops.py:inputs"
     assert from_json(Case, to_json(case)) == case
-
-
-@pytest.mark.parametrize(("target", "name"), [
-    ("mul", "mul"), ("my.ops:Act.Swish", "Swish"), ("torch.nn.functional:gelu", "gelu"), ("my.ops.gelu", "gelu"), ("ops.py:F", "F")])
-def test_a_check_without_a_name_has_its_functions(target: str, name: str, tmp_path: Path) -> None:
-    (tmp_path / "ops.py").write_text("")
-    assert one(HEAD + f"  - {{function: '{target}', inputs: [1, 2]}}", tmp_path).name == name
-
-
-def test_inputs_can_come_from_a_function(tmp_path: Path) -> None:
-    (tmp_path / "make.py").write_text("")
-    assert one(HEAD + "  - {function: mul, inputs_from: make.py:inputs}", tmp_path).inputs_from == f"{tmp_path}/make.py:inputs"
 
 
 def test_every_combination_of_a_matrix_is_a_case_with_its_values_in_place(tmp_path: Path) -> None:
@@ -164,15 +156,3 @@ def test_the_parameters_of_a_module_may_have_expected_gradients(tmp_path: Path) 
     assert one(text, tmp_path).oracles.expected == {"weight": [1, 2]}
     assert loaded(text.replace("init: {n: 3}, ", ""), tmp_path).problems
     assert one(text.replace("function: linear", "function: my:net"), tmp_path).oracles.expected == {"weight": [1, 2]}
-
-
-def test_a_default_that_changes_nothing_is_silent(tmp_path: Path) -> None:
-    given = ("second_order: auto", "forward_ad: false", "vmap: auto", "reseed: true", "nondeterminism: 0", "timeout: 300", "sources: []",
-             "mode: auto", "budget: {seconds: 10}", "inputs: {x: {shape: [2], layout: contiguous, symmetric: false, margin: 0.1}, y: 1}")
-    assert one(check(*given), tmp_path).settings.vmap == "auto"
-
-
-@pytest.mark.parametrize("setting", ["second_order", "forward_ad", "vmap"])
-@pytest.mark.parametrize("word, value", [("auto", "auto"), ("true", True), ("false", False)])
-def test_second_order_forward_mode_and_vmap_are_asked_for_left_open_or_left_out(setting: str, word: str, value: object, tmp_path: Path) -> None:
-    assert getattr(one(check(f"{setting}: {word}"), tmp_path).settings, setting) == value

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from gradverify.spec.fault import nearest
+from gradverify.model.dtypes import Dtype
+from gradverify.spec.fault import SYNONYMS, nearest
+from gradverify.spec.misplaced import home_of
 from gradverify.spec.names import own_name, resolve
+from gradverify.spec.schema import Check, Spec
+from gradverify.spec.schema_inputs import Tensor
+from gradverify.spec.schema_settings import Budget, Rules, RunSettings, Settings
 
 
 @pytest.mark.parametrize("text", ["mul", "my_ops.act:Swish", "my_ops.act.Swish", "my:Outer.Inner", "torch.nn.functional:gelu"])
@@ -38,3 +44,25 @@ def test_a_functions_own_name_is_its_last_part() -> None:
 @pytest.mark.parametrize(("word", "meant"), [("linaer", "linear"), ("Linaer", "Linear"), ("SOFTMAX", "softmax"), ("quite else", None)])
 def test_of_two_names_that_differ_in_capitals_the_one_written_alike_is_meant(word: str, meant: str | None) -> None:
     assert nearest(word, ("linear", "Linear", "softmax")) == meant
+
+
+def keys(model):
+    return {info.alias or name for name, info in model.model_fields.items()}
+
+
+def test_a_synonym_stands_for_a_name_of_the_format_and_is_none_itself():
+    known = set().union(*map(keys, (Spec, Check, Tensor, Budget, Rules)))
+    values = {*get_args(Dtype), "cuda"}
+    assert set(SYNONYMS.values()) <= known | values
+    assert not set(SYNONYMS) & (known | values)
+
+
+@pytest.mark.parametrize("model", [Spec, Check, Settings, RunSettings, Tensor, Budget, Rules], ids=lambda model: model.__name__)
+def test_no_key_is_sent_away_from_a_place_that_has_it_to_one_that_lacks_it(model):
+    homes = {"`rules`": Rules, "`budget`": Budget, "top of the file": Spec, "below `checks`": Check, "to a check": Check, "to the check": Check,
+             "to an input": Tensor}
+    for key in set().union(*map(keys, (Spec, Check, Tensor, Budget, Rules))) - keys(model):
+        home = home_of(key, model, 1)
+        if home:
+            place = next(place for words, place in homes.items() if words in home.replace("an input of a check", "an input"))
+            assert key in keys(place), (key, home)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from gradverify.model.case import InputRecipe, TensorRecipe
+from gradverify.model.codec import to_json
 from gradverify.model.proposal import Proposal
 from gradverify.spec.load import load
 from gradverify.spec.scaffold import Draft, Entry, _flow, scaffold
@@ -39,10 +40,7 @@ def read(tmp_path, written):
 ], ids=lambda recipe: repr(recipe)[:60])
 def test_tensors_are_read_back_as_they_were_proposed(tmp_path, recipe):
     [case] = read(tmp_path, text(Proposal("my_ops:Op", (recipe,))))
-    as_lists = [(each.shape, each.draw, list(each.arguments) if isinstance(each.arguments, tuple) else each.arguments, each.dtype, each.requires_grad,
-                 each.symmetric) for each in case.inputs[0].recipes]
-    assert as_lists == [(each.shape, each.draw, list(each.arguments) if isinstance(each.arguments, tuple) else each.arguments, each.dtype,
-                         each.requires_grad, each.symmetric) for each in recipe.recipes]
+    assert [to_json(each) for each in case.inputs[0].recipes] == [to_json(each) for each in recipe.recipes]     # lists and tuples alike
 
 
 @pytest.mark.parametrize("value", [
@@ -57,7 +55,9 @@ def test_plain_values_are_read_back_as_they_were_proposed(tmp_path, value):
 
 def test_arguments_by_keyword_and_those_that_build_a_module(tmp_path):
     keywords = (InputRecipe("shift", TensorRecipe((2,))), InputRecipe("mode", value="mean"))
-    [case] = read(tmp_path, text(Proposal("my_ops:Op", (X,), keywords, {"dim": 4})))
+    written = text(Proposal("my_ops:Op", (X,), keywords, {"dim": 4}, remarks={"x": "seen"}, dtype="float32", note="Not quite."))
+    [case] = read(tmp_path, written)
+    assert case.settings.dtype == "float32" and "# seen\n" in written and "  # Not quite.\n" in written
     assert (case.init, case.kwargs, [each.name for each in case.keywords]) == ({"dim": 4}, {"mode": "mean"}, ["shift"])
 
 
@@ -94,13 +94,6 @@ def test_a_file_may_hold_both_and_functions_of_one_name(tmp_path):
     (tmp_path / "src").mkdir()
     assert [case.name for case in read(tmp_path / "specs", written)] == ["Op", "Layer.Op"]
     assert written.startswith("# yaml-language-server: $schema=../gradverify.schema.json\n")
-
-
-def test_remarks_settings_and_notes_are_written(tmp_path):
-    proposal = Proposal("my_ops:Op", (X,), remarks={"x": "seen"}, dtype="float32", note="Not quite: backward raised.")
-    written = text(proposal)
-    [case] = read(tmp_path, written)
-    assert case.settings.dtype == "float32" and "# seen\n" in written and "  # Not quite: backward raised.\n" in written
 
 
 @pytest.mark.parametrize("text", ["\x7f", "\x85", "\ud800", "\uffff", "\u2028", "😀", "x: y", "a #b", "~", "'\"\\"])

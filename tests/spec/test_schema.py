@@ -11,7 +11,7 @@ import pytest
 import gradverify.spec
 from gradverify.spec.document import Document, parse
 from gradverify.spec.schema import json_schema
-from spec.marked import check, loaded
+from spec.marked import check
 
 SCHEMA = json_schema()
 COMMITTED = Path(gradverify.spec.__file__).with_name("schema.json")
@@ -64,21 +64,7 @@ GOOD = [
     check("inputs: {x: {shape: [2], avoid: [0, 1], layout: strided, kind: spd}, y: mean}"), "gradverify: 1\nchecks: []",
     "gradverify: 1\npath: [../src]\nimport: my_ext\ndefaults: {dtype: float32, tags: [slow]}\nchecks: []",
 ]
-BAD = [
-    "checks: []", "gradverify: 2\nchecks: []", "gradverify: 1", "gradverify: 1\ncheks: []", check("epz: 1"), check("eps: -1"), check("eps: '1e-6'"),
-    check("vmap: yes"), check("dtype: flaot32"), check("expect: [101]"), check("inputs: {x: {shap: [2]}, y: 1}"), check("device: gpu"),
-    check("inputs: {x: {shape: [two]}, y: 1}"), check("inputs: {x: {shape: [-1]}, y: 1}"), check("inputs: {x: {uniform: [1]}, y: 1}"),
-    check("inputs: {x: {values: [two]}, y: 1}"), check("matrix: {seed: 3}"), check("outputs: []"), "gradverify: 1\ndefaults: {dtype: $d}\nchecks: []",
-    "gradverify: 1\nchecks: [{inputs: {}}]",
-]
-
 
 @pytest.mark.parametrize("text", GOOD)
 def test_an_editor_accepts_what_is_right(text: str) -> None:
     VALIDATOR.validate(data(text))
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_an_editor_and_the_loader_refuse_what_is_wrong(text: str, tmp_path: Path) -> None:
-    assert not VALIDATOR.is_valid(data(text))
-    assert loaded(text, tmp_path).problems
