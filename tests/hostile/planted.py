@@ -1,13 +1,13 @@
-"""Thirty ways in which checked code ends its process, hangs, or changes what all checks share; each a function of one tensor."""
+"""Ways in which checked code ends its process, hangs, or leaves something behind."""
 
 import ctypes
 import os
 import posix
 import signal
 import subprocess
-import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 from torch.autograd import Function
@@ -21,6 +21,27 @@ def once(name):
     return name not in done and not done.add(name)
 
 
+def until(name):
+    while not Path(name).exists():
+        time.sleep(0.01)
+
+
+def right(x):
+    return x * x
+
+
+class Wrong(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0]
+
+
+# ---- ends
 def segmentation_fault(x):
     ctypes.string_at(0)
 
@@ -31,11 +52,6 @@ def abort(x):
 
 def kills_itself(x):
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def terminates_itself(x):
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(60)
 
 
 def leaves_by_os(x):
@@ -50,40 +66,20 @@ def exits_by_libc(x):
     LIBC.exit(0)
 
 
-def leaves_by_libc(x):
-    LIBC._exit(0)
-
-
 def becomes_another_program(x):
     os.execv("/bin/true", ["/bin/true"])
 
 
-def exits_by_sys(x):
-    sys.exit(0)
+def interrupts_itself(x):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
 
 
-class ExitsError(Exception):
-    def __str__(self):
-        raise SystemExit(0)
+def allocates(x):
+    return x * torch.ones(10**9, dtype=torch.float64)[:2]
 
 
-def exits_when_printed(x):
-    raise ExitsError
-
-
-def interrupts(x):
-    raise KeyboardInterrupt
-
-
-class UnprintableError(Exception):
-    def __str__(self):
-        return "\ud800\x1b[31m\0" * 10000
-
-
-def raises_what_cannot_be_printed(x):
-    raise UnprintableError
-
-
+# ---- hangs
 def loops(x):
     while True:
         pass
@@ -99,18 +95,13 @@ def deadlocks(x):
     lock.acquire()
 
 
-def returns_a_lambda_too(x):
-    return x * 2, lambda: 1
+class HangsInBackward(Wrong):
+    @staticmethod
+    def backward(ctx, grad_output):
+        time.sleep(1000)
 
 
-def allocates(x):
-    return x * torch.ones(10**9, dtype=torch.float64)[:2]
-
-
-def recurses(x):
-    return recurses(x)
-
-
+# ---- harmless
 def prints_much(x):
     for _ in range(100 if once("prints") else 0):
         os.write(1, b"z" * (1 << 20))
@@ -146,46 +137,88 @@ def leaves_a_thread(x):
     return x * 2
 
 
-class HangsInBackward(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * x
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        time.sleep(1000)
+# ---- processes without end
+def forks_children(x):
+    while True:
+        if os.fork() == 0:
+            signal.pause()
 
 
-def replaces_grad(x):
-    torch.autograd.grad = lambda *arguments, **options: (torch.zeros(2, dtype=torch.float64),)
-    return x * 2
+def forks_in_children(x):
+    while True:
+        os.fork()
+        time.sleep(0.05)
 
 
-def replaces_mul(x):
-    torch.Tensor.__mul__ = lambda a, b: a
-    return x + x
+def forks_in_groups(x):
+    while True:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                signal.pause()
+            os._exit(0)
 
 
-def changes_the_default_dtype(x):
-    torch.set_default_dtype(torch.float16)
-    return x * 2
+def has_some_and_hangs(x):
+    for _ in range(10):
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.setsid()
+            os.fork()
+            while True:
+                signal.pause()
+    time.sleep(1000)
 
 
-def leaves_anomaly_detection_on(x):
-    torch.autograd.set_detect_anomaly(True)
-    return x * 2
+def daemons():
+    """In sessions of their own, without parents; one is another program."""
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    signal.pause()
+            os._exit(0)
+    subprocess.Popen(["sleep", "1234"], start_new_session=True)
 
 
-def right(x):
+def leaves_some(x):
+    daemons()
     return x * x
 
 
-class Wrong(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
+def leaves_some_and_crashes(x):
+    daemons()
+    kills_itself(x)
 
-    @staticmethod
-    def backward(ctx, grad_output):
-        return grad_output * ctx.saved_tensors[0]
+
+# ---- the process that all workers are forked from
+def beside(x):
+    """Runs while another check ends that process."""
+    Path("beside").touch()
+    until("done")
+    return x * x
+
+
+def ends_them_all(number, again=True):
+    if os.environ["JOBS"] == "2":
+        until("beside")
+    if again or not Path("done").exists():
+        Path("done").touch()
+        parent = os.getppid()
+        if b"forkserver" in Path(f"/proc/{parent}/cmdline").read_bytes():  # and no other one
+            os.kill(parent, number)
+        time.sleep(60)
+
+
+def kills_the_server(x):
+    ends_them_all(signal.SIGKILL)
+
+
+def terminates_the_server(x):
+    ends_them_all(signal.SIGTERM)
+
+
+def kills_it_once(x):
+    ends_them_all(signal.SIGKILL, again=False)
+    return x * x

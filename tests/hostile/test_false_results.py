@@ -1,8 +1,7 @@
 """Functions and specs that once made a wrong gradient pass, or a right one fail."""
 
 import pytest
-
-from .conftest import codes
+from commands import codes
 
 UNUSED_AND_WRONG = """
 class f(Function):

@@ -24,30 +24,3 @@ def test_freed_memory_is_nobodys():
     freed = torch.ones(3)
     freed.untyped_storage().resize_(0)
     assert not overlaps(freed, freed)
-
-
-def test_what_lies_in_kept_memory_is_named_and_grad_output_is_nobodys():
-    own, cotangent = torch.zeros(4), torch.ones(4)
-    returned = (own[:2], None, cotangent, cotangent.view(2, 2), torch.zeros(4))
-    assert shared(returned, (cotangent, None), [("the buffer", own)]) == (Shared(0, "the buffer"),)
-    assert shared((own, own[2:], torch.ones(1)), (), ()) == (Shared(0, "the gradient of another argument", 1),)
-
-
-def test_tensors_on_ctx_and_its_class_are_found_in_containers_too():
-    class Holds(torch.autograd.Function):
-        on_class = torch.ones(1)
-
-        @staticmethod
-        def forward(ctx, x):
-            ctx.own, ctx.several, ctx.number = torch.ones(2), [torch.ones(3), "no tensor"], 3
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            return grad_output
-
-    class Inherits(Holds):
-        pass
-
-    found = {name: tensor.numel() for name, tensor in attributes(Inherits.apply(torch.ones(1, requires_grad=True)).grad_fn)}
-    assert found == {"ctx.own": 2, "ctx.several": 3, "Holds.on_class": 1}

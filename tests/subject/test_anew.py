@@ -51,12 +51,6 @@ def test_a_part_in_float32_is_off_by_roundings_of_float32():
     assert float((anew(lambda x: x - x.mean(), X) - (X - X.mean())).abs().max()) < 2.0**-49
 
 
-def test_numbers_that_cancel_are_off_by_roundings_of_what_they_come_of():
-    x = X + 1e6
-    off = (anew(lambda x: (x * x).mean() - x.mean() ** 2, x) - ((x * x).mean() - x.mean() ** 2)).abs()
-    assert 2.0**-53 * 1e12 / 100 < float(off) < 2.0**-53 * 1e12 * 10
-
-
 def test_what_is_drawn_is_drawn_once():
     def drawn(f):
         torch.manual_seed(5)
@@ -66,14 +60,3 @@ def test_what_is_drawn_is_drawn_once():
         return torch.nn.functional.dropout(2 * x, 0.5)
 
     assert torch.equal(drawn(lambda x: anew(dropped, x)), drawn(dropped))
-
-
-def test_forward_and_backward_of_a_graph():
-    x = (X + 1e6).requires_grad_()
-
-    def gradient():
-        return torch.autograd.grad((x * x).sum().sqrt(), x)[0]
-
-    exact = gradient()
-    off = (anew(lambda _: gradient(), x) - exact).abs() / exact
-    assert 0 < float(off.max()) < 20 * 2.0**-53

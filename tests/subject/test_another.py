@@ -60,14 +60,6 @@ def test_no_mask_of_signs_and_no_arg_max_of_given_numbers_fits_the_other_point(s
         assert all(not torch.equal(other.argmax(dim), x.argmax(dim)) for dim in range(x.dim()) if shape[dim] > 1)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_nor_of_what_is_drawn_anew(shape):
-    for seed in range(6):
-        (x,), (other,) = drawn(tensor(*shape), seed=seed)
-        assert not torch.equal(other > 0, x > 0)
-        assert x.numel() < 3 or all(not torch.equal(other.argmax(dim), x.argmax(dim)) for dim in range(x.dim()) if shape[dim] > 1)
-
-
 def test_rows_of_a_batch_stay_together():
     """Boxes (x1 < x2, y1 < y2), far apart: a backward may rely on the order of the corners."""
     corners = torch.tensor([[1.0, 2.0, 3.0, 5.0]], dtype=torch.float64) * torch.tensor([[1.0], [30.0], [1e3], [3e4], [1e6]], dtype=torch.float64)
@@ -93,11 +85,6 @@ def test_where_the_new_order_is_refused_sizes_and_signs_alone_are_tried_then_lit
     assert 0 < ((mild - x) / x).abs().max() < 0.02
 
 
-@pytest.mark.parametrize("x", [torch.tensor([0.5, 1.0, 2.0]), torch.tensor([-0.5, -1.0])])
-def test_where_all_numbers_have_one_sign_they_keep_it(x):
-    assert all(torch.equal(other.sign(), x.double().sign()) for other, in points(x.double()))
-
-
 def test_a_symmetric_positive_definite_matrix_stays_one():
     a = randn(4, 4)
     matrix = a @ a.T + 0.1 * torch.eye(4, dtype=torch.float64)
@@ -120,17 +107,6 @@ def test_a_domain_is_not_left():
     for other, in points(Argument("x", x, True, domain=(-1.0, 1.0))):
         assert other.abs().max() <= 1
         assert not torch.equal(other, x)
-
-
-def test_what_is_not_differentiated_and_given_stays_and_zeros_have_no_other_point():
-    index = torch.tensor([2, 0])
-    assert all(torch.equal(other, index) for _, other in points(randn(3), fixed(index)))
-    assert points(torch.zeros(3, dtype=torch.float64)) == []
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128, torch.complex64])
-def test_the_dtype_stays(dtype):
-    assert {other.dtype for other, in points(randn(3, 2, dtype=dtype))} == {dtype}
 
 
 def test_inputs_that_a_function_makes_are_made_with_another_seed():

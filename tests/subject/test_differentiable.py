@@ -106,21 +106,6 @@ def test_a_wrong_gradient_behind_a_checkpoint_is_found_all_the_same():
     assert "GV101" in codes(check(lambda x: checkpoint(lambda x: x * x + Wrong.apply(x), x, use_reentrant=True), X))
 
 
-def test_a_backward_that_always_raises_is_blamed_with_the_first_error():
-    function = Differentiable(subject(AlwaysRaises, X), (0,))
-    with pytest.raises(UserCodeError, match="never") as caught:
-        function.vjp([torch.ones(3, dtype=torch.float64)])
-    assert caught.value.code == "GV003"
-
-
-def test_one_graph_serves_all_backwards_of_a_plain_function():
-    live = subject(torch.sin, X)
-    function = Differentiable(live, (0,))
-    for _ in range(3):
-        function.vjp([torch.ones(3, dtype=torch.float64)])
-    assert live.calls == Calls(1, 3)
-
-
 def test_the_way_that_worked_is_kept():
     live = subject(OneBackward, X)
     function = Differentiable(live, (0,))
@@ -130,41 +115,12 @@ def test_the_way_that_worked_is_kept():
     assert live.calls.backward == 4
 
 
-def test_only_the_checked_outputs_are_seen():
-    live = subject(lambda x: (x * 2, x.argmax(), x.sum()), X)
-    function = Differentiable(live, (2,))
-    assert [y.item() for y in function.values(live.inputs)] == [1.5]
-    assert function.vjp([torch.tensor(5.0, dtype=torch.float64)])[0].tolist() == [5, 5, 5]
-
-
-def test_an_input_without_influence_has_none():
-    function = Differentiable(subject(lambda x, y: x * 2, X, randn(2)), (0,))
-    assert function.vjp([torch.ones(3, dtype=torch.float64)])[1] is None
-
-
-def undefined(y):
-    return torch._C._functions.UndefinedGrad()(y)
-
-
 @pytest.mark.parametrize("function", [torch.square, OneBackward, reentrant])
 def test_one_fresh_forward_gives_outputs_and_gradients_whatever_the_way_to_them(function):
     x = randn(3)
     outputs, gradients = Evidence(subject(function, x)).function.once([torch.full((3,), 2.0)])     # float32: cast to the output's dtype
     torch.testing.assert_close(gradients[0], Evidence(subject(function, x)).function.vjp([torch.full((3,), 2.0, dtype=torch.float64)])[0])
     assert outputs[0].shape == (3,)
-
-
-def test_behind_an_operation_that_loses_the_gradient_nothing_comes_back():
-    _, gradients = Evidence(subject(torch.square, randn(3))).function.once([torch.ones(3)], through=undefined)
-    assert gradients == (None,)
-
-
-def test_whether_one_graph_is_reused_is_known_after_a_second_backward():
-    for function, reuses in ((torch.square, True), (OneBackward, False)):
-        differentiable = Evidence(subject(function, randn(2))).function
-        for _ in range(2):
-            differentiable.vjp([torch.ones(2, dtype=torch.float64)])
-        assert differentiable.reusable is reuses
 
 
 def test_an_output_that_is_gone_at_other_inputs_is_said():
@@ -190,29 +146,6 @@ def test_many_cotangents_of_torchs_own_operators_come_in_one_batched_backward():
     wanted = torch.block_diag(*(torch.diag(row) - torch.outer(row, row) for row in s))
     torch.testing.assert_close(found.reshape(12, 12), wanted, rtol=0, atol=1e-15)
     assert live.calls == Calls(forward=1, backward=12, batched=12)
-
-
-def test_a_plain_backward_shares_the_graph_with_a_batched_one_and_with_the_next():
-    live = subject(torch.sin, X)
-    function = Differentiable(live, (0,))
-    function.vjp([torch.ones(3, dtype=torch.float64)])
-    for n in (2, 3):
-        found, = function.vjps(0, 2 * basis(3)[:n])
-        torch.testing.assert_close(found, 2 * torch.diag(X.cos())[:n])
-    assert live.calls == Calls(1, 1 + 2 + 3, 2 + 3)
-
-
-def test_the_output_is_counted_among_the_checked_ones_and_an_input_without_influence_has_none():
-    y = randn(2)
-    function = Differentiable(subject(lambda x, y: (x * 2, x.argmax(), y * x[0]), X, y), (0, 2))
-    of_x, of_y = function.vjps(1, basis(2))
-    assert of_x.tolist() == [[y[0].item(), 0, 0], [y[1].item(), 0, 0]]
-    assert of_y.tolist() == [[-1, 0], [0, -1]]
-    of_x, of_y = function.vjps(0, basis(3))
-    assert of_x.tolist() == torch.eye(3).mul(2).tolist()
-    assert of_y is None
-    of_y, = function.vjps(1, basis(2), [1])
-    assert of_y.tolist() == [[X[0].item(), 0], [0, X[0].item()]]
 
 
 @pytest.mark.parametrize("around", [lambda f, x: f(x), lambda f, x: f(x.exp()).sin(), lambda f, x: (x + 1, f(x))],
@@ -244,14 +177,6 @@ def test_what_refuses_the_plain_way_has_no_batched_one(function):
     live = subject(function, X)
     assert Differentiable(live, (0,)).vjps(0, basis(3)) is None
     assert live.calls.batched == 0
-
-
-def test_a_graph_that_serves_once_serves_no_batch():
-    live = subject(torch.sin, X)
-    function = Differentiable(live, (0,))
-    function.use_once()
-    assert function.vjps(0, basis(3)) is None
-    assert live.calls == Calls()
 
 
 def test_what_cannot_be_batched_is_tried_once_and_leaves_the_plain_way_as_it_was():

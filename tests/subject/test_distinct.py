@@ -37,19 +37,6 @@ def test_all_elements_keep_their_distance_and_off_what_is_avoided(recipe, defaul
         assert recipe["arguments"][0] <= x.min() and x.max() <= recipe["arguments"][1] * (1 + 1e-6)
 
 
-def test_without_it_they_do_not():
-    assert smallest(made(shape=(20, 20))) < 0.05
-
-
-def test_normal_numbers_are_moved_no_further_than_needed_and_keep_their_order():
-    plain, apart = made(shape=(30,)), made(shape=(30,), distinct=1e-6)
-    assert torch.equal(plain.argsort(), apart.argsort()) and torch.allclose(plain, apart, atol=1e-4)
-
-
-def test_uniform_numbers_are_in_no_order():
-    assert not torch.equal(*(lambda x: (x, x.sort().values))(made(shape=(30,), draw="uniform", arguments=(0.0, 1.0), distinct=0.01)))
-
-
 def test_integers_as_many_as_there_are_come_once_each():
     x = made(shape=(6,), draw="integers", arguments=(0, 6), distinct=1.0)
     assert sorted(x.tolist()) == [0, 1, 2, 3, 4, 5] and x.dtype == torch.int64

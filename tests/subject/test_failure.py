@@ -42,22 +42,6 @@ def test_frames_of_packages_whose_names_only_begin_alike_are_the_users(tmp_path)
         assert [frame.function for frame in user_frames(raised(scope["f"]))] == ["raised", "f"]
 
 
-def test_built_in_functions_are_checked_like_anybodys_code():
-    from gradverify.functions.linear import MatMul
-
-    error = raised(lambda: MatMul.apply(torch.ones(2, 3), torch.ones(2, 3)))
-    assert Path(user_frames(error)[-1].file) == PACKAGE / "functions" / "linear.py"
-
-
-def test_import_machinery_is_left_out(tmp_path):
-    path = tmp_path / "broken_m.py"
-    path.write_text("raise RuntimeError('boom')")
-    spec = importlib.util.spec_from_file_location("broken_m", path)
-    module = importlib.util.module_from_spec(spec)
-    assert [Path(frame.file).name for frame in user_frames(raised(lambda: spec.loader.exec_module(module)))][-1] == "broken_m.py"
-    assert not any("importlib" in frame.file for frame in user_frames(raised(lambda: importlib.import_module("nowhere.at_all"))))
-
-
 @pytest.mark.parametrize("error", [ValueError("text"), SystemExit(0), RecursionError(), MemoryError("big"), StopIteration()])
 def test_whatever_user_code_raises_is_blamed(error):
     with pytest.raises(UserCodeError) as caught, blamed("GV003", "backward"):
@@ -69,12 +53,6 @@ def test_whatever_user_code_raises_is_blamed(error):
 def test_ctrl_c_is_nobodys_fault():
     with pytest.raises(KeyboardInterrupt), blamed("GV003", "backward"):
         raise KeyboardInterrupt
-
-
-def test_the_innermost_blame_stands():
-    with pytest.raises(UserCodeError, match="inner") as caught, blamed("GV001", "outer"), blamed("GV002", "inner"):
-        raise ValueError
-    assert caught.value.code == "GV002"
 
 
 def test_a_message_is_one_line_and_survives_an_exception_that_cannot_speak():

@@ -50,40 +50,6 @@ def test_tf32_is_on_or_off_whatever_was_said_and_then_as_it_was(say, on):
     assert float32_products() == start
 
 
-@pytest.mark.parametrize("say", SAYINGS)
-def test_what_is_said_inside_stands(say):
-    """So that it can be told that the check left it so; what is around puts it back."""
-    with undisturbed():
-        with tf32(True):
-            torch.set_float32_matmul_precision("highest")
-            say()
-            said = float32_products()
-        assert float32_products() == said
-
-
-@pytest.mark.parametrize("say", SAYINGS)
-def test_a_function_that_says_so_is_judged_and_the_next_check_finds_nothing_of_it(say):
-    start = float32_products()
-
-    class Square(Function):
-        @staticmethod
-        def forward(ctx, x):
-            say()
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * g * x
-
-    with undisturbed():
-        assert check(Square, randn(3)).verdict == "pass"
-    assert float32_products() == start
-    result = run_case(case("torch:sin", [tensor(2, name="x")]))
-    assert (result.verdict, result.changed) == ("pass", ())
-
-
 def test_sums_of_16_bits_are_put_back_with_their_second_switch():
     with undisturbed():
         if "allow_bf16_reduced_precision_reduction_split_k" in reductions():

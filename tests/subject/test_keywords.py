@@ -46,10 +46,6 @@ def anything(x, **options):
     return x * options["mask"]
 
 
-def of_list(x, *, parts):
-    return x * sum(parts)
-
-
 def writes(x, *, mask):
     mask.mul_(2)
     return x * mask
@@ -113,13 +109,6 @@ def test_a_wrong_gradient_of_it_is_found(function, monkeypatch):
     assert codes(found) == {"GV101"} and found.findings[0].input == "mask"
 
 
-def test_it_is_drawn_by_its_name():
-    mask = prepared(keywords=[keyword("mask")]).inputs[1]
-    same_name = prepare(case(f"{HERE}:masked", [tensor(3, name="x")], keywords=(keyword("mask"),), kwargs={"scale": 2.0})).inputs
-    assert torch.equal(mask, same_name[1]) and not torch.equal(mask, same_name[0])
-    assert not torch.equal(mask, prepared(keywords=[keyword("mask")], seed=1).inputs[1])
-
-
 @pytest.mark.parametrize(("recipe", "differentiable"), [
     ({"requires_grad": False}, False), ({"draw": "kind", "arguments": "mask"}, False), ({"draw": "integers", "arguments": (0, 2)}, False),
     ({"domain": (-9.0, 9.0)}, True), ({"layout": "strided"}, True), ({"draw": "uniform", "arguments": (0.5, 1.5)}, True)])
@@ -127,32 +116,6 @@ def test_the_keys_of_a_tensor_work(recipe, differentiable):
     subject = prepared(keywords=[keyword("mask", **recipe)])
     mask = subject.arguments[1]
     assert mask.differentiable is differentiable and mask.domain == recipe.get("domain")
-    assert verify(subject).verdict == "pass"
-
-
-def test_a_layout_reaches_the_function():
-    seen = []
-
-    def look(x, *, mask):
-        seen.append(mask.stride())
-        return x * mask.sum()
-
-    subject = prepared(keywords=[keyword("mask", layout="strided")])
-    object.__setattr__(subject.target, "call", look)
-    subject.forward(subject.inputs)
-    assert seen == [(2,)]
-
-
-def test_plain_values_stand_beside_it():
-    subject = prepared(kwargs={"scale": 3.0})
-    x, mask = subject.inputs
-    assert torch.allclose(subject.forward([x, mask])[0], 3 * x * mask)
-
-
-def test_a_list_of_tensors_by_keyword():
-    parts = InputRecipe("parts", tensors=(TensorRecipe(shape=(3,)), TensorRecipe(shape=(3,))))
-    subject = prepared("of_list", keywords=[parts])
-    assert [argument.name for argument in subject.arguments] == ["x", "parts[0]", "parts[1]"]
     assert verify(subject).verdict == "pass"
 
 
@@ -173,24 +136,10 @@ def test_duplicate_indices_by_keyword_are_tried():
     assert any(finding.code == "GV223" and "index" in finding.message for finding in found.findings)
 
 
-def test_one_element_of_it_can_be_explained():
-    found = explain(prepared(), Asked("mask[1]", "y0[1]"))
-    assert found.input.name == "mask" and found.measured.outcome == "pass"
-
-
-def test_damage_to_its_gradient_is_seen():
-    mutants = mutate(prepared().case).mutants
-    assert any("mask" in mutant.inputs and mutant.fate == "killed" for mutant in mutants)
-
-
 # ---- oracles
 def test_a_reference_is_called_with_the_same_keyword():
     result = verify(prepared(kwargs={"scale": 2.0}, oracles=Oracles(reference=f"{HERE}:masked")))
     assert result.verdict == "pass" and {each.input for each in result.comparisons if each.rule == "GV106"} == {"x", "mask"}
-
-
-def test_a_surrogate_is_called_with_the_same_keyword():
-    assert verify(prepared(oracles=Oracles(surrogate=f"{HERE}:masked"))).verdict == "pass"
 
 
 def test_a_hand_written_gradient_gets_it_by_keyword():
@@ -217,11 +166,6 @@ def test_a_name_that_does_not_fit_is_refused(function, keywords, said, hint):
     assert said in caught.value.message and caught.value.hint == hint
 
 
-def test_draws_are_blamed_on_kwargs():
-    with pytest.raises(UserCodeError, match=r"^kwargs\.mask: "):
-        prepared(keywords=[keyword("mask", domain=(5.0, 6.0))])
-
-
 def test_it_may_name_a_parameter_that_could_be_passed_by_position():
     subject = prepared("either", inputs=[tensor(3, name="x")], keywords=[keyword("b")])
     assert verify(subject).verdict == "pass"
@@ -229,16 +173,3 @@ def test_it_may_name_a_parameter_that_could_be_passed_by_position():
     assert torch.equal(subject.forward([x, b])[0], x + b)
     mixed = prepared("either", inputs=[tensor(3, name="x"), tensor(3, name="b")], keywords=[keyword("a")])
     assert sorted(argument.name for argument in mixed.arguments) == ["a", "b", "x"] and verify(mixed).verdict == "pass"
-
-
-def test_a_required_parameter_may_come_by_keyword():
-    assert verify(prepared("product", keywords=[keyword("y")])).verdict == "pass"
-
-
-def product(x, y):
-    return x * y
-
-
-def test_plain_ones_are_checked_against_the_signature_too():
-    with pytest.raises(UserCodeError, match=r"kwargs\.scal: there is no parameter 'scal'"):
-        prepared(kwargs={"scal": 1.0})

@@ -37,17 +37,6 @@ def test_their_names_come_from_the_signature_and_their_order_from_it_too():
         prepare(case("subject.test_lists:weighted", [listed((2,), name="tensor"), plain(1.0, "weight")]))
 
 
-def test_an_element_is_drawn_by_its_name_alone():
-    one, two = (prepare(case("torch:cat", [listed(*shapes)])).inputs[0] for shapes in (((2, 1),), ((2, 1), (2, 3))))
-    assert torch.equal(one, two)
-
-
-def test_every_element_is_compared():
-    result = verify(prepare(case("torch:cat", [listed((2, 1), (2, 3)), plain(1, "dim")])))
-    assert result.verdict == "pass"
-    assert {(each.input, each.elements) for each in result.comparisons if each.rule == "GV101"} == {("tensors[0]", 16), ("tensors[1]", 48)}
-
-
 class WrongInOne(Function):
     @staticmethod
     def forward(ctx, x, y):

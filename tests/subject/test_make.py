@@ -18,10 +18,6 @@ def ring(shape, dtype, device, generator):
     return torch.rand(tuple(shape), generator=generator, dtype=dtype, device=device) + torch.rand(tuple(shape), dtype=dtype)
 
 
-def edges(shape, dtype, device, generator):
-    return torch.randint(4, tuple(shape), generator=generator)
-
-
 def raises(shape, dtype, device, generator):
     raise ValueError("no graph")
 
@@ -49,19 +45,6 @@ def test_it_draws_in_double_precision_on_the_cpu_and_every_dtype_sees_the_same_n
     assert single.value.dtype == torch.float32 and torch.equal(single.value, double.value.float())
     assert not torch.equal(double.value, made("ring", seed=1).value)
     assert made("ring", dtype="complex128").value.is_complex()
-
-
-def test_the_global_stream_is_seeded_for_it_and_left_alone():
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    first = made("ring").value
-    assert torch.equal(torch.rand(1), expected) and torch.equal(made("ring").value, first)
-
-
-def test_integers_stay_integers_and_are_not_differentiated():
-    argument = made("edges")
-    assert argument.value.dtype == torch.int64 and not argument.differentiable
 
 
 @pytest.mark.parametrize(("function", "said"), [

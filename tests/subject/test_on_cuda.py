@@ -65,17 +65,6 @@ def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(waite
     assert raised.value.code == code and "illegal memory access" in raised.value.message
 
 
-def test_nothing_is_waited_for_on_the_cpu(waited):
-    found = evidence(Square, randn(3))
-    assert found.subject.on == () and found.worked.gradients and waited == []
-
-
-def test_every_device_is_waited_for_once(waited):
-    finished((GPU, torch.device("cuda", 1)))
-    assert waited == [GPU, torch.device("cuda", 1)]
-    assert devices_of([torch.ones(2), torch.ones(2, device="meta")]) == ()
-
-
 def test_what_computes_in_fewer_bits_is_told_where_there_is_a_device(monkeypatch):
     assert devices().reduced == () or torch.cuda.is_available()
     monkeypatch.setattr("gradverify.subject.machine.cuda_devices", lambda: ("a GPU",))
@@ -140,16 +129,6 @@ def test_a_worker_whose_device_is_lost_takes_no_other_check_and_others_give_memo
     assert not after_a_check("cuda:1") and waited == [torch.device("cuda", 1)] and given == [True]
     waited.fails = 1
     assert after_a_check("cuda:1") and given == [True] and not after_a_check("cpu")
-
-
-def test_memory_is_measured_of_a_device_that_was_made_ready(monkeypatch):
-    """Torch refuses to measure that of another: "Invalid device argument 0: did you call init?"."""
-    told = []
-    monkeypatch.setattr(torch.cuda, "init", lambda: told.append("init"))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", told.append)
-    start_of_memory("cpu")
-    start_of_memory("cuda:1")
-    assert told == ["init", "cuda:1"]
 
 
 class BadRead(Square):

@@ -29,7 +29,3 @@ def test_a_complex_symmetric_draw_is_hermitian():
 def test_what_does_not_fit_is_said(recipe, said):
     with pytest.raises(UserCodeError, match=said):
         made(**recipe)
-
-
-def test_inside_its_domain_a_draw_is_left_alone():
-    assert torch.equal(made(shape=(5,), draw="uniform", arguments=(0, 1), domain=(0.0, 1.0)), made(shape=(5,), draw="uniform", arguments=(0, 1)))

@@ -34,20 +34,6 @@ def test_outputs_and_gradients_of_every_example_are_right(way, dims):
     assert all(torch.allclose(mine, right) for mine, right in zip(batch.gradients, gradients, strict=True))
 
 
-def test_an_argument_that_is_not_differentiated_is_batched_without_a_gradient():
-    batch = Batcher(subject(linear, X, fixed(W)), (0,)).vmap(POINTS, COTANGENTS, (0, 0))
-    assert len(batch.gradients) == 1
-    assert torch.allclose(batch.outputs[0], truth((0, 0))[0])
-
-
-def test_calls_are_the_subjects_and_a_vmapped_one_counts_each_example():
-    made = subject(linear, X, W)
-    Batcher(made, (0,)).vmap(POINTS, COTANGENTS, (0, 0))
-    assert (made.calls.forward, made.calls.backward, made.calls.batched) == (3, 3, 6)
-    Batcher(made, (0,)).loop(POINTS, COTANGENTS, (0, 0))
-    assert (made.calls.forward, made.calls.backward, made.calls.batched) == (6, 6, 6)
-
-
 def test_what_the_vmapped_call_raises_is_the_users():
     with pytest.raises(UserCodeError, match="the vmapped call raised RuntimeError") as raised:
         Batcher(subject(lambda x: x * x.sum().item(), X), (0,)).vmap([[X], [X]], [[X], [X]], (0,))
