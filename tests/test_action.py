@@ -1,20 +1,14 @@
 """The GitHub action: sound by GitHub's schema, no input in a script, and its script run as a runner would run it. The workflows: sound."""
 
 import json
-import os
-import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
+from commands import process
+from repository import ACTION, ROOT, action
 
-ROOT = Path(__file__).parents[1]
-ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS = ACTION["runs"]["steps"]
-INPUTS = {name: one["default"] for name, one in ACTION["inputs"].items()}
-
 SPEC = """gradverify: 1
 checks:
   - {name: "right[n=2]", function: relu, inputs: {input: {shape: [2]}}}
@@ -23,17 +17,11 @@ checks:
 """
 
 
-def test_the_action_is_sound():
-    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", "action.yml"]
-    done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_workflows_are_sound():
-    files = sorted(str(path) for path in (ROOT / ".github/workflows").glob("*.yml"))
-    checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files]
-    done = subprocess.run(checker, cwd=ROOT, capture_output=True, text=True)
-    assert files and done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize(("schema", "files"), [("github-actions", "action.yml"), ("github-workflows", ".github/workflows/*.yml")])
+def test_the_action_and_the_workflows_are_sound(schema, files):
+    found = [str(path) for path in ROOT.glob(files)]
+    done = process(sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *found, cwd=ROOT)
+    assert found and done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_input_stands_in_a_script():
@@ -49,33 +37,21 @@ def runner(tmp_path):
     (tmp_path / "specs/ops.yaml").write_text(SPEC)
 
     def run(**inputs):
-        given = {**INPUTS, "python": sys.executable, **inputs}
-        step = next(step for step in STEPS if step.get("id") == "check")
-        filled = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], str(text)) for name, text in step["env"].items()}
-        files = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
-        environ = {**os.environ, **filled, **files, "GITHUB_ACTIONS": "true", "CI": "true", "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], cwd=tmp_path, env=environ,
-                              capture_output=True, text=True, timeout=280)
-        outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
-        summary = (tmp_path / "summary").read_text() if (tmp_path / "summary").exists() else ""
-        return done.returncode, outputs, done.stdout + done.stderr, summary
+        code, text, outputs, summary = action(tmp_path, **inputs)
+        return code, outputs, text, summary
 
     return run
 
 
 def test_a_wrong_gradient_fails_the_step_and_is_annotated(runner, tmp_path):
+    """No module of the repository takes the place of another."""
+    for name in ("json.py", "token.py", "typer.py", "runpy.py", "gradverify/__init__.py", "gradverify/__main__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise SystemExit(0)\n")
     code, outputs, text, summary = runner(paths="specs\n")
     assert (code, outputs) == (1, {"exit-code": "1", "report": "gradverify-report.json", "failed": "1"}), text
     assert "::error" in text and "wrong" in summary
     assert json.loads((tmp_path / "gradverify-report.json").read_text())["summary"]["pass"] == 2
-
-
-def test_no_module_of_the_repository_takes_the_place_of_another(runner, tmp_path):
-    for name in ("json.py", "token.py", "typer.py", "runpy.py", "gradverify/__init__.py", "gradverify/__main__.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("raise SystemExit(0)\n")
-    code, outputs, text, _ = runner(paths="specs/ops.yaml::wrong\n")
-    assert (code, outputs["failed"]) == (1, "1"), text
 
 
 def test_a_path_that_is_named_like_an_option_is_a_path(runner):

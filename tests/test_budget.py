@@ -87,20 +87,14 @@ def test_a_fast_check_leaves_nothing_out():
     assert status(result)["GV206"] == status(result)["GV109"] == "ran"
 
 
-@pytest.mark.parametrize("odds", [7, 3])
-def test_stalls_leave_nothing_out_and_change_no_call(odds):
+def test_stalls_leave_nothing_out_and_change_no_call():
     quiet, _ = checked(1e-4)
-    busy, world = checked(1e-4, odds=odds)
+    busy, world = checked(1e-4, odds=3)
     assert world.now > 10       # by the clock the budget was spent long ago
     assert (busy.calls, busy.rules, busy.mode, busy.mode_reason) == (quiet.calls, quiet.rules, quiet.mode, quiet.mode_reason)
 
 
-def test_the_rules_of_a_result_stand_in_one_order_whatever_was_postponed():
-    codes = [rule.code for rule in checked(0.6)[0].rules]
-    assert codes == [code for code in ORDER if code in codes] == [rule.code for rule in checked(1e-4)[0].rules]
-
-
-@pytest.mark.parametrize(("factor", "verdict", "most"), [(1.0, "pass", 25), (0.9, "fail", 70), (1.0 + 1e-4, "fail", 70)])
+@pytest.mark.parametrize(("factor", "verdict", "most"), [(1.0, "pass", 25), (1.0 + 1e-4, "fail", 70)])
 def test_a_slow_check_ends_with_its_verdict_and_says_what_was_left_out(factor, verdict, most):
     """A right one in 2.5 times its budget; a wrong one when one element of a flagged block was measured alone, which no bound may cut short."""
     result, world = checked(0.6, factor)
@@ -115,11 +109,11 @@ def test_a_slow_check_ends_with_its_verdict_and_says_what_was_left_out(factor, v
 
 
 def test_the_comparison_and_the_rules_that_are_worth_most_come_first():
-    codes = PRICES
-    ran = [code for code in codes if status(checked(0.15)[0])[code] == "ran"]
-    dropped, _ = left_out(checked(0.15)[0].rules)
+    result, _ = checked(0.15)
+    ran = [code for code in PRICES if status(result)[code] == "ran"]
+    dropped, _ = left_out(result.rules)
     assert ran and dropped
-    assert max(map(codes.index, ran[:3])) < min(map(codes.index, dropped))
+    assert max(map(PRICES.index, ran[:3])) < min(map(PRICES.index, dropped))
 
 
 def test_no_cause_is_looked_for_where_nothing_is_left():
@@ -146,7 +140,7 @@ def test_samples_are_halved_before_a_rule_is_left_out():
     assert reasons[dropped[0]] == "left out: the budget of 110 calls was spent"
 
 
-@pytest.mark.parametrize("calls", [90, 120, 160])
+@pytest.mark.parametrize("calls", [90, 160])
 def test_a_budget_of_calls_is_kept_by_a_right_function_and_is_the_same_each_time(calls):
     first, second = (checked(1e-4, budget=Budget(calls=calls))[0] for _ in range(2))
     assert total(first) <= calls
@@ -161,7 +155,7 @@ def test_a_budget_that_nothing_fits_makes_the_cheapest_comparison_all_the_same()
         assert "Nothing fits" in result.mode_reason or "nothing fits" in result.mode_reason
 
 
-@pytest.mark.parametrize("calls", [40, 70, 100, 200])
+@pytest.mark.parametrize("calls", [40, 100])
 def test_what_is_left_out_never_makes_a_wrong_gradient_pass(calls):
     assert checked(1e-4, 0.9, budget=Budget(calls=calls))[0].verdict == "fail"
 
@@ -207,21 +201,10 @@ def test_each_evidence_of_a_subject_has_a_budget_of_its_own():
     world = World(1e-4)
     made = subject(ode(world), randn(4), randn(3, seed=1), budget=Budget(calls=450))
     made.clock = Clock(lambda: world.now, lambda: 0.0)
-    for _ in range(4):
+    for _ in range(2):
         result = verify(made, evidence=Evidence(made))
         assert left_out(result.rules) == ((), ())
     assert total(result) > 450
-
-
-def test_what_is_said_below_the_line():
-    from gradverify.report.look import Look
-    from gradverify.report.terminal.columns import Columns
-    from gradverify.report.terminal.line import line
-
-    result, _ = checked(0.6)
-    text = "\n".join(str(each) for each in line(result, Look(width=300), Columns(10, 20)))
-    whole, part = map(", ".join, left_out(result.rules))
-    assert whole and part and f"left out for the budget: {whole}; in part: {part} (raise `budget`)" in text
 
 
 # ---- what is spent
@@ -235,24 +218,6 @@ def spending(budget, forward=0, backward=0, batched=0, seconds=(0.0, 0.0)):
     return spent
 
 
-def test_the_samples_are_halved_until_they_are_afforded_but_one_stays():
-    some = spending(Budget(calls=110, seconds=None), 100).some(range(16), 1, 1, "samples")
-    assert list(some) == [0, 1, 2, 3]
-    assert list(spending(Budget(calls=100, seconds=None), 100).some(range(16), 1, 1, "samples")) == [0]
-    assert list(spending(Budget(), 100, seconds=(1e-4, 1e-4)).some(range(16), 1, 1, "samples")) == list(range(16))
-
-
-def test_a_fifth_of_the_seconds_is_left_to_rules_that_vary_the_call():
-    spent = spending(Budget(seconds=10.0), 100, 0, seconds=(1.0, 1.0))
-    with spent.bound(1, 1):
-        assert spent.affords(1, 1) and not spent.affords(2, 1)
-
-
 def test_calls_in_batches_took_next_to_nothing_each():
     assert not spending(Budget(seconds=10.0), 50, 50, 100, (1.0, 1.0)).over
     assert spending(Budget(seconds=10.0), 50, 50, 0, (1.0, 1.0)).over
-
-
-@pytest.mark.parametrize(("budget", "tight"), [(Budget(), False), (Budget(calls=420), False), (Budget(calls=419), True), (Budget(seconds=0.4), True)])
-def test_a_budget_is_tight_where_it_is_less_than_a_comparison_in_full_takes(budget, tight):
-    assert spending(budget, 3, 3, seconds=(1e-3, 1e-3)).tight is tight

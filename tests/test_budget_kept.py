@@ -81,8 +81,7 @@ def test_where_the_budget_ends_before_every_element_was_compared_blocks_are_and_
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("spoil", [scaled, in_one_row])
-@pytest.mark.parametrize("seconds", [2.0, 4.0, 8.0])
+@pytest.mark.parametrize(("spoil", "seconds"), [(scaled, 2.0), (in_one_row, 4.0)])
 def test_a_wrong_gradient_does_not_pass_where_the_budget_ends_early(spoil, seconds):
     world = World(own=0.04)
     result = checked(world, softmax(world, spoil), select=("GV101",), budget=Budget(seconds=seconds))
@@ -111,12 +110,6 @@ def test_no_call_is_made_any_more_when_one_and_a_half_times_the_seconds_are_spen
     assert result.verdict in ("pass", "undecided") and left_out(result.rules) != ((), ())
     if result.verdict == "undecided":
         assert any(finding.code == "GV007" for finding in result.findings)
-
-
-def test_seconds_that_nobody_named_bound_no_comparison_that_was_asked_for(monkeypatch):
-    world = World(own=0.5)
-    result = checked(world, softmax(world), select=("GV101",), mode="entries")
-    assert (result.verdict, result.mode) == ("pass", "entries") and world.clock.cpu() > 30
 
 
 def test_nor_the_one_that_a_slow_function_gets_beside_which_other_rules_are_left_out():

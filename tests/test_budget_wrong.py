@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from live import randn, subject
-from test_budget import World, checked, total
+from test_budget import World, checked
 from torch.autograd import Function
 
 from gradverify.model.case import Budget
@@ -20,13 +20,10 @@ MODES = ("auto", "entries", "columns", "rows", "blocks")
 FUNCTIONS = {
     "elementwise": (torch.sin, [randn(400)]),
     "softmax": (lambda x: x.softmax(-1), [randn(20, 12)]),
-    "matmul": (lambda x, w: (0.2 * x @ w).tanh(), [randn(16, 12), randn(12, 10, seed=1)]),
     "two outputs": (lambda x, w: (x * w, (x + w).exp()), [randn(30), randn(30, seed=1)]),
-    "running sum": (lambda x: torch.cumsum(x.sin(), 0), [randn(60)]),
     "one number": (lambda x: ((x**2).sum() / 300).tanh(), [randn(300)]),
     "wide": (lambda x: torch.stack([((k + 1) * x).sin().sum() for k in range(20)]), [randn(300)]),
     "pool": (lambda x: F.max_pool1d(x[None], 3)[0], [randn(4, 30)]),
-    "norm": (lambda x, w: F.layer_norm(x, (16,), w), [randn(12, 16), randn(16, seed=3)]),
 }
 
 
@@ -74,10 +71,9 @@ def halvings(function, inputs):
     return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in outputs) + 2 * (len(outputs) - 1)
 
 
-@pytest.mark.population(most=12)
-@pytest.mark.parametrize("call", [0.6, 0.15])
-@pytest.mark.parametrize("damage", [off_everywhere, off_in_one_element, forgotten])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("name", "damage", "call"), [
+    ("elementwise", off_everywhere, 0.6), ("softmax", off_in_one_element, 0.15), ("two outputs", forgotten, 0.6),
+    ("one number", off_in_one_element, 0.6), ("wide", off_everywhere, 0.15), ("pool", off_in_one_element, 0.6)])
 def test_a_wrong_twin_fails_within_three_times_the_time_of_the_right_one(name, damage, call):
     function, inputs = FUNCTIONS[name]
     right, quiet = checked(call, inputs=inputs, function=twin(function, damage))
@@ -101,12 +97,6 @@ def test_flagged_lines_that_nobody_followed_are_said():
     result, _ = checked(0.6, 0.9, inputs=inputs, function=twin(function, off_everywhere))
     reason = next(rule.reason for rule in result.rules if rule.code == "GV101")
     assert f"flagged blocks {LEFT_OUT}the budget of 10 s was spent" in reason
-
-
-def test_a_fast_check_measures_everything_and_leaves_nothing_out():
-    wrong, _ = checked(1e-4, 0.9)
-    slow, _ = checked(0.6, 0.9)
-    assert left_out(wrong.rules) == ((), ()) and total(wrong) > 2 * total(slow)
 
 
 # ---- nothing else is taken for wrong because less is measured
@@ -149,23 +139,19 @@ class Softened(Function):
 
 RIGHT = {
     "cancels at 1e-9": (Softened.apply, [1e-9 * randn(6)]),
-    "cancels at 1e-6": (Softened.apply, [1e-6 * randn(6)]),
     "1 - cos at 1e-7": (lambda x: 1 - torch.cos(x), [1e-7 * randn(6)]),
-    "large offset": (lambda x: (x + 1e8) - 1e8, [randn(6)]),
     "kinks at x": (torch.relu, [torch.zeros(6, dtype=torch.float64)]),
     "ties": (lambda x: x.amax(-1), [torch.ones(3, 4, dtype=torch.float64)]),
-    "median of equals": (lambda x: x.sort(-1).values, [torch.tensor([1.0, 2.0, 2.0, 2.0, 5.0], dtype=torch.float64)]),
     "symmetric": (lambda a: torch.linalg.cholesky(a), [torch.eye(3, dtype=torch.float64) * 4 + 1]),
     "float32": (lambda x: x.softmax(-1).log().sum(-1), [randn(5, 7, dtype=torch.float32)]),
     "float32 that cancels": (lambda x: (x.log_softmax(-1) * x.softmax(-1)).sum(-1), [1e-3 * randn(5, 7, dtype=torch.float32)]),
 }
 
 
-@pytest.mark.population(most=12)
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", RIGHT)
-def test_no_right_function_is_accused_where_nothing_is_left(name, mode):
+def test_no_right_function_is_accused_where_nothing_is_left(name):
     function, inputs = RIGHT[name]
+    mode = MODES[list(RIGHT).index(name) % len(MODES)]
     dtype = str(inputs[0].dtype).removeprefix("torch.")
     result = verify(subject(function, *inputs, mode=mode, budget=Budget(calls=1), dtype=dtype))
     assert result.verdict in ("pass", "undecided")

@@ -1,16 +1,12 @@
 """The pytest plugin in runs of its own: a folder with specs and tests, collected, selected, failed and skipped as pytest does it."""
 
-import os
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from importlib.metadata import entry_points
 
 import pytest
-
-REGISTERED = any(entry.value == "gradverify.pytest_plugin" for entry in entry_points(group="pytest11"))
-PLUGIN = [] if REGISTERED else ["-p", "gradverify.pytest_plugin"]
+from commands import PLUGIN, process
+from commands import pytest_run as run
 
 OPS = """
 import ctypes
@@ -62,99 +58,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def pytest_run(folder, *arguments, plugin=True, **environment):
-    environ = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")}
-    command = [sys.executable, "-m", "pytest", *(PLUGIN if plugin else ()), *arguments]
-    done = subprocess.run(command, cwd=folder, env={**environ, **environment}, capture_output=True, text=True, timeout=280)
+def pytest_run(folder, *arguments, **environment):
+    done = run(*arguments, cwd=folder, env=environment)
     return done.returncode, done.stdout + done.stderr
-
-
-def test_checks_pass_fail_skip_and_fail_as_expected(folder):
-    code, text = pytest_run(folder, "--junitxml=j.xml")
-    assert code == 1 and "2 failed, 4 passed, 2 skipped, 1 xfailed" in text, text
-    assert re.search(r"FAILED a\.gradverify\.yaml::wrong - GV101 jacobian: 2 of 4", text)
-    assert "analytic = 0.5000 × numeric" in text and "return 0.5 * g * x.cos()" in text and "gradverify check a.gradverify.yaml::wrong" in text
-    assert "expected to fail, but passed" in text and "XFAIL a.gradverify.yaml::wrong as expected - as expected: GV101" in text
-    assert re.search(r"SKIPPED \[1\] a\.gradverify\.yaml:\d+: waits for a fix", text) and "no CUDA device" in text
-    assert "Traceback" not in text and "NotDecided" in text
-    properties = {node.get("name") for node in ElementTree.parse(folder / "j.xml").iter("property")}
-    assert {"verdict", "elements", "calls", "max_abs_error"} <= properties
-
-
-def test_tags_are_marks_and_names_are_node_ids(folder):
-    code, text = pytest_run(folder, "-m", "fast", "-n", "2", "-v")
-    assert code == 0 and "3 passed" in text and "a.gradverify.yaml::many[n=2]" in text, text
-    code, text = pytest_run(folder, "a.gradverify.yaml::right", "specs/b.yaml")
-    assert code == 0 and "2 passed" in text, text
-
-
-@pytest.mark.population(most=2)
-@pytest.mark.parametrize("tag", ["xfail", "skip", "skipif", "_private"])
-def test_no_tag_changes_what_comes_of_a_check(folder, tag):
-    """Names that pytest acts on by itself, or cannot have as marks."""
-    (folder / "a.gradverify.yaml").write_text(
-        f"gradverify: 1\nchecks:\n  - {{name: wrong, function: 'ops:Half', inputs: {{x: {{shape: [2]}}}}, tags: [{tag}]}}\n")
-    code, text = pytest_run(folder, "-k", tag, "a.gradverify.yaml")
-    assert code == 1 and "1 failed" in text and "GV101" in text, text
-
-
-ANOTHER = """
-import os, signal, time
-
-def test_another():
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(5)
-    raise AssertionError("Ctrl-C was not heard")
-"""
-
-
-def test_ctrl_c_in_another_test_is_pytests_own_where_checks_are_isolated(folder):
-    (folder / "test_another.py").write_text(ANOTHER)
-    code, text = pytest_run(folder, "--gradverify-isolate", "specs/b.yaml", "test_another.py")
-    assert code == 2 and "KeyboardInterrupt" in text and "1 passed" in text and "not heard" not in text, text
-
-
-def test_undecided_fails_in_ci(folder):
-    code, text = pytest_run(folder, "a.gradverify.yaml::noisy", CI="true")
-    assert code == 1 and "GV007" in text, text
-
-
-@pytest.mark.parametrize(("says", "name", "told"), [
-    ('undecided = "fail"', "noisy", "GV007"),
-    ("fail-on-skip = true", "not now", "waits for a fix"),
-    ('require-device = ["cuda"]', "on a GPU", "cuda"),
-])
-def test_what_the_project_lets_fail_fails(folder, says, name, told):
-    node = f"a.gradverify.yaml::{name}"
-    assert pytest_run(folder, node)[0] == 0
-    (folder / "pyproject.toml").write_text(f"[tool.gradverify]\n{says}\n")
-    code, text = pytest_run(folder, node)
-    assert code == 1 and told in text, text
-
-
-def test_pytests_own_configuration_goes_before_the_projects(folder):
-    (folder / "pyproject.toml").write_text('[tool.gradverify]\nundecided = "fail"\n')
-    assert pytest_run(folder, "a.gradverify.yaml::noisy", "-o", "gradverify_undecided=warn")[0] == 0
-
-
-def test_a_faulty_spec_is_told_at_its_line(folder):
-    (folder / "a.gradverify.yaml").write_text("gradverify: 1\nchecks:\n  - {function: sigmoid, inptus: {}}\n")
-    code, text = pytest_run(folder)
-    assert code == 2 and "a.gradverify.yaml:3:" in text and "did you mean 'inputs'?" in text and "Traceback" not in text
-
-
-def test_which_files_are_specs_can_be_said(folder):
-    (folder / "pytest.ini").write_text("[pytest]\ngradverify_files = specs/*.yaml\n")
-    code, text = pytest_run(folder, "--collect-only", "-q")
-    assert code == 0 and "specs/b.yaml::named" in text and "a.gradverify.yaml" not in text, text
-
-
-def test_a_crash_costs_its_check_alone_where_checks_are_isolated(folder):
-    (folder / "a.gradverify.yaml").write_text(SPEC.partition("checks:")[0] + "checks:\n"
-        "  - {name: crashes, function: 'ops:crash', inputs: {x: {shape: [2]}}}\n"
-        "  - {name: right, function: sigmoid, inputs: {input: {shape: [2]}}}\n")
-    code, text = pytest_run(folder, "--gradverify-isolate")
-    assert code == 1 and "1 failed, 1 passed" in text and "SIGSEGV" in text, text
 
 
 MESS = """
@@ -169,12 +75,85 @@ def test_leaves_a_mess():
     torch.set_grad_enabled(False)
     np.seterr(all="raise")
 """
+TAGGED = """gradverify: 1
+checks:
+  - {name: tagged, function: "ops:Half", inputs: {x: {shape: [2]}}, tags: [xfail, skip, skipif, _private]}
+"""
 
 
-def test_what_other_tests_leave_behind_is_not_in_the_way_of_checks(folder):
+def test_checks_pass_fail_skip_and_fail_as_expected(folder):
+    """Whatever other tests left behind, and whatever tags say to pytest."""
     (folder / "test_mess.py").write_text(MESS)
-    code, text = pytest_run(folder, "-p", "no:randomly", "test_mess.py", "a.gradverify.yaml::right", "a.gradverify.yaml::wrong as expected")
-    assert code == 0 and "2 passed, 1 xfailed" in text, text
+    (folder / "tagged.gradverify.yaml").write_text(TAGGED)
+    code, text = pytest_run(folder, "--junitxml=j.xml", "-p", "no:randomly", "test_mess.py", "a.gradverify.yaml", "tagged.gradverify.yaml")
+    assert code == 1 and "3 failed, 5 passed, 2 skipped, 1 xfailed" in text, text
+    assert re.search(r"FAILED a\.gradverify\.yaml::wrong - GV101 jacobian: 2 of 4", text)
+    assert "FAILED tagged.gradverify.yaml::tagged - GV101" in text
+    assert "analytic = 0.5000 × numeric" in text and "return 0.5 * g * x.cos()" in text and "gradverify check a.gradverify.yaml::wrong" in text
+    assert "expected to fail, but passed" in text and "XFAIL a.gradverify.yaml::wrong as expected - as expected: GV101" in text
+    assert re.search(r"SKIPPED \[1\] a\.gradverify\.yaml:\d+: waits for a fix", text) and "no CUDA device" in text
+    assert "Traceback" not in text and "NotDecided" not in text
+    properties = {node.get("name") for node in ElementTree.parse(folder / "j.xml").iter("property")}
+    assert {"verdict", "elements", "calls", "max_abs_error"} <= properties
+
+
+def test_tags_are_marks_and_names_are_node_ids(folder):
+    code, text = pytest_run(folder, "-m", "fast", "--collect-only", "-q")
+    assert code == 0 and re.findall(r"^a.gradverify.yaml::(.*)$", text, re.MULTILINE) == ["right", "many[n=1]", "many[n=2]"], text
+    code, text = pytest_run(folder, "a.gradverify.yaml::many[n=2]", "specs/b.yaml")
+    assert code == 0 and "2 passed" in text, text
+
+
+ANOTHER = """
+import os, signal, time
+
+def test_another():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+    raise AssertionError("Ctrl-C was not heard")
+"""
+CRASHES = """gradverify: 1
+checks:
+  - {name: crashes, function: "ops:crash", inputs: {x: {shape: [2]}}}
+  - {name: right, function: sigmoid, inputs: {input: {shape: [2]}}}
+"""
+
+
+def test_where_checks_are_isolated_a_crash_costs_its_check_alone_and_ctrl_c_is_pytests_own(folder):
+    (folder / "test_another.py").write_text(ANOTHER)
+    (folder / "a.gradverify.yaml").write_text(CRASHES)
+    code, text = pytest_run(folder, "--gradverify-isolate", "a.gradverify.yaml", "test_another.py")
+    assert code == 2 and "1 failed, 1 passed" in text and "SIGSEGV" in text, text
+    assert "KeyboardInterrupt" in text and "not heard" not in text, text
+
+
+NOISY = "a.gradverify.yaml::noisy"
+
+
+def test_what_the_project_lets_fail_fails(folder):
+    nodes = [NOISY, "a.gradverify.yaml::not now", "a.gradverify.yaml::on a GPU"]
+    (folder / "pyproject.toml").write_text('[tool.gradverify]\nundecided = "fail"\nfail-on-skip = true\nrequire-device = ["cuda"]\n')
+    code, text = pytest_run(folder, *nodes)
+    assert code == 1 and "3 failed" in text and all(word in text for word in ("GV007", "waits for a fix", "cuda")), text
+    code, text = pytest_run(folder, NOISY, "-o", "gradverify_undecided=warn")     # pytest's own goes before the project's
+    assert code == 0 and "1 passed" in text, text
+
+
+def test_undecided_fails_in_ci(folder):
+    code, text = pytest_run(folder, NOISY, CI="true")
+    assert code == 1 and "GV007" in text, text
+
+
+def test_a_faulty_spec_is_told_at_its_line(folder):
+    (folder / "a.gradverify.yaml").write_text("gradverify: 1\nchecks:\n  - {function: sigmoid, inptus: {}}\n")
+    code, text = pytest_run(folder)
+    assert code == 2 and "a.gradverify.yaml:3:" in text and "did you mean 'inputs'?" in text and "Traceback" not in text
+
+
+def test_which_files_are_specs_can_be_said(folder):
+    (folder / "pytest.ini").write_text("[pytest]\ngradverify_files = specs/*.yaml\n")
+    code, text = pytest_run(folder, "--collect-only", "-q")
+    assert code == 0 and "specs/b.yaml::named" in text and "a.gradverify.yaml" not in text, text
 
 
 HEAVY = """
@@ -192,7 +171,7 @@ def test_the_plugin_imports_nothing_heavy_until_it_meets_a_spec(tmp_path):
     assert code == 0 and "1 passed" in text, text
 
 
-@pytest.mark.skipif(not REGISTERED, reason="the installed gradverify is older than its entry point")
+@pytest.mark.skipif(bool(PLUGIN), reason="the installed gradverify is older than its entry point")
 def test_it_can_be_switched_off(folder):
-    code, text = pytest_run(folder, "-p", "no:gradverify", "--collect-only", plugin=False)
-    assert code == 5 and "no tests collected" in text
+    done = process(sys.executable, "-m", "pytest", "-p", "no:gradverify", "--collect-only", cwd=folder)
+    assert done.returncode == 5 and "no tests collected" in done.stdout

@@ -8,22 +8,18 @@ a wrong commit through that another one stops.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-from importlib.metadata import entry_points
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
-import yaml
+from commands import PLUGIN, here
 from junitparser import JUnitXml
+from repository import ROOT, Repository, action
 
-ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-PLUGIN = [] if any(each.value == "gradverify.pytest_plugin" for each in entry_points(group="pytest11")) else ["-p", "gradverify.pytest_plugin"]
-
 pytestmark = [
     pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
     pytest.mark.skipif(not (BIN / "pre-commit").exists(), reason="pre-commit is not installed beside this interpreter"),
@@ -113,52 +109,15 @@ FILES = {"toy/__init__.py": "", "toy/act.py": SWISH, "toy/rows.py": ROWS, "toy/n
 RIGHT, WRONG = "grad_x = r * g - x", "grad_x = r * g + x"
 LINE = 1 + NORM[:NORM.index("return grad_x")].count("\n")
 WRONG_CHECKS = {"specs/toy.norm.yaml::_RMS", "specs/front.yaml::RMSNorm"}
-IDENTITY = {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in (("NAME", "a"), ("EMAIL", "a@example.org"))}
-LEFT_OUT = ("CI", "GITHUB_ACTIONS", "PRE_COMMIT", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST")
 
 
-class Repository:
-    """The folder, and what is called in it: exit code and text."""
-
-    def __init__(self, folder, home):
-        self.folder = folder
-        kept = {name: text for name, text in os.environ.items() if name not in LEFT_OUT and not name.startswith("GIT_")}
-        self.environ = {**kept, **IDENTITY, "PYTHONPATH": str(ROOT), "PRE_COMMIT_HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull}
-
-    def call(self, *command, **environ):
-        done = subprocess.run(command, cwd=self.folder, env={**self.environ, **environ}, capture_output=True, text=True, timeout=280)
-        return done.returncode, done.stdout + done.stderr
-
+class Toy(Repository):
     def gradverify(self, *arguments):
-        return self.call(sys.executable, "-m", "gradverify", *arguments)
-
-    def git(self, *arguments):
-        return self.call("git", *arguments)
-
-    def commit(self, message):
-        self.git("add", "-A")
-        return self.git("commit", "-qm", message)
-
-    def action(self, **inputs):
-        """The check step of action.yml, and what it put out."""
-        action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-        given = {**{name: one["default"] for name, one in action["inputs"].items()}, "python": sys.executable, **inputs}
-        step = next(step for step in action["runs"]["steps"] if step.get("id") == "check")
-        filled = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], str(text)) for name, text in step["env"].items()}
-        out = self.folder / "out"
-        for name in ("output", "summary"):
-            (out / name).unlink(missing_ok=True)
-        code, text = self.call("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"], **filled, GITHUB_ACTIONS="true", CI="true",
-                               GITHUB_OUTPUT=str(out / "output"), GITHUB_STEP_SUMMARY=str(out / "summary"))
-        return code, text, dict(line.split("=", 1) for line in (out / "output").read_text().splitlines()), (out / "summary").read_text()
-
-    def in_shards(self):
-        """Reports of two shards and what merging them comes to."""
-        reports = [f"out/shard-{part}.json" for part in (1, 2)]
-        for part, report in enumerate(reports, 1):
-            self.gradverify("check", "-q", "--exit-zero", "--shard", f"{part}/2", "--report", f"json:{report}")
-        code, text = self.gradverify("merge", *reports, "--report", "json:out/whole.json")
-        return code, text, self.report("out/whole.json")
+        """In this process."""
+        with chdir(self.folder), pytest.MonkeyPatch.context() as patched:
+            patched.setenv("CI", "")
+            code, out, err = here(*arguments)
+        return code, out + err
 
     def report(self, name):
         return json.loads((self.folder / name).read_text())
@@ -176,14 +135,15 @@ def right(tmp_path_factory):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "out").mkdir()
-    made = Repository(folder, tmp_path_factory.mktemp("home"))
+    made = Toy(folder, tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(ROOT)})
     made.git("init", "-q")
-    assert made.call(sys.executable, "-m", "pre_commit", "install")[0] == 0
+    assert made.pre_commit("install")[0] == 0
     code, text = made.gradverify("init", "toy")
     assert code == 0 and text.count(": runs") == 3, text
     code, text = made.gradverify("init", "toy.rows:take_rows", "toy.norm:RMSNorm", "-o", "specs/front.yaml")
     assert code == 0 and text.count(": runs") == 2, text
-    code, text = made.commit("three ops")
+    made.git("add", "-A")
+    code, text = made.commit()
     assert code == 0 and "Passed" in text, text
     return made
 
@@ -195,7 +155,7 @@ def wrong(right, tmp_path_factory):
     shutil.copytree(right.folder, folder)
     norm = folder / "toy/norm.py"
     norm.write_text(norm.read_text().replace(RIGHT, WRONG))
-    return Repository(folder, right.environ["PRE_COMMIT_HOME"])
+    return Toy(folder, folder.parent, right.environ)
 
 
 def test_every_door_lets_the_right_one_through(right):
@@ -208,19 +168,13 @@ def test_every_door_lets_the_right_one_through(right):
     cases = [case for suite in JUnitXml.fromfile(str(right.folder / "out/r.xml")) for case in suite]
     assert len(cases) == 5 and all(case.is_passed for case in cases)
     assert right.report("out/r.sarif")["runs"][0]["results"] == []
-    code, text, outputs, summary = right.action()
-    assert (code, outputs["failed"]) == (0, "0") and "5 passed" in summary and "::error" not in text, text
-    code, text = right.call(sys.executable, "-m", "pytest", "-q", *PLUGIN, "-n", "2")
-    assert code == 0 and "5 passed" in text, text
-    code, text, report = right.in_shards()
-    assert code == 0 and report["summary"]["pass"] == 5 and not_ok(report) == set(), text
 
 
 def test_the_hook_refuses_the_wrong_commit_and_runs_what_it_affects(wrong):
-    code, text = wrong.commit("one sign")
+    code, text = wrong.commit("-a")
     assert code == 1 and "2 failed" in text and "GV101" in text and f"toy/norm.py:{LINE - 1}" in text, text
     assert "Swish" not in text and "take_rows" not in text
-    assert "three ops" in wrong.git("log", "-1", "--format=%s")[1]
+    assert wrong.commits() == 1
 
 
 def test_every_report_names_the_same_checks_and_the_line(wrong):
@@ -241,16 +195,15 @@ def test_every_report_names_the_same_checks_and_the_line(wrong):
 def test_a_saved_failure_shows_the_element_with_torch_alone(wrong):
     scripts = sorted((wrong.folder / "out/saved").glob("*.py"))
     assert len(scripts) == 2
-    environ = {name: text for name, text in wrong.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([sys.executable, scripts[0]], cwd=wrong.folder, env=environ, capture_output=True, text=True, timeout=100)
-    backward, difference = (float(number) for number in re.findall(r"backward (\S+), finite difference (\S+)", done.stdout)[0])
-    assert abs(backward - difference) > 1e-3, done.stdout + done.stderr
+    _, text = wrong.call(sys.executable, scripts[0], PYTHONPATH="")
+    backward, difference = (float(number) for number in re.findall(r"backward (\S+), finite difference (\S+)", text)[0])
+    assert abs(backward - difference) > 1e-3, text
 
 
 def test_pytest_and_the_action_stop_it_too(wrong):
-    code, text = wrong.call(sys.executable, "-m", "pytest", "-q", *PLUGIN, "-n", "2")
+    code, text = wrong.call(sys.executable, "-m", "pytest", "-q", *PLUGIN, "-n", "1")
     assert code == 1 and "2 failed, 3 passed" in text and all(f"FAILED {name}" in text for name in WRONG_CHECKS), text
-    code, text, outputs, summary = wrong.action(args="-j 2")
+    code, text, outputs, summary = action(wrong.folder, args="-j 2")
     assert (code, outputs["failed"]) == (1, "2") and "2 failed, 3 passed" in summary, text
     assert re.search(r"^::error file=toy/norm\.py,line=\d+,", text, re.MULTILINE), text
 
@@ -263,13 +216,8 @@ def test_only_what_failed_is_run_again_until_it_is_known(wrong):
     assert {known["check"].lstrip("./") for known in wrong.report("out/known.json")["known"]} == WRONG_CHECKS
 
 
-def test_shards_come_to_the_same(wrong):
-    code, text, report = wrong.in_shards()
-    assert code == 1 and not_ok(report) == WRONG_CHECKS and report["summary"]["pass"] == 3, text
-
-
 def test_with_the_sign_put_right_the_commit_goes_through(wrong):
     norm = wrong.folder / "toy/norm.py"
     norm.write_text(norm.read_text().replace(WRONG, RIGHT) + "\n\nWIDTH = 4\n")
-    code, text = wrong.commit("a width")
-    assert code == 0 and "Passed" in text and wrong.git("log", "-1", "--format=%s")[1] == "a width\n", text
+    code, text = wrong.commit("-a")
+    assert code == 0 and "Passed" in text and wrong.commits() == 2, text

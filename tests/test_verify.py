@@ -1,23 +1,17 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
-from live import case, check, codes, fixed, message, randn
+from live import check, codes, fixed, message
 from own_fault import raising
-from rules.functions import Right, RightProduct, X, Y, product, square
+from rules.functions import Right, X, Y, product, square
 
-from gradverify import verify as module
-from gradverify.model.case import Settings
-from gradverify.model.codec import from_json, to_json
 from gradverify.model.report import Gate, judged
-from gradverify.model.result import CaseResult, Finding
-from gradverify.verify import failed, specific
+from gradverify.model.result import Finding
+from gradverify.verify import specific
 
 WRONG = square(lambda x, g: x * g)
 DEAF = square(lambda x, g: 2 * x)
-UNSUMMED = product(lambda ctx, x, y, g: (g * y, (g * x)[None]))
 
 
 def found(*findings):
@@ -37,11 +31,6 @@ def test_at_one_pair_the_most_specific_finding_stands_and_lists_the_other(specif
     assert found(*pair) == found(*reversed(pair)) == [(specific_code, (general,))]
 
 
-def test_different_pairs_do_not_explain_one_another():
-    assert found(finding("GV102", "x", 0), finding("GV101", "y", 0)) == [("GV102", ()), ("GV101", ())]
-    assert found(finding("GV102", "x", 0), finding("GV101", "x", 1)) == [("GV102", ()), ("GV101", ())]
-
-
 def test_a_finding_without_input_or_output_stands_for_all_of_them():
     assert found(finding("GV202", None, 0), finding("GV101", "x", 0), finding("GV101", "y", 0)) == [("GV202", ("GV101",))]
     assert found(finding("GV202", None, 0), finding("GV101", "x", 1)) == [("GV202", ()), ("GV101", ())]
@@ -54,20 +43,10 @@ def test_codes_of_one_rank_and_codes_without_a_rank_explain_nothing():
     assert found(finding("GV102", "x", 0), finding("GV007", "x", 0)) == [("GV102", ()), ("GV007", ())]
 
 
-def test_a_warning_explains_no_error():
-    assert found(finding("GV212", "x", severity="warning"), finding("GV101", "x", 0)) == [("GV212", ()), ("GV101", ())]
-
-
-def test_each_code_is_listed_once():
-    assert found(finding("GV102", "x", 0), finding("GV101", "x", 0), finding("GV101", "x", 0)) == [("GV102", ("GV101",))]
-
-
 @pytest.mark.parametrize(("function", "values", "settings", "verdict", "expected"), [
     (Right, (X,), {}, "pass", set()),
     (WRONG, (X,), {}, "fail", {"GV101"}),
     (DEAF, (X,), {}, "fail", {"GV201"}),
-    (UNSUMMED, (X, Y), {}, "pass", {"GV212"}),
-    (UNSUMMED, (X, Y), {"strict": True}, "fail", {"GV212"}),
     (torch.relu, (-X.abs(),), {}, "pass", {"GV009"}),
     (torch.relu, (-X.abs(),), {"strict": True}, "error", {"GV009"}),
     (torch.sin, (X,), {"eps": 1e-30}, "undecided", {"GV007"}),
@@ -99,9 +78,8 @@ def test_strict_changes_the_severities_and_never_what_is_found():
 
 
 @pytest.mark.parametrize(("expect", "function", "ok"), [
-    ("pass", Right, True), ("pass", WRONG, False), ("fail", WRONG, True), ("fail", Right, False),
-    (("GV101",), WRONG, True), (("GV201",), WRONG, False), (("GV101", "GV202"), WRONG, False), (("GV101",), Right, False),
-    (("GV201",), DEAF, True), (("GV003",), square(lambda x, g: x @ g), True), ("fail", square(lambda x, g: x @ g), False),
+    ("pass", WRONG, False), ("fail", WRONG, True), ("fail", Right, False), (("GV101",), WRONG, True), (("GV201",), WRONG, False),
+    (("GV101", "GV202"), WRONG, False), (("GV003",), square(lambda x, g: x @ g), True), ("fail", square(lambda x, g: x @ g), False),
 ])
 def test_what_was_expected_is_held_against_what_came(expect, function, ok):
     assert judged(check(function, X, expect=expect), Gate()).ok is ok
@@ -130,30 +108,6 @@ def test_ignored_rules_do_not_run_and_say_so():
     assert codes(check(torch.relu, -X.abs(), ignore=("GV009",))) == set()
 
 
-def test_ignoring_everything_is_no_pass():
-    result = check(Right, X, ignore=("GV",))
-    assert (result.verdict, codes(result)) == ("error", {"GV008"})
-    assert check(Right, X, ignore=("GV1", "GV2")).verdict == "error"
-
-
-def test_every_rule_says_what_became_of_it():
-    result = check(Right, X)
-    assert all(run.reason for run in result.rules if run.status == "not_applicable")
-    assert len({run.code for run in result.rules}) == len(result.rules)
-
-
-def test_the_calls_of_the_rules_are_the_calls_of_the_check():
-    result = check(RightProduct, X, Y)
-    assert result.calls.forward == sum(run.calls.forward for run in result.rules) > 24
-    assert result.calls.backward == sum(run.calls.backward for run in result.rules) > 6
-
-
-def test_after_a_finding_that_stops_the_check_nothing_is_compared():
-    result = check(torch.log, -X.abs())
-    assert result.comparisons == ()
-    assert statuses(result)["GV101"] == "not_applicable"
-
-
 def test_the_result_describes_what_was_checked():
     result = check(lambda x, i: (x * 2, i), X, fixed(torch.tensor([1])))
     assert [(each.name, each.shape, each.dtype, each.requires_grad) for each in result.inputs] == [
@@ -162,20 +116,6 @@ def test_the_result_describes_what_was_checked():
     assert (result.settings["atol"], result.settings["rtol"]) == (0.0, 1e-6)
     assert check(torch.sin, X, eps=1e-6).settings["rtol"] == 1e-3
     assert result.mode == "entries"
-
-
-@pytest.mark.parametrize("function", [Right, WRONG, square(lambda x, g: g * torch.nan), lambda x: x @ x])
-def test_a_result_is_plain_data(function):
-    result = check(function, X)
-    copy = from_json(CaseResult, json.loads(json.dumps(to_json(result))))
-    assert copy == result or torch.nan not in [entry.analytic for each in result.comparisons for entry in each.worst]
-    assert codes(copy) == codes(result)
-
-
-def test_a_case_that_could_not_be_prepared_is_an_error_that_still_says_what_it_was():
-    result = failed(case("my_ops:f"), module.UserCodeError("GV001", "no such thing", hint="look"))
-    assert (result.verdict, result.function.target, result.reason) == ("error", "my_ops:f", "no such thing")
-    assert (result.findings[0].name, result.findings[0].hint) == ("import-failed", "look")
 
 
 def test_a_fault_of_our_own_is_not_blamed_on_the_user(monkeypatch):
@@ -194,15 +134,3 @@ def test_what_the_users_code_raises_unforeseen_is_blamed_on_the_user(monkeypatch
     result = check(square(lambda x, g: 2 * x * g), X)
     assert result.verdict == "error" and codes(result) == {"GV002"} and result.faults == ()
     assert message(result, "GV002") == "the function's code raised SystemExit: 0"
-
-
-def test_settings_are_shown_with_their_tolerances():
-    assert module.settings_shown(Settings(dtype="float32"))["rtol"] == 1e-3
-    assert module.settings_shown(Settings(rtol=0.5, atol=0.1))["rtol"] == 0.5
-
-
-def test_what_could_be_missed_is_said_honestly():
-    compared, stopped = check(lambda x: 2 * x, randn(3)), check(lambda x: (x - 1e9).log(), randn(3))
-    assert "errors below the tolerance" in compared.could_miss
-    assert (stopped.verdict, stopped.could_miss) == ("error", "everything: no element was compared")
-    assert "gradcheck's own rule" in check(lambda x: 2 * x, randn(3), eps=1e-6).mode_reason

@@ -60,7 +60,7 @@ def test_ignored_grad_output_and_stale_state_are_found_by_their_own_rules():
     assert (seen["ignore grad_output",].by, seen["stale state",].by, seen["sign", "x"].by) == ("GV201", "GV207", "GV101")
 
 
-@pytest.mark.parametrize("name", ["unequal inputs", "two tiles", "inside the clamp", "loose", "float32", "fixed step", "kink", "sum"])
+@pytest.mark.parametrize("name", ["unequal inputs", "two tiles", "kink"])
 def test_what_the_finite_differences_of_before_kill_the_whole_check_kills_too(name, monkeypatch):
     at_once = {key: mutant.fate for key, mutant in fates(name).items()}
     monkeypatch.setattr(Measured, "finds", lambda self, damage: None)
@@ -74,11 +74,6 @@ def test_finite_differences_are_taken_once(monkeypatch):
     mutants = mutate(CHECKS["two tiles"]).mutants
     assert len(mutants) == 10
     assert len(runs) == 3, "the check itself, and two kinds of damage that no gradient tells: a deaf and a stale backward"
-
-
-def test_what_a_check_does_not_look_for_kills_nothing():
-    told = case("torch:sin", CHECKS["two tiles"].inputs, select=("GV102", "GV113", "GV2"))
-    assert {mutant.by for mutant in mutate(told).mutants} <= {None, "GV113", "GV201", "GV207"}
 
 
 @pytest.mark.parametrize(("left_out", "why", "broken"), [

@@ -6,7 +6,7 @@ import pytest
 import torch
 from live import evidence, randn
 
-from gradverify.mutation.sight import POINTS, Sights, other_point
+from gradverify.mutation.sight import Sights, other_point
 from gradverify.subject.damage import damages
 from gradverify.subject.subject import Argument
 
@@ -42,21 +42,7 @@ def test_rounding_is_no_change_and_one_part_in_ten_thousand_is():
     assert seen(torch.sin, x)["×(1 + 1e-4)"] == (True, True)
 
 
-@pytest.mark.parametrize("numbers", [[0.5, 1.0, 1.5], [2.0, 4.0, -8.0]])
-def test_a_point_of_few_bits_hides_no_change(numbers):
-    assert seen(lambda x: x * 2.5, torch.tensor(numbers, dtype=torch.float64))["×(1 + 1e-4)"] == (True, True)
-
-
-def test_points_at_which_the_function_raises_are_left_out():
-    def picky(x):
-        if bool((x.detach() != 1.0).any()):
-            raise ValueError
-        return x * 2
-
-    assert Sights(evidence(picky, torch.ones(3, dtype=torch.float64))).elsewhere == ()
-
-
-@pytest.mark.parametrize("n", range(POINTS))
+@pytest.mark.parametrize("n", range(2))
 def test_other_points_differ_everywhere_and_stay_in_the_domain(n):
     x = torch.tensor([0.0, 0.2, 0.9, 0.5], dtype=torch.float64)
     free = other_point(Argument("x", x, True), n, torch.Generator().manual_seed(0))

@@ -1,7 +1,6 @@
 """Functions that print, each in its own way."""
 
 import ctypes
-import logging
 import os
 import random
 import sys
@@ -29,17 +28,6 @@ def by_c(x):
 
 def by_the_original_stream(x):
     sys.__stdout__.write("by the original stream\n")
-    return x * 2
-
-
-def by_logging(x):
-    handler = logging.StreamHandler()       # keeps the stderr of now
-    handler.emit(logging.makeLogRecord({"msg": "by logging"}))
-    return x * 2
-
-
-def a_lot(x):
-    print("\n".join(f"line {i}" for i in range(5000)))
     return x * 2
 
 

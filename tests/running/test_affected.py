@@ -62,15 +62,11 @@ def names(folder: Path, *files: str) -> set[str]:
 
 @pytest.mark.parametrize("check", [
     "function: mod:f, inputs: [1]",
-    "function: mod.f, inputs: [1]",
     "function: ../mod.py:f, inputs: [1]",
-    "function: ../my ops/../mod.py:f, inputs: [1]",
     "function: relu, inputs: [1], reference: mod:f",
-    "function: relu, inputs: [1], gradient: mod:f",
     "function: relu, inputs: [1], surrogate: ../mod.py:f",
     "function: relu, inputs_from: mod:f",
     "function: relu, inputs: [{make: mod:f, shape: [2]}]",
-    "function: relu, inputs: [[{make: mod:f, shape: [2]}, {shape: [2]}]]",
     "function: other.mod:f, inputs: [1], kwargs: {k: {make: mod:f, shape: [2]}}",
     "function: $fn, inputs: [1], matrix: {fn: [mod:f]}",
 ], ids=lambda text: text.replace(" ", ""))
@@ -116,12 +112,6 @@ def test_files_that_a_check_names_count(tmp_path: Path) -> None:
     assert names(tmp_path, "csrc/k.cpp", "csrc/deep/k.cu", "specs/data.npy") == set()
 
 
-def test_sources_of_the_defaults_and_of_a_matrix_count(tmp_path: Path) -> None:
-    write(tmp_path, {"specs/s.yaml": "gradverify: 1\ndefaults: {sources: [a.cu]}\nchecks:\n  - {name: a, function: relu, inputs: [1]}\n",
-                     "specs/t.yaml": HEAD + "  - {name: b, function: relu, inputs: [1], matrix: {sources: [[b.cu], [c.cu]]}}\n"})
-    assert names(tmp_path, "specs/a.cu") == {"a"} and len(names(tmp_path, "specs/b.cu")) == 1
-
-
 def test_a_built_in_is_affected_by_its_own_code(tmp_path: Path) -> None:
     write(tmp_path, {"specs/s.yaml": HEAD + "  - {name: a, function: linear, inputs: [1, 2]}\n  - {name: b, function: relu, inputs: [1]}\n"})
     folder = Path(gradverify.__path__[0]) / "functions"
@@ -146,6 +136,8 @@ def test_a_module_that_only_a_changed_path_would_find_counts_by_its_name(tmp_pat
 
 
 @pytest.mark.parametrize("helper", ["def (:\n", "import runpy\nrunpy.run_path('kernel.txt')\n", "exec(open('kernel.txt').read())\n",
+                                    "import pkgutil\npkgutil.resolve_name('kernel:f')\n",
+                                    "import importlib.util\nimportlib.util.spec_from_file_location('k', 'kernel.txt')\n",
                                     "from importlib import import_module\nimport_module(open('name.txt').read())\n"])
 def test_what_loads_nobody_can_tell_what_may_depend_on_any_file(helper: str, tmp_path: Path) -> None:
     write(tmp_path, {**MODULES, "helper.py": helper, "specs/s.yaml": f"{HEAD}  - {{name: one, function: mod:f, inputs: [1]}}\n{OTHER}"})
@@ -160,20 +152,6 @@ def test_a_spec_that_cannot_be_read_may_be_affected_by_anything(text: str, tmp_p
     write(tmp_path, {**MODULES, "specs/s.yaml": text, "specs/t.yaml": HEAD + OTHER})
     assert sieved(changed(tmp_path, "unrelated.py"), tmp_path).specs == ("specs/s.yaml",)
     assert sieved(changed(tmp_path), tmp_path).specs == ()
-
-
-@pytest.mark.parametrize("name", ['"../\\0.py:f"', f"{'x' * 300}.py:f", "loop.py:f"])
-def test_a_name_that_no_file_can_have_ends_nothing(name: str, tmp_path: Path) -> None:
-    write(tmp_path, {**MODULES, "specs/s.yaml": f"{HEAD}  - {{name: one, function: {name}, inputs: [1]}}\n"})
-    (tmp_path / "specs" / "loop.py").symlink_to("loop.py")
-    assert sieved(changed(tmp_path, "unrelated.py"), tmp_path).total == 1
-
-
-def test_an_alias_bomb_is_read_in_no_time(tmp_path: Path) -> None:
-    levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 10))
-    write(tmp_path, {"specs/s.yaml": "gradverify: 1\nl0: &l0 [mod:f]\n" + levels, "mod.py": ""})
-    assert sieved(changed(tmp_path, "mod.py"), tmp_path).specs == ("specs/s.yaml",)
-    assert sieved(changed(tmp_path, "other.py"), tmp_path).specs == ()
 
 
 def test_links_count_under_both_their_names(tmp_path: Path) -> None:
@@ -198,8 +176,3 @@ WHERE: dict[str, dict[str, str]] = {
 def test_specs_are_looked_for_where_check_looks(case: str, tmp_path: Path) -> None:
     write(tmp_path, WHERE[case])
     assert set(project_specs(tmp_path)) == {file.as_posix() for file in discover([], tmp_path).files}
-
-
-def test_a_changed_spec_counts_wherever_it_lies(tmp_path: Path) -> None:
-    write(tmp_path, {"specs/s.yaml": HEAD, "far/away/x.yaml": HEAD + OTHER, "far/config.yaml": "a: 1\n"})
-    assert sieved(changed(tmp_path, "far/away/x.yaml", "far/config.yaml"), tmp_path).specs == ("far/away/x.yaml",)

@@ -83,15 +83,6 @@ def test_what_the_other_branch_did_meanwhile_does_not_count(git: Git, repository
     assert shown(since("HEAD", repository)) == set()
 
 
-def test_in_a_folder_below_everything_counts_too(git: Git, repository: Path) -> None:
-    (repository / "edited.py").write_text("new\n")
-    (repository / "sub" / "new.py").write_text("")
-    (repository / "beside.py").write_text("")
-    changes = since("main", repository / "sub")
-    assert {Path(file).name for file in changes.files} == {"edited.py", "new.py", "beside.py"}
-    assert "new.py" in shown(changes)
-
-
 def test_a_repository_inside_stands_for_all_in_it(git: Git, repository: Path) -> None:
     (repository / "third").mkdir()
     subprocess.run(["git", "init", "-q"], cwd=repository / "third", check=True)
@@ -100,19 +91,11 @@ def test_a_repository_inside_stands_for_all_in_it(git: Git, repository: Path) ->
     assert since("main", repository).hit([str(repository / "thirdly.py")]) is None
 
 
-@pytest.mark.parametrize("ref", ["mian", "--help", "", "HEAD:edited.py"])
+@pytest.mark.parametrize("ref", ["mian", "--help", ""])
 def test_an_unknown_ref_is_told(ref: str, git: Git, repository: Path) -> None:
     with pytest.raises(ProblemsError) as raised:
         since(ref, repository)
     assert f"there is no commit {ref!r}" in str(raised.value.problems[0])
-
-
-def test_branches_without_a_common_commit_are_told(git: Git, repository: Path) -> None:
-    git("checkout", "-q", "--orphan", "apart")
-    git("commit", "-qm", "alone")
-    with pytest.raises(ProblemsError) as raised:
-        since("main", repository)
-    assert "'main' and HEAD have no commit in common" in str(raised.value.problems[0])
 
 
 def test_outside_of_a_repository_and_without_git_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +153,8 @@ def test_a_hook_between_two_commits_hears_of_deletions_between_them(git: Git, re
 
 
 @pytest.mark.parametrize(("text", "counts"), [
-    (TABLE, False), ("[project]\nname = 'x'\n" + TABLE, False), (TABLE + "# said otherwise\n", False), (TABLE.replace("specs", "other"), True),
-    (TABLE + "maxfail = 1\n", True), ("", True), ("no toml", True), (None, True)])
+    ("[project]\nname = 'x'\n" + TABLE, False), (TABLE + "# said otherwise\n", False), (TABLE.replace("specs", "other"), True),
+    ("", True), ("no toml", True), (None, True)])
 def test_the_projects_table_counts_where_it_says_something_else(text: str | None, counts: bool, git: Git, repository: Path) -> None:
     if text is None:
         (repository / "pyproject.toml").unlink()

@@ -20,10 +20,6 @@ def test_a_case_becomes_the_evidence_of_one_element():
     assert isinstance(found, Element) and (found.id, found.measured.x) == ("live.yaml::torch:sin", 2.0)
 
 
-def test_without_an_element_it_is_the_worst_one():
-    assert "worst" in explained(case("torch:sin", X), None).notes[0]
-
-
 def test_a_case_that_is_to_be_skipped_is_a_result_with_the_reason():
     found = explained(case("torch:sin", X, skip="not today"), None)
     assert isinstance(found, CaseResult) and (found.verdict, found.reason) == ("skip", "not today")
@@ -39,11 +35,6 @@ def test_a_device_that_is_missing_is_a_result_with_the_reason(monkeypatch):
 def test_what_the_users_code_raises_is_a_result_with_what_it_printed():
     found = explained(case(f"{HERE}/prints.py:and_raises", X), None)
     assert isinstance(found, CaseResult) and found.verdict == "error" and "before it raised" in found.captured
-
-
-def test_what_a_check_prints_reaches_nobody(capfd):
-    explained(case(f"{HERE}/prints.py:by_python", X), None)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_an_element_that_is_none_is_refused():

@@ -13,7 +13,7 @@ from live import case, codes, tensor
 from own_fault import raising
 
 from gradverify.model.case import Search
-from gradverify.running.inline import devices, run_case
+from gradverify.running.inline import run_case
 
 HERE = Path(__file__).parent
 
@@ -25,7 +25,6 @@ def ran(name, **changes):
 @pytest.mark.parametrize(("name", "said"), [
     ("by_python", ["by python", "to stderr"]),
     ("by_descriptor", ["by descriptor", "by error descriptor"]),
-    ("by_logging", ["by logging"]),
     ("and_raises", ["before it raised"]),
 ])
 def test_what_a_check_prints_is_kept_with_it_and_reaches_nobody(name, said, capfd):
@@ -34,35 +33,17 @@ def test_what_a_check_prints_is_kept_with_it_and_reaches_nobody(name, said, capf
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_silent_check_has_nothing_kept():
-    assert ran("silently").captured is None
-
-
-def test_only_the_end_of_much_is_kept():
-    kept = ran("a_lot").captured
-    assert "line 4999" in kept
-    assert len(kept) < 100_000
-    assert "cut" in kept.splitlines()[0]
-
-
-@pytest.mark.population(most=2)
-@pytest.mark.parametrize("name", ["by_c", "by_the_original_stream", "by_descriptor", "by_python"])
-def test_nothing_reaches_the_real_stdout_not_even_late_from_a_buffer(name, tmp_path):
+def test_nothing_reaches_the_real_stdout_not_even_late_from_a_buffer(tmp_path):
     """In a process of its own, because stdout must be a file to be buffered by C, as in `gradverify check --format json > report`."""
     script = (f"import sys; sys.path[:0] = {[str(HERE.parent)]!r}\n"
               "from live import case, tensor\nfrom gradverify.running.inline import run_case\n"
-              f"result = run_case(case({f'{HERE}/prints.py:{name}'!r}, (tensor(2),)))\n"
-              "print('the report', result.verdict, result.captured is not None)")
+              "for name in ('by_c', 'by_the_original_stream', 'by_descriptor', 'by_python'):\n"
+              f"    result = run_case(case(f'{HERE}/prints.py:{{name}}', (tensor(2),)))\n"
+              "    print('the report', result.verdict, result.captured is not None)")
     with (tmp_path / "out").open("w") as out:
         buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         subprocess.run([sys.executable, "-c", script], stdout=out, timeout=120, check=True, env=buffered)
-    assert (tmp_path / "out").read_text() == "the report pass True\n"
-
-
-def test_printing_works_again_afterwards(capfd):
-    ran("by_python")
-    print("mine")
-    assert capfd.readouterr().out == "mine\n"
+    assert (tmp_path / "out").read_text() == "the report pass True\n" * 4
 
 
 def test_global_state_is_afterwards_what_it_was():
@@ -83,10 +64,6 @@ def test_a_check_that_cannot_be_prepared_is_a_result_not_an_exception():
     assert sys.path[0] != "no_such_extension"
 
 
-def test_time_is_measured_in_seconds():
-    assert 0 < ran("silently").seconds < 60
-
-
 def test_a_fault_of_our_own_is_a_result_and_the_streams_are_put_back(monkeypatch, capfd):
     monkeypatch.setattr("gradverify.verify.specific", raising(ZeroDivisionError("ours")))
     result = ran("by_python")
@@ -102,11 +79,6 @@ def test_ctrl_c_comes_out(monkeypatch):
     monkeypatch.setattr("gradverify.verify.verify", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ran("silently")
-
-
-def test_the_machine_is_described():
-    assert devices().threads == torch.get_num_threads()
-    assert len(devices().cuda) == (torch.cuda.device_count() if torch.cuda.is_available() else 0)
 
 
 def test_a_comparison_is_announced_with_what_it_is_predicted_to_cost_and_its_calls_can_be_counted():

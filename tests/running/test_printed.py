@@ -13,12 +13,11 @@ LINE = "x" * 99 + "\n"
 ROOM = MOST + KEPT_BYTES
 
 
-@pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("text", [LINE, LINE * 100_000], ids=["lines", "one text of 10 MB"])
+@pytest.mark.parametrize(("named", "text"), [(True, LINE), (False, LINE * 100_000)], ids=["lines", "one text of 10 MB"])
 def test_python_prints_into_a_file_that_stays_small(tmp_path, named, text):
     path = tmp_path / "printed" if named else None
     with captured(path) as printed:
-        for _ in range(30_000_000 // len(text) + 1):
+        for _ in range(4_000_000 // len(text) + 1):
             print(text, end="")
             assert len(text) == len(LINE) or os.fstat(printed.file.fileno()).st_size <= ROOM
         largest = os.fstat(printed.file.fileno()).st_size
@@ -40,15 +39,6 @@ def test_what_goes_past_python_is_cut_from_outside_while_it_is_written(tmp_path)
         os.write(2, b"the end\n")
     assert printed.text.endswith("x\nthe end") and "of which the rest was not kept" in printed.text and "\0" not in printed.text
     assert tail(path) == printed.text
-
-
-def test_what_is_printed_on_import_is_taken_out_though_it_was_cut(tmp_path):
-    with captured(tmp_path / "printed") as printed:
-        print("before")
-        with printed.only_if_raised():
-            print(LINE * 100_000)
-        print("after")
-    assert printed.text.endswith("after") and (tmp_path / "printed").stat().st_size < ROOM
 
 
 @pytest.mark.parametrize(("text", "shown"), [("", None), ("a\nb\n", "a\nb"), ("a\n" * 300, "… cut to the end of 600 bytes\n" + "a\n" * 199 + "a")])

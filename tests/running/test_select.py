@@ -28,21 +28,14 @@ def test_without_an_expression_all_are_chosen_in_their_order(expression):
     ("softmax", [0, 1]),
     ("SoftMax", [0, 1]),
     ("softmax and not cuda", [0]),
-    ("not softmax", [2, 3, 4]),
     ("conv-2d or linear", [2, 3]),
     ("softmax[rows=7,device=cuda]", [1]),
-    ("rows=1", [0]),
     ("(softmax or conv-2d) and not rows=7", [0, 2]),
     ("not (softmax or conv-2d)", [3, 4]),
-    ("not not softmax", [0, 1]),
-    ("softmax and cuda or conv", [1, 2]),
     ("and_relu", [4]),
     ("ops.yaml", [0, 1, 2, 3, 4]),
     ("nowhere", []),
-    ("w0", []),
-    ("True", []),
     ("None or conv", [2]),
-    ("'softmax'", []),
     ("__import__", []),
 ])
 def test_keywords_are_parts_of_ids_joined_by_and_or_and_not(expression, places):
@@ -55,11 +48,7 @@ def test_tags_are_whole_words(expression, places):
     assert chosen(tags=expression) == [CASES[place].name for place in places]
 
 
-def test_both_must_hold():
-    assert chosen(keyword="softmax", tags="fast") == [CASES[0].name]
-
-
-@pytest.mark.parametrize("expression", ["and", "softmax and", "not", "(softmax", "softmax)", "()", "a b", "softmax or or conv", "a and (b c)"])
+@pytest.mark.parametrize("expression", ["and", "(softmax", "softmax)", "a b", "softmax or or conv", "(lambda: 1)()"])
 @pytest.mark.parametrize("option", ["keyword", "tags"])
 def test_what_is_no_expression_is_refused_with_what_was_written(expression, option):
     with pytest.raises(ProblemsError) as caught:
@@ -67,8 +56,3 @@ def test_what_is_no_expression_is_refused_with_what_was_written(expression, opti
     text = str(caught.value.problems[0])
     assert repr(expression) in text
     assert text.startswith("-k" if option == "keyword" else "-m")
-
-
-def test_nothing_in_an_expression_is_evaluated():
-    with pytest.raises(ProblemsError):
-        chosen(keyword="(lambda: 1)()")

@@ -33,27 +33,9 @@ def test_a_check_that_is_added_or_removed_or_moved_moves_no_other():
     assert {id: after[id] for id in before if id in after} == {case.id: before[case.id] for case in CASES[1:]}
 
 
-def test_the_places_of_all_shards_are_those_of_the_whole():
-    told = [sharded(CASES, index, 4)[1] for index in (1, 2, 3, 4)]
-    assert sorted(place for shard in told for place in shard.places) == list(range(len(CASES)))
-    assert {(shard.of, shard.total, shard.count) for shard in told} == {(told[0].of, len(CASES), 4)}
-    cases, shard = sharded(CASES, 2, 4)
-    assert [CASES[place] for place in shard.places] == list(cases)
-
-
 def test_the_part_of_an_id_is_that_of_its_sha256():
     """Of `a` SHA-256 begins with ca978112ca1bbdca (FIPS 180-4); versions of gradverify have to agree on the parts."""
     assert [part("a", count) for count in (2, 3, 10)] == [0xca978112ca1bbdca % count + 1 for count in (2, 3, 10)]
-
-
-@pytest.mark.parametrize(("checks", "count"), [(100, 4), (500, 8), (10_000, 16)])
-def test_shards_are_as_even_as_lots(checks, count):
-    """A binomial distribution: no part is further than four and a half standard deviations from its share."""
-    sizes = [0] * count
-    for number in range(checks):
-        sizes[part(f"specs/ops.yaml::op[rows={number}]", count) - 1] += 1
-    share = checks / count
-    assert all(abs(size - share) < 4.5 * math.sqrt(share * (1 - 1 / count)) for size in sizes)
 
 
 def test_the_fingerprint_is_of_what_is_selected_and_how_it_is_judged():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -91,15 +90,8 @@ class Nothing:
     pass
 
 
-class Callable:
-    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
-
-
 LAYER = Layer(2).float()
 NUMBER = 3
-partial = functools.partial(torch.add, alpha=2)
-instance = Callable()
 
 
 def plain(x: Tensor, y: Tensor, scale: float = 2.0, *, shift: float = 0.0) -> Tensor:
@@ -115,16 +107,8 @@ def made(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]
     return torch.randn(2, generator=generator, dtype=dtype).to(device), torch.rand(2, dtype=dtype)
 
 
-def made_by_name(seed: int, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    return {"y": torch.ones(2, dtype=dtype), "x": torch.zeros(2, dtype=dtype), "scale": 3.0}
-
-
 def made_in_quarter(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]:
     return (torch.ones(2).to(torch.float8_e5m2),) * 2
-
-
-def made_with_conjugate_bit(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]:
-    return (torch.tensor([1 + 2j], dtype=torch.complex128).conj(),) * 2
 
 
 def made_badly(seed: int, dtype: torch.dtype, device: torch.device) -> int:

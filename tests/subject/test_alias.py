@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradverify.subject.alias import Shared, attributes, overlaps, shared
+from gradverify.subject.alias import overlaps
 
 FLAT = torch.arange(24.0)
 GRID = FLAT.view(4, 6)

@@ -45,7 +45,7 @@ def test_given_numbers_change_places_and_their_zeros_and_the_set_of_signs_stay()
     assert (nearest.nan_to_num(nan=1.0, posinf=1.0).min(1).values[x != 0] <= 0.36).all()
 
 
-SHAPES = [(2,), (3,), (7,), (1, 4), (4, 1), (2, 2), (2, 3), (3, 3), (2, 3, 3), (2, 3, 4), (3, 1, 2, 2)]
+SHAPES = [(2,), (3,), (7,), (4, 1), (2, 2), (2, 3, 3)]
 
 
 @pytest.mark.parametrize("positive", [False, True])
@@ -73,16 +73,6 @@ def test_a_grid_beside_another_input_stays_in_order_and_an_input_alone_does_not(
     assert all((other.diff() > 0).all() for other, _ in points(grid, randn(5))[:1])
     assert all((other.diff() < 0).all() for other, _ in points(grid.flip(0), randn(5))[:1])
     assert not (points(grid)[0][0].diff() > 0).all()
-
-
-def test_where_the_new_order_is_refused_sizes_and_signs_alone_are_tried_then_little():
-    x = randn(4, 3)
-    bold, signs, mild = (other for other, in points(x))
-    assert not torch.equal(bold.sign(), x.sign())
-    assert not torch.equal(signs.sign(), x.sign())
-    assert ((signs.abs() / x.abs()) - 1).abs().max() <= 0.36
-    assert torch.equal(mild.sign(), x.sign())
-    assert 0 < ((mild - x) / x).abs().max() < 0.02
 
 
 def test_a_symmetric_positive_definite_matrix_stays_one():

@@ -11,7 +11,6 @@ from torch.utils.checkpoint import checkpoint
 from gradverify.evidence import Evidence
 from gradverify.model.result import Calls
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError
 
 
 class OneBackward(Function):
@@ -58,16 +57,6 @@ class ClampsItsInput(Function):
         return grad_output * 2 * x * ctx.inside
 
 
-class AlwaysRaises(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        raise ValueError("never")
-
-
 X = torch.tensor([-1.0, 0.5, 2.0], dtype=torch.float64)
 TRUTH = [
     (OneBackward, 2 * X),
@@ -104,30 +93,6 @@ def test_a_wrong_gradient_behind_a_checkpoint_is_found_all_the_same():
 
     assert "GV101" in codes(check(Wrong, X))
     assert "GV101" in codes(check(lambda x: checkpoint(lambda x: x * x + Wrong.apply(x), x, use_reentrant=True), X))
-
-
-def test_the_way_that_worked_is_kept():
-    live = subject(OneBackward, X)
-    function = Differentiable(live, (0,))
-    for _ in range(3):
-        function.vjp([torch.ones(3, dtype=torch.float64)])
-    assert live.calls.forward == 3          # the graph that served once, then one forward for each
-    assert live.calls.backward == 4
-
-
-@pytest.mark.parametrize("function", [torch.square, OneBackward, reentrant])
-def test_one_fresh_forward_gives_outputs_and_gradients_whatever_the_way_to_them(function):
-    x = randn(3)
-    outputs, gradients = Evidence(subject(function, x)).function.once([torch.full((3,), 2.0)])     # float32: cast to the output's dtype
-    torch.testing.assert_close(gradients[0], Evidence(subject(function, x)).function.vjp([torch.full((3,), 2.0, dtype=torch.float64)])[0])
-    assert outputs[0].shape == (3,)
-
-
-def test_an_output_that_is_gone_at_other_inputs_is_said():
-    live = subject(lambda x: (x, x * 2) if x[0] > 0 else x, torch.ones(2, dtype=torch.float64))
-    function = Differentiable(live, (0, 1))
-    with pytest.raises(UserCodeError, match="forward returns 1 outputs here, not y1 as at the first point"):
-        function.values([-torch.ones(2, dtype=torch.float64)])
 
 
 # ---- many at once
@@ -172,13 +137,6 @@ def test_a_function_in_the_graph_is_never_called_with_many(around):
     assert Differentiable(subject(lambda x: around(torch.square, x), X), places).vjps(0, basis(3)) is not None
 
 
-@pytest.mark.parametrize("function", [function for function, _ in TRUTH] + [AlwaysRaises], ids=lambda function: function.__name__)
-def test_what_refuses_the_plain_way_has_no_batched_one(function):
-    live = subject(function, X)
-    assert Differentiable(live, (0,)).vjps(0, basis(3)) is None
-    assert live.calls.batched == 0
-
-
 def test_what_cannot_be_batched_is_tried_once_and_leaves_the_plain_way_as_it_was():
     met = []
 
@@ -201,11 +159,3 @@ def test_what_cannot_be_batched_is_tried_once_and_leaves_the_plain_way_as_it_was
         gradient, = function.vjp([sign * torch.ones(3, dtype=torch.float64)])
         torch.testing.assert_close(gradient, sign * factor * X.cos())
     assert torch.func.vmap(torch.sin)(X).tolist() == X.sin().tolist()      # nothing is left batched
-
-
-def test_a_dropped_element_is_the_same_in_a_plain_and_in_a_batched_backward():
-    live = subject(lambda x: torch.nn.functional.dropout(x, 0.5), torch.ones(30, dtype=torch.float64))
-    function = Differentiable(live, (0,))
-    kept, = function.vjp([torch.ones(30, dtype=torch.float64)])
-    assert set(kept.tolist()) == {0.0, 2.0}
-    assert torch.equal(function.vjps(0, basis(30))[0], torch.diag(kept))

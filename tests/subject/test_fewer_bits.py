@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from live import case, check, codes, randn, tensor
+from live import check, codes, randn
 from torch.autograd import Function
 
-from gradverify.running.inline import run_case
-from gradverify.subject.fewer_bits import float32_products, in_all_bits, reductions, set_float32_products, tf32
+from gradverify.subject.fewer_bits import float32_products, set_float32_products, tf32
 from gradverify.subject.machine import undisturbed
 
 
@@ -48,17 +47,6 @@ def test_tf32_is_on_or_off_whatever_was_said_and_then_as_it_was(say, on):
             raise ValueError("inside")
         assert float32_products() == before
     assert float32_products() == start
-
-
-def test_sums_of_16_bits_are_put_back_with_their_second_switch():
-    with undisturbed():
-        if "allow_bf16_reduced_precision_reduction_split_k" in reductions():
-            torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)
-        before = reductions()
-        with pytest.raises(ValueError, match="inside"), in_all_bits():
-            assert not any(on for name, on in reductions().items() if not name.endswith("_split_k"))
-            raise ValueError("inside")
-        assert reductions() == before
 
 
 def convolved(x):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -69,13 +68,6 @@ def test_a_folder_without_init_is_told_from_its_namesake(write, tmp_path):
     assert [found(tmp_path / folder, "space_n.act:f")() for folder in "aba"] == [1, 2, 1]
 
 
-def test_another_specs_module_is_not_there_for_this_one(write, tmp_path):
-    write("a/only_f.py", "def f(): return 1")
-    (tmp_path / "b").mkdir()
-    assert found(tmp_path / "a", "only_f:f")() == 1
-    assert "there is no module 'only_f'" in refused(tmp_path / "b", "only_f:f").message
-
-
 def test_path_entries_come_before_the_specs_folder(write, tmp_path):
     write("lib/which_f.py", "value = 'path'")
     write("specs/which_f.py", "value = 'spec'")
@@ -129,13 +121,6 @@ def test_a_module_whose_own_import_fails_is_not_called_missing(write, tmp_path, 
     assert "there is no module" not in error.message
     if "broken" not in text:
         assert [(Path(frame.file).name, frame.line) for frame in error.frames] == [("breaks_f.py", 2)]
-
-
-def test_a_file_that_fails_is_forgotten_and_tried_again(write, tmp_path):
-    path = write("act.py", "raise RuntimeError('boom')")
-    assert "importing act.py raised RuntimeError: boom" in refused(tmp_path, f"{path}:f").message
-    path.write_text("f = 1", encoding="utf-8")
-    assert found(tmp_path, f"{path}:f") == 1
 
 
 def test_a_misspelt_attribute_suggests_the_nearest(write, tmp_path):

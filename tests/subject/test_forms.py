@@ -4,8 +4,6 @@ The truth is torch's: its own sparse operators are right, and the gradient of a 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from gallery.twins import load
@@ -13,8 +11,8 @@ from live import case, tensor
 from torch.autograd import Function
 
 import gradverify
-from gradverify.model.case import InputRecipe, Oracles, Sparse, TensorRecipe
-from gradverify.subject.forms import LARGEST, compared, taken
+from gradverify.model.case import Oracles, Sparse
+from gradverify.subject.forms import LARGEST, taken
 from gradverify.subject.prepare import prepare
 from gradverify.verify import verify
 
@@ -54,24 +52,12 @@ def test_it_holds_the_numbers_of_the_dense_tensor_and_its_gradient_comes_back(la
     assert torch.equal(x.grad, dense(4, 6) * argument.form.specified)
 
 
-@pytest.mark.parametrize(("density", "held"), [(0.25, 6), (1.0, 24), (0.001, 1)])
-def test_so_many_elements_are_held(density, held):
-    assert int(described(density=density).arguments[0].form.specified.sum()) == held
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_tensor_that_is_sparse_keeps_its_pattern_and_its_explicit_zeros(layout):
     given = matrix(layout)
     given.values().reshape(-1)[:1].zero_() if layout != "coo" else given._values()[:1].zero_()
     x, form = taken(given, "x is")
     assert torch.equal(x, given.to_dense()) and form.built(x).values().numel() == given.values().numel()
-
-
-def test_duplicates_are_added_up_and_dense_dimensions_stay():
-    given = torch.sparse_coo_tensor([[0, 2, 0]], dense(3, 2), (4, 2))
-    x, form = taken(given, "x is")
-    made = form.built(x)
-    assert (made.sparse_dim(), made.dense_dim(), made._nnz()) == (1, 1, 2) and torch.equal(made.to_dense(), given.to_dense())
 
 
 def test_one_that_is_too_large_when_dense_is_refused_in_a_sentence():
@@ -82,23 +68,21 @@ def test_one_that_is_too_large_when_dense_is_refused_in_a_sentence():
 
 # ---- right ones
 OPERATORS = {
-    "mm": (lambda a, b: torch.sparse.mm(a, b), ("coo", "csr")), "@": (lambda a, b: a @ b, ("coo", "csr", "csc")),
-    "sum": (lambda a, b: torch.sparse.sum(a, 0), ("coo",)), "softmax": (lambda a, b: torch.sparse.softmax(a, 1), ("coo",)),
-    "addmm": (lambda a, b: torch.sparse.addmm(dense(4, 3), a, b), ("coo", "csr")),
+    "mm": (lambda a, b: torch.sparse.mm(a, b), ("coo", "csr")), "@": (lambda a, b: a @ b, ("csc",)),
+    "sum": (lambda a, b: torch.sparse.sum(a, 0), ("coo",)),
     "sparse @ sparse": (lambda a, b: torch.sparse.mm(a, a.transpose(0, 1)), ("coo",)),
     "sampled_addmm": (lambda a, b: torch.sparse.sampled_addmm(a, dense(4, 3), b.T), ("csr",)),
-    "to_dense": (lambda a, b: a.to_dense(), LAYOUTS), "a + a": (lambda a, b: a + a, LAYOUTS),
+    "to_dense": (lambda a, b: a.to_dense(), ("bsr",)), "a + a": (lambda a, b: a + a, ("coo", "bsc")),
     "values": (lambda a, b: a.values().exp() if a.layout is not torch.sparse_coo else a.coalesce().values().exp(), ("coo", "bsr"))}
 
 
-@pytest.mark.population(most=10)
 @pytest.mark.parametrize(("name", "layout"), [(name, layout) for name, (_, layouts) in OPERATORS.items() for layout in layouts])
 def test_torchs_own_operators_pass(name, layout):
     found = gradverify.check(OPERATORS[name][0], [matrix(layout), dense(6, 3)])
     assert found.verdict == "pass" and not found.findings, str(found)
 
 
-@pytest.mark.parametrize("layout", ["coo", "csr", "bsr"])
+@pytest.mark.parametrize("layout", ["coo", "bsr"])
 def test_a_dense_input_made_sparse_is_an_output_like_any(layout):
     blocks = (2, 2) if layout == "bsr" else None
     found = gradverify.check(lambda x: (x * x).to_sparse(layout=LAYOUTS[layout], blocksize=blocks), [dense(4, 6)])
@@ -115,19 +99,6 @@ def test_the_other_modes_and_a_fixed_step_see_a_wrong_row_too(mode):
         inputs = [matrix(), dense(6, 3)]
         assert gradverify.check(Product.apply_with(factor, SHAPES["dense"]), inputs, mode=mode).verdict == verdict
     assert gradverify.check(Product.apply_with(1.5, SHAPES["dense"]), inputs, eps=1e-6).verdict == "fail"
-
-
-def test_an_element_that_is_not_held_is_not_to_be_asked_for():
-    from gradverify.element.places import input_element
-    from gradverify.evidence import Evidence
-    from gradverify.model.problem import ProblemsError
-
-    subject = described(density=0.25)
-    held = subject.arguments[0].form.specified
-    (free, *_), (own, *_) = (~held).nonzero().tolist(), held.nonzero().tolist()
-    with pytest.raises(ProblemsError, match=r"not held by the sparse tensor.* such as x\["):
-        input_element(Evidence(subject), f"x[{free[0]},{free[1]}]")
-    assert list(input_element(Evidence(subject), f"x[{own[0]},{own[1]}]").place.index) == own
 
 
 # ---- Functions
@@ -177,11 +148,6 @@ def test_a_wrong_one_is_found_at_its_dense_index(layout):
     assert worst.analytic == pytest.approx(1.5 * worst.numeric) and matrix(layout).to_dense()[worst.input_index] != 0
 
 
-def test_a_gradient_that_is_left_out_is_missed():
-    found = gradverify.check(Product.apply_with(1.0, lambda g, a: None), [matrix(), dense(6, 3)])
-    assert {each.code for each in found.findings} == {"GV102"}
-
-
 def test_rules_on_layouts_and_modes_say_why_they_pass_over_it():
     found = gradverify.check(load("swaps_sparse_indices").Right, [matrix("coo", (4, 4)), dense(4, 3)])
     runs = {run.code: run for run in found.rules}
@@ -210,14 +176,6 @@ def test_oracles_speak_of_the_elements_held(oracle, verdict):
     described = case("torch:mm", [tensor(4, 6, sparse=Sparse("csr", 0.4)), tensor(6, 3)], oracles=Oracles(**named))
     found = verify(prepare(described))
     assert found.verdict == verdict, [finding.message for finding in found.findings]
-
-
-@pytest.mark.parametrize(("number", "found"), [(1.0, set()), (2.0, {"GV107"})])
-def test_expected_numbers_count_where_an_element_is_held(number, found):
-    sparse = InputRecipe("x", TensorRecipe(draw="values", arguments=[[1.5, 0], [0, -2]], sparse=Sparse()))
-    described = case("torch.ops.aten.to_dense", [sparse], oracles=Oracles(expected={"self": [[number, 7], [7, 1]]}))
-    described = replace(described, inputs=(replace(sparse, name="self"),))
-    assert {each.code for each in verify(prepare(described)).findings} == found
 
 
 # ---- jagged

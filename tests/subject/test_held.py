@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from live import check, codes, randn
+from live import check, randn
 from torch import Tensor, nn
 from torch.autograd import Function
 

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from gradverify.subject.disguised import Disguised, Lifted
 from gradverify.subject.draw import generator
-from gradverify.subject.in_python import in_python
 from gradverify.subject.lowered import Perturbed
 
 X, W = randn(3, 8), randn(8, seed=1).abs() + 0.5
@@ -123,14 +122,7 @@ def test_its_own_operations_round_at_random():
     assert spread(variance) / 3 < spread(made) < spread(variance) * 3
 
 
-def test_operators_of_torch_and_tensors_of_another_kind_stay_whole():
-    assert in_python(torch.ops.aten.mul.Tensor, (X, X)) is None
-    assert in_python(torch.ops.gradverify_inside.norm.default, (X.to_sparse(), W)) is None
-    assert in_python(torch.ops.gradverify_inside.norm.default, ()) is None
-    assert in_python(torch.ops.gradverify_inside.norm.default, (X, W)) is not None
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_right_one_passes_and_a_wrong_one_is_found(dtype):
     own_dtype = getattr(torch, dtype)
     for call, found in ((RIGHT, set()), (WRONG, {"GV101"})):

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from live import Oracles, case, codes, given, tensor
+from live import Oracles, case, codes, tensor
 from torch.autograd import Function
 
-from gradverify.element.explain import Asked, explain
 from gradverify.model.case import InputRecipe, TensorRecipe
-from gradverify.mutation.mutate import mutate
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.prepare import prepare
 from gradverify.verify import verify
@@ -44,29 +42,6 @@ def either(x, a=1.0, b=2.0):
 
 def anything(x, **options):
     return x * options["mask"]
-
-
-def writes(x, *, mask):
-    mask.mul_(2)
-    return x * mask
-
-
-class Take(Function):
-    @staticmethod
-    def forward(ctx, x, index):
-        ctx.save_for_backward(x, index)
-        return x[index]
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, index = ctx.saved_tensors
-        gradient = torch.zeros_like(x)
-        gradient[index] = grad_output       # a repeated index is added once only
-        return gradient, None
-
-
-def takes(x, *, index):
-    return Take.apply(x, index)
 
 
 class Layer(torch.nn.Module):
@@ -109,31 +84,10 @@ def test_a_wrong_gradient_of_it_is_found(function, monkeypatch):
     assert codes(found) == {"GV101"} and found.findings[0].input == "mask"
 
 
-@pytest.mark.parametrize(("recipe", "differentiable"), [
-    ({"requires_grad": False}, False), ({"draw": "kind", "arguments": "mask"}, False), ({"draw": "integers", "arguments": (0, 2)}, False),
-    ({"domain": (-9.0, 9.0)}, True), ({"layout": "strided"}, True), ({"draw": "uniform", "arguments": (0.5, 1.5)}, True)])
-def test_the_keys_of_a_tensor_work(recipe, differentiable):
-    subject = prepared(keywords=[keyword("mask", **recipe)])
-    mask = subject.arguments[1]
-    assert mask.differentiable is differentiable and mask.domain == recipe.get("domain")
-    assert verify(subject).verdict == "pass"
-
-
-def test_a_write_into_it_is_seen():
-    found = verify(prepared("writes"))
-    assert [each.input for each in found.findings if each.code == "GV203"] == ["mask"]
-
-
 @pytest.mark.parametrize(("function", "rules"), [("masked", ("GV208", "GV211", "GV213", "GV113", "GV109")), ("anything", ("GV108", "GV110"))])
 def test_every_rule_that_looks_at_inputs_looks_at_it(function, rules):
     runs = {run.code: run.status for run in verify(prepared(function, vmap=True if "GV110" in rules else "auto")).rules}
     assert {code: runs[code] for code in rules} == dict.fromkeys(rules, "ran")
-
-
-def test_duplicate_indices_by_keyword_are_tried():
-    index = InputRecipe("index", TensorRecipe(draw="values", arguments=[2, 0], dtype="int64"))
-    found = verify(prepared("takes", keywords=[index]))
-    assert any(finding.code == "GV223" and "index" in finding.message for finding in found.findings)
 
 
 # ---- oracles
@@ -145,13 +99,6 @@ def test_a_reference_is_called_with_the_same_keyword():
 def test_a_hand_written_gradient_gets_it_by_keyword():
     result = verify(prepared(oracles=Oracles(gradient=f"{HERE}:grad_masked")))
     assert result.verdict == "pass" and {each.input for each in result.comparisons if each.rule == "GV107"} == {"x", "mask"}
-
-
-def test_expected_numbers_name_it():
-    x, mask = given([1.0, 2.0, 3.0], "x"), given([4.0, 5.0, 6.0], "mask")
-    right = verify(prepared(inputs=[x], keywords=[mask], oracles=Oracles(expected={"mask": [1.0, 2.0, 3.0]})))
-    wrong = verify(prepared(inputs=[x], keywords=[mask], oracles=Oracles(expected={"mask": [1.0, 2.0, 4.0]})))
-    assert right.verdict == "pass" and "GV107" in codes(wrong)
 
 
 # ---- names and signatures

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from gradverify.subject.machine import cuda_devices, next_draws, random_states, seed_all, seeded, threads, undisturbed
+from gradverify.subject.machine import next_draws, random_states, seed_all, seeded, undisturbed
 
 
 @pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: np.random.rand(), random.random, lambda: torch.nn.functional.dropout(torch.ones(2))])

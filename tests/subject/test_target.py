@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.target import callable_target, target
-from subject import targets
+from gradverify.subject.target import target
 
 HERE = "subject.targets"
 
@@ -27,12 +26,6 @@ def test_a_function_of_either_style_is_called_through_apply_without_ctx(name, pa
     assert (seen.kind, names(seen)) == ("autograd.Function", parameters)
     x = torch.ones(2, requires_grad=True)
     assert seen.call(x, 2.0).grad_fn is not None if len(parameters) == 2 else seen.call(x).grad_fn is not None
-
-
-def test_the_apply_of_a_function_under_another_name_is_that_function(monkeypatch):
-    monkeypatch.setattr(targets, "old", targets.Old.apply, raising=False)
-    alias, itself = found("old"), found("Old")
-    assert (alias.kind, alias.file, alias.line, names(alias)) == (itself.kind, itself.file, itself.line, names(itself))
 
 
 @pytest.mark.parametrize("name", ["Old", "New", "WithVjp", "Once"])

@@ -10,7 +10,7 @@ import functools
 
 import pytest
 import torch
-from live import check, codes, evidence, randn
+from live import check, codes, randn
 from torch.autograd import Function
 from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
@@ -63,7 +63,7 @@ def test_a_transform_of_a_right_function_passes(name):
     assert sum(each.elements for each in result.comparisons) > 0
 
 
-@pytest.mark.parametrize("name", ["vmap", "grad", "grad_and_value", "jacrev", "vjp"])
+@pytest.mark.parametrize("name", ["vmap", "grad", "vjp"])
 def test_a_wrong_gradient_inside_is_found(name, monkeypatch):
     monkeypatch.setattr(Square, "factor", 1.01)
     assert "GV101" in codes(check(TRANSFORMED[name], X))
@@ -107,28 +107,9 @@ def test_a_function_that_calls_torch_func_is_judged(function, factor, monkeypatc
     assert ("GV101" in codes(check(function, X))) is (factor != 1)
 
 
-def test_what_cannot_be_counted_is_not_judged():
-    runs = {run.code: run for run in check(Inside, X).rules}
-    assert runs["GV224"].status == "not_applicable" and "torch.func" in runs["GV224"].reason
-    assert evidence(Inside, X).forward.packed is None and evidence(InBackward, X).forward.packed == 1
-
-
-def test_forward_mode_inside_forward_mode_is_torchs_own_limit():
-    runs = {run.code: run for run in check(jacfwd(vector), X).rules}
-    assert runs["GV108"].status == "not_applicable" and "Nested forward mode" in runs["GV108"].reason
-
-
 # ---- callables of other makes
 class Maker:
     def method(self, x):
-        return vector(x)
-
-    @classmethod
-    def of_class(cls, x):
-        return vector(x)
-
-    @staticmethod
-    def static(x):
         return vector(x)
 
     __call__ = method
@@ -136,8 +117,7 @@ class Maker:
 
 MAKES = {
     "partial": functools.partial(lambda k, x: vector(x) * k, 2.0), "partial of apply": functools.partial(Square.apply),
-    "method": Maker().method, "classmethod": Maker.of_class, "staticmethod": Maker.static, "object": Maker(), "apply": Square.apply,
-    "cached": functools.lru_cache(None)(lambda: vector)(), "wrapped": functools.wraps(vector)(lambda *a, **k: vector(*a, **k)),
+    "method": Maker().method, "object": Maker(), "apply": Square.apply, "wrapped": functools.wraps(vector)(lambda *a, **k: vector(*a, **k)),
 }
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from live import case, fixed, randn, subject
+from live import case, randn, subject
 
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.prepare import assemble
 from gradverify.subject.subject import Argument
 from gradverify.subject.target import live
-from gradverify.subject.wide import is_narrow, wide, widened
+from gradverify.subject.wide import widened
 
 
 def test_modules_get_their_parameters_and_buffers_in_float64():
@@ -43,9 +43,3 @@ def test_what_forward_makes_without_a_dtype_is_float64_and_the_default_is_put_ba
     with pytest.raises(UserCodeError):
         Differentiable(refuses, (0,)).values(refuses.leaves())
     assert torch.get_default_dtype() == torch.float32
-
-
-def test_only_float32_and_complex64_inputs_are_narrow():
-    assert is_narrow(subject(torch.sin, randn(2, dtype=torch.float32))) and is_narrow(subject(torch.sin, randn(2, dtype=torch.complex64)))
-    assert not is_narrow(subject(torch.sin, randn(2)))
-    assert not is_narrow(subject(torch.mul, randn(2), fixed(randn(2, dtype=torch.float32))))

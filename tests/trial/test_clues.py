@@ -95,14 +95,3 @@ def test_words_truth_values_counts_and_what_is_called():
                          ids=["built-in", "of Python", "lambda", "instance"])
 def test_code_without_source_says_nothing(function):
     assert dict(clues_of(function)) == {}
-
-
-def test_functions_with_decorators_and_methods_are_read():
-    class Inner:
-        @staticmethod
-        @torch.no_grad()
-        def forward(ctx, x):
-            a, b = x.shape
-            return a, b
-
-    assert clues_of(Inner.forward)["x"].ranks == {2}

