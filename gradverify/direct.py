@@ -44,7 +44,7 @@ class Result(CaseResult):
         """The text of this entry."""
         import json
 
-        from gradverify.model.written import check_data
+        from gradverify.model.report import check_data
 
         return json.dumps(check_data(self), indent=2, allow_nan=False) + "\n"
 

@@ -20,7 +20,7 @@ FORMATS = (*TEXTS, *NAMES)
 
 def readable(paths: Sequence[str]) -> list[tuple[str, Report]]:
     """Each report with its path. Raises ProblemsError with a sentence for each file that holds none."""
-    from gradverify.model.written import NoReport, read
+    from gradverify.model.report import NoReport, read
 
     reports, problems = [], []
     for path in paths:

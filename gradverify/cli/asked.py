@@ -12,9 +12,8 @@ from gradverify.cli.github import is_read_there
 from gradverify.cli.output import Output
 from gradverify.cli.reports import ReportFile, report_file
 from gradverify.cli.terminal import is_set, is_watched, look, terminal
-from gradverify.model.case import Json
+from gradverify.model.case import ASKED, Json
 from gradverify.model.dtypes import FLOATING
-from gradverify.model.mode import ASKED
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
 from gradverify.report.look import ROWS, Look

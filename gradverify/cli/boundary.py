@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
-from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, Problem, ProblemsError
 
 COMPLETION = "_GRADVERIFY_COMPLETE"
 """Set by a shell that asks what could be typed next."""

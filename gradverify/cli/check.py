@@ -22,7 +22,8 @@ from gradverify.cli.reports import begun, beside_specs, promised, saving, writte
 from gradverify.cli.words import worded
 from gradverify.model.case import Case
 from gradverify.model.event import Event, Planned
-from gradverify.model.report import NOT_JUDGED, NOTHING_CHECKED, OK, USAGE, Report
+from gradverify.model.problem import NOT_JUDGED, NOTHING_CHECKED, OK, USAGE
+from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from gradverify.cli.output import Output
 from gradverify.cli.terminal import is_set
 from gradverify.model.case import Json, Settings
 from gradverify.model.codec import to_json
-from gradverify.model.problem import ProblemsError
-from gradverify.model.report import NOTHING_CHECKED, OK
+from gradverify.model.problem import NOTHING_CHECKED, OK, ProblemsError
 from gradverify.report.configuration import DEFAULT, Said, Word, as_json, checks_text, project_text
 from gradverify.report.look import ROWS
 

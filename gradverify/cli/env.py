@@ -12,8 +12,7 @@ import typer
 
 from gradverify.cli import options as o
 from gradverify.cli.bug import version_of
-from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import OK
+from gradverify.model.problem import OK, Problem, ProblemsError
 
 PACKAGES = ("gradverify", "torch", "numpy", "typer", "rich", "PyYAML", "pydantic", "Jinja2")
 VARIABLES = ("CI", "PRE_COMMIT", "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")

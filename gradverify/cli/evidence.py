@@ -15,8 +15,7 @@ from gradverify.cli.output import Output
 from gradverify.cli.words import in_words, named
 from gradverify.model.case import Case
 from gradverify.model.element import Element
-from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import NOT_JUDGED, OK
+from gradverify.model.problem import NOT_JUDGED, OK, Problem, ProblemsError
 from gradverify.model.result import CaseResult
 
 MOST_NAMED = 5

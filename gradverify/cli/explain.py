@@ -11,8 +11,7 @@ from gradverify.cli.asked import shown_as
 from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
 from gradverify.model.paths import is_file, is_folder
-from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import OK
+from gradverify.model.problem import OK, Problem, ProblemsError
 from gradverify.report.look import Look
 
 OF_CHECKS = ("element", "eps", "atol", "rtol", "seed", "device", "dtype", "format")

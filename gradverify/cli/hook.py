@@ -42,7 +42,7 @@ def _refuse_options(files: Sequence[str]) -> None:
 def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> int:
     """Run the hook."""
     from gradverify.cli.asked import Asked
-    from gradverify.model.report import OK
+    from gradverify.model.problem import OK
 
     changes, found = unaffected.asked(files)
     asked = Asked(paths=found.specs, changes=changes, **options)

@@ -16,9 +16,8 @@ from gradverify.cli.bug import bug_report
 from gradverify.cli.environment import torch_is_here
 from gradverify.cli.output import Output, keep, promise
 from gradverify.cli.terminal import is_watched, terminal
-from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE
 from gradverify.model.paths import is_file
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, SIGNALLED, USAGE, Problem, ProblemsError
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.spec.walk import SCHEMA_FILE, YAML
 

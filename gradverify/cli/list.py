@@ -10,7 +10,7 @@ from gradverify.cli import options as o
 from gradverify.cli.asked import shown_as
 from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output
-from gradverify.model.report import NOTHING_CHECKED, OK
+from gradverify.model.problem import NOTHING_CHECKED, OK
 from gradverify.report.look import Look
 
 

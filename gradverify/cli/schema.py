@@ -7,7 +7,7 @@ import json
 import typer
 
 from gradverify.cli import options as o
-from gradverify.model.report import OK
+from gradverify.model.problem import OK
 
 
 def schema(ctx: typer.Context, report: o.ReportSchema = False) -> int:

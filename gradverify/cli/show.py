@@ -6,7 +6,7 @@ import typer
 
 from gradverify.cli import options as o
 from gradverify.cli.again import drawn, leave, look_of, readable
-from gradverify.model.report import OK
+from gradverify.model.problem import OK
 
 
 def show(ctx: typer.Context, report_file: o.ReportFile, format: o.AnyFormat = None, report: o.Reports = None, max_rows: o.MaxRows = 10,

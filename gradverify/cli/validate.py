@@ -9,7 +9,7 @@ import typer
 from gradverify.cli import options as o
 from gradverify.cli.output import Output
 from gradverify.model.case import Case
-from gradverify.model.report import NOTHING_CHECKED, OK, USAGE
+from gradverify.model.problem import NOTHING_CHECKED, OK, USAGE
 from gradverify.report.names import clean
 from gradverify.report.numbers import counted
 

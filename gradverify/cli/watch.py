@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from gradverify.cli.progress import Progress
 from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted
-from gradverify.model.report import INTERRUPTED, Gate, judged
+from gradverify.model.problem import INTERRUPTED
+from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 
 

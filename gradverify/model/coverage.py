@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gradverify.model.report import NOTHING_CHECKED, OK, WRONG
+from gradverify.model.problem import NOTHING_CHECKED, OK, WRONG
 
 COVERAGE_VERSION = 1
 

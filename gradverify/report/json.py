@@ -6,8 +6,7 @@ import json
 
 from gradverify.model.codec import to_json
 from gradverify.model.element import Element
-from gradverify.model.report import Report
-from gradverify.model.written import as_data, check_data, written
+from gradverify.model.report import Report, as_data, check_data, written
 
 __all__ = ["as_data", "check_data", "render", "render_element"]
 

@@ -9,8 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gradverify.model.case import Json
-from gradverify.model.report import SCHEMA_VERSION, Report
-from gradverify.model.written import RENAMED
+from gradverify.model.report import RENAMED, SCHEMA_VERSION, Report
 
 ADDED = {"Environment": ("folder", "reduced_precision"), "Selection": ("shard", "repeat"), "Summary": ("baselined",), "Report": ("forgiven",),
          "Finding": ("known",),

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from gradverify.model.case import Json
 from gradverify.model.codec import to_json
-from gradverify.model.report import INTERNAL, Report
+from gradverify.model.problem import INTERNAL
+from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.names import pair_of
 from gradverify.report.page import Page

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradverify.model.folders import files_below
-from gradverify.model.paths import resolved
+from gradverify.model.paths import files_below, resolved
 
 LARGEST = 1 << 22       # bytes of a file that is read; what is longer was generated
 LOCALS = "<locals>"     # as in Python's __qualname__

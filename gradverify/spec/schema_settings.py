@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
+from gradverify.model.case import Asked
 from gradverify.model.dtypes import Floating
-from gradverify.model.mode import Asked
 from gradverify.spec.schema_inputs import Layout
 from gradverify.spec.values import UNSAID, Auto, Device, Either, NotNegative, NotNegativeInteger, Positive, Strict, Text
 

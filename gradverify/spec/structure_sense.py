@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gradverify.model.case import Json
+from gradverify.model.case import Json, core, dimension_complaint, is_cut
 from gradverify.model.dtypes import COMPLEX
-from gradverify.model.layouts import core, dimension_complaint, is_cut
 from gradverify.spec.fault import Fault, Path
 from gradverify.spec.numbers import INTEGER_RANGES, shape_of
 from gradverify.spec.schema_inputs import Tensor

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradverify.model.folders import files_below
-from gradverify.model.paths import is_file
+from gradverify.model.paths import files_below, is_file
 from gradverify.spec.text import decode
 
 PROJECT_FILE = "pyproject.toml"

@@ -10,7 +10,7 @@ import pytest
 from factories import everything, failing, passing, report
 
 from gradverify.model.event import Selection, Shard
-from gradverify.model.written import written
+from gradverify.model.report import written
 from gradverify.report.formats import NAMES
 from gradverify.report.look import Look
 from gradverify.report.plain import render

@@ -17,7 +17,7 @@ from live import check
 
 from corpus.as_functions import damaged, is_usual, plain
 from corpus.operator_samples import Sample, corpus, real_size, samples_of
-from gradverify.model.mode import Mode
+from gradverify.model.case import Mode
 from gradverify.model.result import CaseResult
 from gradverify.numerics.compare import Compared, compare
 

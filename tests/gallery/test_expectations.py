@@ -18,7 +18,8 @@ from gallery.twins import GALLERY as SPECS
 from gradverify.cli.boundary import run
 from gradverify.cli.output import Output
 from gradverify.model.codec import from_json
-from gradverify.model.report import NOT_JUDGED, OK, WRONG, Gate, exit_code, judged
+from gradverify.model.problem import NOT_JUDGED, OK, WRONG
+from gradverify.model.report import Gate, exit_code, judged
 from gradverify.model.result import CaseResult
 
 GATE = Gate()

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 import gradverify
+from gradverify.model.case import ASKED
 from gradverify.model.dtypes import TABLE
-from gradverify.model.mode import ASKED
 
 ROOT = Path(gradverify.__file__).parent
-SOURCES = {"model/dtypes.py", "model/mode.py"}
+SOURCES = {"model/dtypes.py", "model/case.py"}
 OWN = {     # lists that mean something else
     "spec/fault.py": "slips in spelling", "rules/gv222_precision_inside.py": "what the bits of a number show", "causes/scaled.py": "the same",
     "causes/precision.py": "the same", "numerics/function/buffers.py": "what a NumPy view of the memory can show"}

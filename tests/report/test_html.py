@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from factories import comparison, entry, everything, failing, passing, raising, report
 
-from gradverify.model.picture import Code, HeatMap, Pictures
+from gradverify.model.element import Code, HeatMap, Pictures
 from gradverify.model.result import Calls, Finding, Frame, FunctionInfo, Repeat
 from gradverify.report.html import colours
 from gradverify.report.html.heat import heat

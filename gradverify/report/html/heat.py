@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gradverify.model.picture import Grid, HeatMap
+from gradverify.model.element import Grid, HeatMap
 from gradverify.report.html import colours
 from gradverify.report.html.png import Colour, data_uri
 from gradverify.report.html.tick import Tick

@@ -11,8 +11,7 @@ from itertools import starmap
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from gradverify.model.repeats import told
-from gradverify.model.report import Report
+from gradverify.model.report import Report, told
 from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report import numbers
 from gradverify.report.html.heat import Heat, heat

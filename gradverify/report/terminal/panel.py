@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from gradverify.model.fault import FAILED
-from gradverify.model.repeats import told
+from gradverify.model.report import told
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
 from gradverify.report.names import clean, device_of, one_line, uncolored

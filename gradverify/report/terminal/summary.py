@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gradverify.model.event import Shard
-from gradverify.model.report import NOT_JUDGED, OK, Report
+from gradverify.model.problem import NOT_JUDGED, OK
+from gradverify.model.report import Report
 from gradverify.report.look import Look
 from gradverify.report.names import clean
 from gradverify.report.numbers import counted, seconds
