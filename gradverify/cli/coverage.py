@@ -17,9 +17,8 @@ from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
 
 if TYPE_CHECKING:
-    from gradverify.source.functions import Function
+    from gradverify.source.functions import Function, Key, Reach, Reached
     from gradverify.source.modules import Library
-    from gradverify.source.reach import Key, Reach, Reached
 
 
 def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_under: o.CoverageUnder = 0.0, format: o.Format = None,
@@ -28,7 +27,7 @@ def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_
     shown = shown_as(ctx.obj, format, color, width)
     from gradverify import __version__
     from gradverify.report.coverage import render, text
-    from gradverify.source.places import shown as named
+    from gradverify.source.modules import shown as named
 
     library, functions = found_in(source)
     unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
@@ -50,8 +49,7 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Problem]:
 def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
     """The Functions of files, folders and packages, each once. Raises ProblemsError for what is not there."""
     from gradverify.source.functions import functions
-    from gradverify.source.modules import Library, python_files
-    from gradverify.source.places import place_of
+    from gradverify.source.modules import Library, place_of, python_files
 
     places = {text: place_of(text, searched()) for text in sources}
     missing = [Problem("no such file, folder or package with Python source", text) for text, place in places.items() if place is None]
@@ -64,7 +62,7 @@ def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
 
 def searched() -> list[str]:
     """Where a module's name is looked up: the current folder, then where Python itself looks."""
-    from gradverify.source.python_path import python_path
+    from gradverify.source.modules import python_path
 
     return list(dict.fromkeys([str(Path.cwd()), *(entry for entry in python_path() if entry)]))
 
@@ -80,7 +78,7 @@ def _cases(specs: Sequence[str], out: Output) -> tuple[Case, ...]:
 
 
 def _covered(library: Library, functions: Sequence[Function], cases: Sequence[Case]) -> list[CoveredFunction]:
-    from gradverify.source.reach import Reach, key_of
+    from gradverify.source.functions import Reach, key_of
 
     reach = Reach(library, {key_of(function): function for function in functions})
     reached = [(case, _of(case, reach)) for case in cases]
@@ -96,7 +94,7 @@ def _of(case: Case, reach: Reach) -> Reached:
 
 
 def _function(function: Function, key: Key, reached: Sequence[tuple[Case, Reached]]) -> CoveredFunction:
-    from gradverify.source.places import shown
+    from gradverify.source.modules import shown
 
     direct = [case for case, found in reached if found.direct == key]
     through = [case for case, found in reached if key in found.through]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from gradverify.cli.gather import gather
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.spec.appended import takes_more
-from gradverify.spec.document import Document, read
-from gradverify.spec.text import decode
+from gradverify.spec.document import Document, decode, read
+from gradverify.spec.scaffold import takes_more
 
 if TYPE_CHECKING:
     from gradverify.cli.targets import Goal

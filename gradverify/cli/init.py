@@ -61,7 +61,7 @@ def init(ctx: typer.Context, target: o.Targets, output: o.SpecOutput = "specs", 
 
 def _refuse_no_call(example: str) -> None:
     """Raises ProblemsError for what is no call in Python, before anything is imported."""
-    from gradverify.source.call import call_in
+    from gradverify.source.functions import call_in
 
     try:
         call_in(example)
@@ -180,7 +180,7 @@ def _text(file: Path, own: Sequence[Goal], found: Mapping[Goal, Proposal], asked
 
 
 def _more(spec: Existing, own: Sequence[Goal], found: Mapping[Goal, Proposal]) -> str:
-    from gradverify.spec.appended import appended
+    from gradverify.spec.scaffold import appended
 
     return appended(spec.document, spec.text, _entries(own, found), spec.names)
 

@@ -14,9 +14,7 @@ from gradverify.model.paths import is_file, resolved
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.proposal import Sought
 from gradverify.source.functions import OPERATOR, Function
-from gradverify.source.modules import Library, root_of
-from gradverify.source.places import MODULE, module_place, place_of, shown
-from gradverify.source.python_path import python_path
+from gradverify.source.modules import MODULE, Library, module_place, place_of, python_path, root_of, shown
 from gradverify.spec.fault import nearest
 from gradverify.spec.walk import folder_of
 

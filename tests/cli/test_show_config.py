@@ -8,7 +8,7 @@ import pytest
 from factories import passing
 
 from gradverify.spec.project import OPTIONS
-from gradverify.spec.schema_settings import RunSettings
+from gradverify.spec.schema import RunSettings
 
 TEXT = """[tool.gradverify]
 paths = ["specs"]

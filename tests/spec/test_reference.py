@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradverify.spec.reference import reference
-from gradverify.spec.schema import Check, Spec
-from gradverify.spec.schema_inputs import Tensor
+from gradverify.spec.schema import Check, Spec, Tensor
 from spec.marked import loaded
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec.md"

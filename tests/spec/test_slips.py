@@ -11,10 +11,8 @@ import pytest
 
 from gradverify.model.dtypes import Dtype
 from gradverify.spec.fault import SYNONYMS
-from gradverify.spec.misplaced import home_of
-from gradverify.spec.schema import Check, Spec
-from gradverify.spec.schema_inputs import Tensor
-from gradverify.spec.schema_settings import Budget, Rules, RunSettings, Settings
+from gradverify.spec.schema import Budget, Check, Rules, RunSettings, Settings, Spec, Tensor
+from gradverify.spec.wording import home_of
 from spec.marked import loaded, unmarked
 
 HEAD = "gradverify: 1\nchecks:\n"
