@@ -145,9 +145,8 @@ def _gate(config: pytest.Config) -> Gate:
 
 def _text(result: CaseResult) -> str:
     """What it comes to in one line, which pytest repeats at the end; then what a terminal shows."""
-    from gradverify.report.names import inert
+    from gradverify.report.names import inert, readable
     from gradverify.report.plain import panel_text
-    from gradverify.report.readable import readable
     from gradverify.report.terminal.status import broken_expectation
 
     shown = readable(result)

@@ -215,8 +215,7 @@ def test_each_evidence_of_a_subject_has_a_budget_of_its_own():
 
 def test_what_is_said_below_the_line():
     from gradverify.report.look import Look
-    from gradverify.report.terminal.columns import Columns
-    from gradverify.report.terminal.line import line
+    from gradverify.report.terminal.line import Columns, line
 
     result, _ = checked(0.6)
     text = "\n".join(str(each) for each in line(result, Look(width=300), Columns(10, 20)))

@@ -15,7 +15,7 @@ from gradverify.cli.terminal import is_set
 from gradverify.model.case import Json, Settings
 from gradverify.model.codec import to_json
 from gradverify.model.problem import NOTHING_CHECKED, OK, ProblemsError
-from gradverify.report.configuration import DEFAULT, Said, Word, as_json, checks_text, project_text
+from gradverify.report.listing import DEFAULT, Said, Word, checks_text, configuration_json, project_text
 from gradverify.report.look import ROWS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def show(paths: Sequence[str], format: str | None, out: Output) -> int:
         raise ProblemsError(project.problems)
     checks = _checks(paths, project, out) if paths else {}
     if format == "json":
-        out.write(as_json(project.file if project.folder else None, _project(project, os.environ), checks))
+        out.write(configuration_json(project.file if project.folder else None, _project(project, os.environ), checks))
     elif paths:
         out.write(checks_text(checks, shown))
     else:

@@ -12,9 +12,10 @@ from gradverify.cli import options as o
 from gradverify.cli.asked import shown_as
 from gradverify.cli.output import Output
 from gradverify.model.case import Case, own_dtype
-from gradverify.model.coverage import CoveredFunction, coverage_report
+from gradverify.model.codec import as_text
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.report.listing import CoveredFunction, coverage_report
 
 if TYPE_CHECKING:
     from gradverify.source.functions import Function, Key, Reach, Reached
@@ -26,7 +27,7 @@ def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_
     """List the autograd Functions that no check covers, and arguments whose gradient no check compares. Imports nothing."""
     shown = shown_as(ctx.obj, format, color, width)
     from gradverify import __version__
-    from gradverify.report.coverage import render, text
+    from gradverify.report.listing import coverage_text
     from gradverify.source.modules import shown as named
 
     library, functions = found_in(source)
@@ -37,7 +38,7 @@ def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_
     for problem in unread(unreadable):
         ctx.obj.say(str(problem))
     report = coverage_report(covered, unreadable, version=__version__, fail_under=fail_under)
-    ctx.obj.write(render(report) if format == "json" else text(report, shown))
+    ctx.obj.write(as_text(report) if format == "json" else coverage_text(report, shown))
     return report.exit_code
 
 

@@ -58,7 +58,7 @@ def one(cases: Sequence[Case], asked: str) -> Case:
 
 
 def _shown(case: Case, element: tuple[str, str] | None, names: Mapping[str, str], settled: Settled, out: Output) -> int:
-    from gradverify.report.json import render_element
+    from gradverify.model.codec import as_text
     from gradverify.report.terminal.element import not_run, render
     from gradverify.running.explained import explained
 
@@ -69,7 +69,7 @@ def _shown(case: Case, element: tuple[str, str] | None, names: Mapping[str, str]
         out.say(not_run(named(found, names), settled.look))
         return NOT_JUDGED
     found = _worded(found, names)
-    out.write(render_element(found) if settled.as_json else render(found, settled.look))
+    out.write(as_text(found) if settled.as_json else render(found, settled.look))
     return OK
 
 

@@ -58,7 +58,7 @@ def list_rules(shown: Look, out: Output) -> int:
 
 
 def run_explain(code: str, shown: Look, out: Output) -> int:
-    from gradverify.report.prose import wrapped
+    from gradverify.report.look import wrapped
     from gradverify.rules.catalogue import codes, names, rule
 
     found = rule(code)

@@ -204,10 +204,9 @@ def _refuse_invalid(file: Path, before: Existing | None) -> None:
 
 def _schema(file: Path, out: Output) -> None:
     """Write the JSON Schema for editors next to the specs, unless there is one."""
-    import json
-
+    from gradverify.model.codec import as_text
     from gradverify.spec.schema import json_schema
 
     if not file.exists():
-        keep(promise(file), json.dumps(json_schema(), indent=2) + "\n")
+        keep(promise(file), as_text(json_schema()))
         out.write(f"wrote {os.path.relpath(file)}, which editors with a YAML language server complete and check specs by\n")

@@ -17,6 +17,7 @@ from gradverify.cli.gather import Gathered, gather
 from gradverify.cli.nearby import nothing_selected
 from gradverify.cli.output import Output
 from gradverify.model.case import Case
+from gradverify.model.codec import as_text
 from gradverify.model.mutation import MutatedCheck
 
 
@@ -52,7 +53,7 @@ def run_mutate(asked: Asked, fail_under: float, out: Output) -> int:
 def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, fail_under: float, out: Output) -> int:
     from gradverify import __version__
     from gradverify.model.mutation import report
-    from gradverify.report.mutation import closing, render
+    from gradverify.report.listing import mutation_text
 
     if settled.as_json:
         out.keep_stdout()
@@ -60,14 +61,14 @@ def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, fail_under
     interrupted = _collect(cases, gathered, settled, out, checks)
     found = report(checks, version=__version__, argv=out.arguments, duration=time.perf_counter() - started, fail_under=fail_under,
                    interrupted=interrupted)
-    out.write(render(found) if settled.as_json else closing(found, settled.look))
+    out.write(as_text(found) if settled.as_json else mutation_text(found, settled.look))
     return found.exit_code
 
 
 def _collect(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output, checks: list[MutatedCheck]) -> bool:
     """Fills `checks` as they end, and shows their lines. Was it interrupted?"""
     from gradverify.cli.progress import Progress
-    from gradverify.report.mutation import check_line
+    from gradverify.report.listing import mutation_line
     from gradverify.running.mutate import mutated
 
     progress = Progress(out.beside_stderr() if settled.progress else None)
@@ -78,7 +79,7 @@ def _collect(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: O
             progress.clear()
             checks.append(replace(check, function=gathered.names.get(check.function, check.function)))
             if not settled.as_json and settled.look.verbosity >= 0:
-                out.write(check_line(checks[-1], settled.look))
+                out.write(mutation_line(checks[-1], settled.look))
     except KeyboardInterrupt:
         return True
     finally:

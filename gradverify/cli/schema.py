@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import typer
 
 from gradverify.cli import options as o
+from gradverify.model.codec import as_text
 from gradverify.model.problem import OK
 
 
 def schema(ctx: typer.Context, report: o.ReportSchema = False) -> int:
     """Print the JSON Schema of specs for editors; with --report, that of the JSON report."""
-    ctx.obj.write(json.dumps(_report() if report else _spec(), indent=2) + "\n")
+    ctx.obj.write(as_text(_report() if report else _spec()))
     return OK
 
 
@@ -23,6 +22,6 @@ def _spec() -> object:
 
 
 def _report() -> object:
-    from gradverify.report.json_schema import report_schema
+    from gradverify.report.json import report_schema
 
     return report_schema()

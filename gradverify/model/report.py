@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gradverify.model.case import Json
-from gradverify.model.codec import from_json, to_json
+from gradverify.model.codec import as_text, from_json, to_json
 from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted, Selection
 from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_VERDICTS, OK, WRONG
 from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Repeat, Verdict
@@ -320,7 +320,7 @@ class NoReport(ValueError):  # noqa: N818 - it carries the sentence to show
 
 def written(report: Report) -> str:
     """Numbers in their shortest form that reads back to the same float (at most 17 digits); ASCII, so that any pipe can carry it."""
-    return json.dumps(as_data(report), indent=2, allow_nan=False) + "\n"
+    return as_text(as_data(report))
 
 
 def as_data(report: Report) -> Json:

@@ -8,7 +8,7 @@ from gradverify.cli.watch import collected
 from gradverify.model.event import RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate
 from gradverify.model.result import FunctionInfo
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 
 
 @pytest.mark.parametrize("results, options, code", [

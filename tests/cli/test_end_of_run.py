@@ -8,7 +8,7 @@ import pytest
 from factories import failing, passing, raising, result, skipped, undecided
 
 from gradverify.model.result import Calls, Repeat
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 from gradverify.running.repeat import Repeating
 
 

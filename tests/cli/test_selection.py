@@ -14,7 +14,7 @@ from factories import passing, result
 
 from gradverify.model.event import CheckFinished, CheckStarted
 from gradverify.model.report import Gate
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 from gradverify.running.inline import Devices
 from gradverify.running.shard import part
 

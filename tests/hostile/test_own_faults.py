@@ -12,7 +12,7 @@ from own_fault import raising
 
 from gradverify.cli.boundary import run
 from gradverify.cli.output import Output
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 from gradverify.rules.catalogue import rules
 from gradverify.running import crew
 
@@ -150,8 +150,8 @@ def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, pla
     assert stderr.count("Please report it") == 1
 
 
-@pytest.mark.parametrize("place, left", [("gradverify.report.terminal.finding:error_map", "the error map"),
-                                         ("gradverify.report.terminal.finding:table", "the table of elements"),
+@pytest.mark.parametrize("place, left", [("gradverify.report.terminal.panel:error_map", "the error map"),
+                                         ("gradverify.report.terminal.panel:table", "the table of elements"),
                                          ("gradverify.report.terminal.view:panel", "the panel of"),
                                          ("gradverify.report.terminal.view:line", "the rest of its line")])
 def test_a_picture_that_fails_costs_the_picture(checked, monkeypatch, place, left):

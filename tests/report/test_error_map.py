@@ -5,7 +5,7 @@ import pytest
 from gradverify.model.result import ErrorMap
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
-from gradverify.report.terminal.error_map import RAMP, error_map, glyph
+from gradverify.report.terminal.table import RAMP, error_map, glyph
 
 
 @pytest.mark.parametrize("ratio, drawn", [(0.0, " "), (0.009, " "), (0.01, "."), (1.0, "."), (1.001, ":"), (10.0, ":"), (10.1, "-"), (1e3, "="),

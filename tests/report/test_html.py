@@ -17,10 +17,9 @@ from factories import comparison, entry, everything, failing, passing, raising, 
 
 from gradverify.model.element import Code, HeatMap, Pictures
 from gradverify.model.result import Calls, Finding, Frame, FunctionInfo, Repeat
-from gradverify.report.html import colours
-from gradverify.report.html.heat import heat
+from gradverify.report.html import heat as colours
+from gradverify.report.html.heat import data_uri, heat
 from gradverify.report.html.page import render
-from gradverify.report.html.png import data_uri
 from gradverify.report.json import render as render_json
 
 VOID = {"meta", "br", "img", "hr", "input", "link"}
@@ -134,11 +133,11 @@ def test_a_png_holds_its_pixels():
 
 
 def test_signed_colours_are_blue_white_red_and_errors_darken():
-    assert colours.signed(-9.0, 2.0) == colours.SIGNED[0] and colours.signed(2.0, 2.0) == colours.SIGNED[-1]
-    assert colours.signed(0.0, 2.0) == (247, 247, 247)
-    assert colours.signed(float("nan"), 2.0) == colours.error(float("nan"), 1.0) == colours.NOT_A_NUMBER
-    assert colours.error(0.0, 3.0) == colours.RIGHT
-    shades = [sum(colours.error(10.0**-k, 1.0)) for k in range(7)]
+    assert colours.signed_colour(-9.0, 2.0) == colours.SIGNED[0] and colours.signed_colour(2.0, 2.0) == colours.SIGNED[-1]
+    assert colours.signed_colour(0.0, 2.0) == (247, 247, 247)
+    assert colours.signed_colour(float("nan"), 2.0) == colours.error_colour(float("nan"), 1.0) == colours.NOT_A_NUMBER
+    assert colours.error_colour(0.0, 3.0) == colours.RIGHT
+    shades = [sum(colours.error_colour(10.0**-k, 1.0)) for k in range(7)]
     assert shades == sorted(shades) and len(set(shades)) == 7
 
 
@@ -190,7 +189,7 @@ def test_nothing_sticks_out_of_the_page_in_a_browser(tmp_path, width, scheme):
 
 def test_errors_many_orders_of_magnitude_apart_have_colours():
     """The ratio of two of them may be no float."""
-    assert colours.error(5e-324, 1.7e308) == colours.ERRORS[0] and colours.error(1e308, 1.7e308) != colours.ERRORS[0]
+    assert colours.error_colour(5e-324, 1.7e308) == colours.ERRORS[0] and colours.error_colour(1e308, 1.7e308) != colours.ERRORS[0]
 
 
 def test_what_the_panel_of_a_terminal_tells_of_a_check_stands_on_the_page_too():

@@ -5,8 +5,7 @@ import jsonschema
 import pytest
 from factories import entry, everything, extreme, failing, passing, report
 
-from gradverify.report.json import render
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import render, report_schema
 
 TOP = ["schema_version", "tool", "started_at", "duration_s", "argv", "exit_code", "interrupted", "environment", "selection", "summary", "checks"]
 CHECK = ["id", "spec", "name", "function", "device", "dtype", "seed", "settings", "verdict", "expect", "ok", "reason", "inputs", "outputs", "calls",

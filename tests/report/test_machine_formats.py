@@ -10,10 +10,9 @@ import pytest
 from factories import ENVIRONMENT, entry, everything, extreme, failing, passing, report, skipped, undecided
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from gradverify.model.report import Gate
+from gradverify.model.report import Gate, as_data
 from gradverify.model.result import Fault
 from gradverify.report import github, gitlab, jsonl, junit, markdown, sarif
-from gradverify.report.json import as_data
 from gradverify.rules.catalogue import rules
 
 SARIF = jsonschema.Draft4Validator(json.loads((Path(__file__).parents[1] / "schemas" / "sarif-2.1.0-rtm.5.json").read_text()))

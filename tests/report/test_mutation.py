@@ -6,10 +6,11 @@ import json
 
 import pytest
 
-from gradverify.model.codec import to_json
+from gradverify.model.codec import as_text, to_json
 from gradverify.model.mutation import Mutant, MutatedCheck, report
+from gradverify.report.listing import mutation_line as check_line
+from gradverify.report.listing import mutation_text as closing
 from gradverify.report.look import Look
-from gradverify.report.mutation import check_line, closing, render
 
 WHY = "x has shape [3, 4]: only a shape of more than 16 elements can show it"
 CHECK = MutatedCheck("s.yaml::op[a=1]", "op[a=1]", "op", (
@@ -80,5 +81,5 @@ def test_nothing_damaged_and_an_interrupt_are_said():
 
 
 def test_json_is_the_report():
-    assert json.loads(render(REPORT)) == to_json(REPORT)
-    assert json.loads(render(REPORT))["counts"] == {"killed": 2, "survived": 1, "unseen": 1, "equivalent": 1}
+    assert json.loads(as_text(REPORT)) == to_json(REPORT)
+    assert json.loads(as_text(REPORT))["counts"] == {"killed": 2, "survived": 1, "unseen": 1, "equivalent": 1}

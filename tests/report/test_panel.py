@@ -5,8 +5,7 @@ from factories import ARGV, comparison, entry, failing, passing, raising, report
 from gradverify.model.result import Finding, Frame
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
-from gradverify.report.terminal.finding import comparisons_of
-from gradverify.report.terminal.panel import panel
+from gradverify.report.terminal.panel import comparisons_of, panel
 
 
 def shown(check, look=None):

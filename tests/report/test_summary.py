@@ -7,7 +7,7 @@ from gradverify.model.event import Selection
 from gradverify.model.report import Gate
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
-from gradverify.report.terminal.summary import summary
+from gradverify.report.terminal.view import summary
 
 
 def shown(*checks, **changes):

@@ -7,7 +7,7 @@ from factories import ENVIRONMENT, everything, failing, passing, raising, report
 
 from gradverify.model.report import Gate
 from gradverify.model.result import Finding, Frame, FunctionInfo
-from gradverify.report.places import Place, folded, in_repository, package
+from gradverify.report.names import Place, folded, in_repository, package
 from gradverify.report.troubles import OWN_FAULT, REQUIRED, UNEXPECTED, troubles
 
 INSTALLED = "../env/lib/python3.11/site-packages/einops/ops.py"
