@@ -6,10 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from gradverify.cli import options as o
-from gradverify.cli.asked import shown_as
+from gradverify.cli.asked import COVERED, Asked, command, shown_as
 from gradverify.cli.output import Output
 from gradverify.model.case import Case, own_dtype
 from gradverify.model.codec import as_text
@@ -22,23 +19,23 @@ if TYPE_CHECKING:
     from gradverify.source.modules import Library
 
 
-def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_under: o.CoverageUnder = 0.0, format: o.Format = None,
-             width: o.Width = None, color: o.Color = "auto") -> int:
+@command("source", "specs", "fail_under", "format", "width", "color", fail_under=COVERED)
+def coverage_command(asked: Asked, out: Output) -> int:
     """List the autograd Functions that no check covers, and arguments whose gradient no check compares. Imports nothing."""
-    shown = shown_as(ctx.obj, format, color, width)
+    shown = shown_as(out, asked)
     from gradverify import __version__
     from gradverify.report.listing import coverage_text
     from gradverify.source.modules import shown as named
 
-    library, functions = found_in(source)
+    library, functions = found_in(asked.source)
     unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
     if unreadable and not functions:
         raise ProblemsError(unread(unreadable))
-    covered = _covered(library, functions, _cases(specs or (), ctx.obj))
+    covered = _covered(library, functions, _cases(asked.specs or (), out))
     for problem in unread(unreadable):
-        ctx.obj.say(str(problem))
-    report = coverage_report(covered, unreadable, version=__version__, fail_under=fail_under)
-    ctx.obj.write(as_text(report) if format == "json" else coverage_text(report, shown))
+        out.say(str(problem))
+    report = coverage_report(covered, unreadable, version=__version__, fail_under=asked.fail_under)
+    out.write(as_text(report) if asked.format == "json" else coverage_text(report, shown))
     return report.exit_code
 
 

@@ -152,7 +152,7 @@ def checks_text(checks: Mapping[str, Sequence[Said]], look: Look) -> str:
     shown = checks if len(checks) == 1 else {id: [each for each in said if each.origin != DEFAULT] for id, said in checks.items()}
     if not look.boxes:
         return rows((), [(id, *_cells(each)) for id, said in shown.items() for each in said], look)
-    return "\n".join(f"{one_line(id)}\n{rows(CONFIGURATION_HEADERS, [_cells(each) for each in said], look) if said else 'nothing but defaults' + chr(10)}"
+    return "\n".join(f"{one_line(id)}\n{project_text(said, look) if said else 'nothing but defaults' + chr(10)}"
                      for id, said in shown.items())
 
 

@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 from factories import failing, passing, raising, result, skipped, undecided
 
-from gradverify.cli.watch import collected
+from gradverify.cli.check import collected
 from gradverify.model.event import RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate
 from gradverify.model.result import FunctionInfo

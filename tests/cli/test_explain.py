@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from gradverify.cli.evidence import halves, one
-from gradverify.cli.explain import names_a_check
+from gradverify.cli.explain import halves, names_a_check, one
 from gradverify.model.codec import from_json
 from gradverify.model.element import Element
 from gradverify.model.problem import ProblemsError

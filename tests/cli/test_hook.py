@@ -215,7 +215,7 @@ def test_what_git_cannot_tell_is_2(gradverify, tracked):
 
 def test_no_torch_is_told_before_anything_runs(gradverify, project, engine, monkeypatch):
     asked = engine(passing())
-    monkeypatch.setattr("gradverify.cli.environment._is_installed", lambda package: False)
+    monkeypatch.setattr("gradverify.cli.gather._is_installed", lambda package: False)
     for command in (("hook", "helper.py"), ("check",)):
         code, out, err = gradverify(*command)
         assert (code, out, asked) == (2, "", {})

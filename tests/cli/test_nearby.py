@@ -1,6 +1,6 @@
 import pytest
 
-from gradverify.cli.nearby import nothing_selected
+from gradverify.cli.gather import nothing_selected
 from gradverify.model.case import Case, SpecPlace
 
 CASES = tuple(Case(f"specs/act.yaml::{name}", name, name, SpecPlace("specs/act.yaml", 1), "m:F", tags=tags)

@@ -1,8 +1,8 @@
 import io
 import time
 
+from gradverify.cli.check import watched
 from gradverify.cli.progress import LONG, PATIENCE, Progress
-from gradverify.cli.watch import watched
 from gradverify.model.event import CheckFinished, CheckStarted, Plan, RunFinished, RunStarted
 from gradverify.model.report import Gate
 

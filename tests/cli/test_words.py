@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from factories import passing, skipped
 
-from gradverify.cli.words import worded
+from gradverify.cli.gather import worded
 from gradverify.model.event import CheckFinished, CheckStarted
 from gradverify.model.report import Gate
 from gradverify.model.result import Finding, FunctionInfo
