@@ -62,7 +62,8 @@ def _affected_summary(count: int, cases: Sequence[Case], asked: Asked, changes: 
 
 def _changes(asked: Asked) -> Changes | None:
     if asked.changed_from is None:
-        return asked.changes
+        given: Changes | None = asked.changes
+        return given
     from gradverify.running.changes import since
 
     return since(asked.changed_from, Path.cwd())
