@@ -148,11 +148,6 @@ def test_a_wrong_value_is_2_whether_a_check_is_affected_or_not(option, value, fi
     assert code == 2 and option in err and value in err
 
 
-def test_an_unknown_option_is_2(gradverify, project):
-    code, _, err = gradverify("hook", "--esp", "1", "a.py")
-    assert code == 2 and "No such option" in err
-
-
 UNTOUCHED = """
 import sys
 sys.argv = ["gradverify", *{arguments!r}]

@@ -212,12 +212,6 @@ def test_an_example_call_is_used_as_it_is(ops, gradverify):
     assert code == 2 and "--example is a call of one function" in err
 
 
-@pytest.mark.parametrize(("example", "said"), [("f(", "--example 'f(' is no Python expression: "), ("x + 1", "--example 'x + 1' is no call: ")])
-def test_an_example_that_is_no_call_is_2_and_nothing_is_written(ops, gradverify, example, said):
-    code, out, err = gradverify("init", "ops:Scale", "--example", example)
-    assert (code, out) == (2, "") and err.startswith(said) and not (ops / "specs").exists()
-
-
 def test_of_a_folder_what_could_not_be_read_is_said_and_the_rest_is_written(ops, gradverify):
     (ops / "broken.py").write_text("def f(:\n")
     code, out, err = gradverify("init", ".", "-n")

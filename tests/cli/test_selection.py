@@ -124,14 +124,6 @@ def test_a_shard_without_a_check_is_as_it_should_be(gradverify, spec):
     assert code == 5 and out.startswith("nothing was checked, 6 deselected")
 
 
-@pytest.mark.parametrize("value", ["5/4", "0/3", "a/b", "3", "1/0", "1/2/3", "-1/2", "1.0/2", "", "1/", "/2", "9" * 5000 + "/2", " 1/2", "1/²"])
-def test_a_shard_that_is_none_is_refused_in_one_sentence(gradverify, engine, spec, value):
-    asked = engine(passing())
-    code, out, err = gradverify("check", "s.yaml", f"--shard={value}")
-    assert (code, out, asked) == (2, "", {})
-    assert err == f"--shard {value!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4\n"
-
-
 def test_lf_runs_what_was_not_as_expected_until_it_is(ran, outcomes, spec):
     outcomes.update(two="fail", five="error", six="undecided")
     assert ran("--undecided", "fail") == list(NAMES) and ran.code == 1
