@@ -145,7 +145,7 @@ class Asked:
     last_failed: Annotated[
         bool,
         option(
-            "--lf --last-failed",
+            "--lf",
             None,
             "Only checks that did not end as expected last time; all if there are none.",
             SELECTION,
@@ -154,7 +154,7 @@ class Asked:
     failed_first: Annotated[
         bool,
         option(
-            "--ff --failed-first",
+            "--ff",
             None,
             "All checks, beginning with those that --lf would choose.",
             SELECTION,

@@ -77,6 +77,8 @@ check s.yaml --max-rows 1.5
 check s.yaml --width 59
 check s.yaml --width=
 check s.yaml --no-such-option
+check s.yaml --last-failed
+check s.yaml --failed-first -x
 check s.yaml --no-isolate --jobs 2
 check s.yaml -k 'a and'
 check s.yaml -k othr
