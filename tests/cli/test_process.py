@@ -94,13 +94,6 @@ def test_the_projects_root_is_importable_from_anywhere(process, folder):
     assert done.returncode == 3 and "there is no module 'my_ops'" in done.stdout
 
 
-def test_a_typo_in_a_spec_is_2_with_line_and_column(process, op, folder):
-    op()
-    (folder / "s.yaml").write_text(RIGHT.replace("inputs", "inptus"))
-    done = process("check", "s.yaml")
-    assert done.returncode == 2 and re.search(r"^s\.yaml:3:\d+: ", done.stderr) and done.stdout == ""
-
-
 @pytest.mark.parametrize("arguments", [["check", "s.yaml"], ["--help"]], ids=" ".join)
 def test_a_reader_that_goes_away_hears_nothing_of_it(process, op, folder, arguments):
     op("2 * x", "-2 * x")

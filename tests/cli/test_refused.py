@@ -154,6 +154,9 @@ merge two.json
 check s.yaml --eps
 check s.yaml --save-failures s.yaml
 check s.yaml -k 'specs and othr'
+check s.yaml -k '(otehr)'
+check s.yaml -k 'op and othr'
+check s.yaml -k op -m fsat
 check s.yaml -k 'op and zzz'
 chek s.yaml
 """

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from docs.spec_reference import reference
 
-from gradverify.spec.reference import reference
 from gradverify.spec.schema import Check, Spec, Tensor
 from spec.marked import loaded
 
