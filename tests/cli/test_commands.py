@@ -96,10 +96,13 @@ def test_version_names_torch_too(gradverify):
 
 LIGHT = [
     ["--help"], ["check", "--help"], ["--version"], ["validate", "s.yaml"], ["list", "s.yaml"], ["list", "--functions"], ["schema"],
-    ["schema", "--report"], ["explain", "GV101"], ["env", "--show-config", "s.yaml"], ["explain"], ["explain", "jacobian"]]
+    ["schema", "--report"], ["explain", "GV101"], ["env", "--show-config", "s.yaml"], ["explain"], ["explain", "jacobian"],
+    ["coverage", "ops.py", "--specs", "s.yaml"]]
 
 
 def test_light_commands_import_neither_torch_nor_numpy(spec, folder):
+    text = "import torch\n\n\nclass F(torch.autograd.Function):\n    def forward(ctx, x): return x\n    def backward(ctx, g): return g\n"
+    (folder / "ops.py").write_text(text)
     code = f"""
 import io, sys
 from gradverify.cli.boundary import run

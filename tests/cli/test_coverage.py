@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from cli.test_commands import LIGHT
-
 OPS = '''
 import torch
 from torch.autograd import Function
@@ -172,12 +170,3 @@ def test_a_check_leads_through_a_callable_of_another_folder_to_an_installed_func
     monkeypatch.syspath_prepend(str(installed))
     told = json.loads(gradverify("coverage", "pkg", "--specs", "specs/ops.yaml", "--format", "json")[1])["functions"]
     assert {each["name"]: bool(each["through"]) for each in told if "make" not in each["name"]} == {"pkg.ops.Swish": True, "pkg.ops.Shift": False}
-
-
-def test_it_imports_neither_torch_nor_numpy(folder, told):
-    import subprocess
-    import sys
-
-    done = subprocess.run([sys.executable, "-c", LIGHT.format(arguments=["coverage", "ops.py"])], capture_output=True, text=True, cwd=folder,
-                          timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
