@@ -156,6 +156,7 @@ VARIANTS = {
     "a reference": table_of(entry(bar=1e-9), rule="GV106"),
     "a bar however small, and none": table_of(entry(bar=1e-15), entry(bar=0.0)),
     "rows are capped": table_of(*(entry((i,)) for i in range(12)), kinks=50, elements=96),
+    "one more": failing(comparisons=(comparison(mismatched=2, worst=(entry(),)),)),
     "what came out alike is counted": failing(
         comparisons=(comparison(mismatched=1, kinks=50, undecided=3, worst=(entry(), entry(outcome="jump"))),)
     ),
