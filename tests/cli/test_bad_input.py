@@ -76,8 +76,12 @@ def test_a_file_without_permission_is_exit_2(check, folder):
 def test_a_file_that_cannot_be_read_is_exit_2(check, folder, monkeypatch):
     from pathlib import Path
 
+    read = Path.read_bytes
+
     def refuse(path):
-        raise PermissionError(13, "Permission denied")
+        if path.name == "s.yaml":
+            raise PermissionError(13, "Permission denied")
+        return read(path)
 
     (folder / "s.yaml").write_text(HEAD)
     monkeypatch.setattr(Path, "read_bytes", refuse)
