@@ -30,10 +30,7 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     Raises ProblemsError with every problem of the specs, the configuration and the arguments; then nothing ran.
     """
     from gradverify import __version__
-    from gradverify.cli.configured import project_here
-    from gradverify.cli.environment import with_torch
-    from gradverify.cli.gather import gather, sound
-    from gradverify.cli.words import named
+    from gradverify.cli.gather import gather, named, project_here, sound, with_torch
     from gradverify.model.event import CheckFinished
     from gradverify.running.select import select
 
@@ -66,11 +63,11 @@ def _events(request: Request, executor: Executor | None) -> Iterator[Event]:
 def _gate(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None, require_device: Sequence[str] | None) -> Gate:
     """Raises ProblemsError."""
     from gradverify.cli import values
-    from gradverify.cli.asked import UNDECIDED
 
     wanted = undecided or configured.get("undecided", "warn")
     devices = configured.get("require-device", ()) if require_device is None else require_device
-    typed = values.settled([("undecided", wanted, values.one_of(UNDECIDED)), *(("require_device", device, values.device) for device in devices)])
+    typed = values.settled([("undecided", wanted, values.one_of(values.UNDECIDED)),
+                            *(("require_device", device, values.device) for device in devices)])
     return Gate("fail" if typed["undecided"] == "fail" else "warn", configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip,
                 tuple(devices))
 

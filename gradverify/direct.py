@@ -42,11 +42,10 @@ class Result(CaseResult):
 
     def to_json(self) -> str:
         """The text of this entry."""
-        import json
+        from gradverify.model.codec import as_text
+        from gradverify.model.report import check_data
 
-        from gradverify.model.written import check_data
-
-        return json.dumps(check_data(self), indent=2, allow_nan=False) + "\n"
+        return as_text(check_data(self))
 
     def __str__(self) -> str:
         """What a terminal would show of it, as plain text."""
@@ -56,7 +55,7 @@ class Result(CaseResult):
 
     def _repr_html_(self) -> str:
         """For notebooks: what the HTML report shows of it."""
-        from gradverify.report.html.cell import cell
+        from gradverify.report.html.page import cell
 
         return cell(self)
 

@@ -108,7 +108,7 @@ class CheckItem(pytest.Item):
                 self.add_marker(tag)
 
     def runtest(self) -> None:
-        from gradverify.cli.words import named
+        from gradverify.cli.gather import named
         from gradverify.model.report import judged
 
         gate = _gate(self.config)
@@ -132,8 +132,8 @@ class CheckItem(pytest.Item):
 
 def _gate(config: pytest.Config) -> Gate:
     """What pytest's own configuration says, then the project's `[tool.gradverify]`, then `CI`."""
-    from gradverify.cli.configured import project_here
-    from gradverify.cli.terminal import is_set
+    from gradverify.cli.gather import project_here
+    from gradverify.cli.output import is_set
     from gradverify.model.report import Gate
 
     if GATE not in config.stash:
@@ -145,9 +145,8 @@ def _gate(config: pytest.Config) -> Gate:
 
 def _text(result: CaseResult) -> str:
     """What it comes to in one line, which pytest repeats at the end; then what a terminal shows."""
-    from gradverify.report.names import inert
+    from gradverify.report.names import inert, readable
     from gradverify.report.plain import panel_text
-    from gradverify.report.readable import readable
     from gradverify.report.terminal.status import broken_expectation
 
     shown = readable(result)

@@ -189,7 +189,7 @@ def test_what_lies_on_the_path_changes_no_run(folder, tmp_path_factory):
 
 
 def test_no_torch_is_told_before_anything_runs(folder, monkeypatch):
-    monkeypatch.setattr("gradverify.cli.environment._is_installed", lambda package: False)
+    monkeypatch.setattr("gradverify.cli.gather._is_installed", lambda package: False)
     with pytest.raises(gradverify.ProblemsError, match="torch is not in this environment"):
         gradverify.run("s.yaml")
 

@@ -1,1 +1,1 @@
-"""The command line. One file per command; `output.py` alone writes, `boundary.py` alone exits."""
+"""The command line. A file for each command or close pair; `output.py` alone writes, `boundary.py` alone exits."""

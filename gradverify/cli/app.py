@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from gradverify.cli import options as o
-from gradverify.cli.help import PlainCommand, PlainGroup
+
+class PlainCommand(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(params: list[Any]) -> list[Any]:
+    """typer 0.29 shows `<bool>` beside a flag and `<list[str]>` beside an argument; earlier versions have nothing to be silenced."""
+    for param in params:
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        elif getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
 
 HELP = (    # a newline inside a paragraph would stay where it is
     "Compare hand-written gradients (torch.autograd.Function) with finite differences, element by element.\n\n"
@@ -27,10 +46,9 @@ gradverify check specs -k 'softmax and not cuda' --report json:report.json
 gradverify validate specs"""
 
 COMMANDS: Mapping[str, str] = {
-    "check": "check", "hook": "hook", "validate": "validate", "list": "list_", "explain": "explain", "mutate": "mutate", "coverage": "coverage",
-    "init": "init", "show": "show", "merge": "merge",
-    "schema": "schema", "env": "env"}
-"""Each command's function, which stands in the file of `cli/` that has the command's name."""
+    "check": "check", "hook": "hook", "validate": "list", "list": "list", "explain": "explain", "mutate": "mutate",
+    "coverage": "coverage", "init": "init", "show": "show", "merge": "show", "schema": "env", "env": "env"}
+"""The file of `cli/` that holds each command; its function has the name of the command."""
 
 
 def command(arguments: Sequence[str] = ()) -> Any:
@@ -47,11 +65,11 @@ def command(arguments: Sequence[str] = ()) -> Any:
 
 def _function(name: str) -> Callable[..., int]:
     """Imports the command's file: each costs 20 to 60 ms that the other commands need not wait for."""
-    function: Callable[..., int] = getattr(importlib.import_module(f"gradverify.cli.{name}"), COMMANDS[name])
+    function: Callable[..., int] = getattr(importlib.import_module(f"gradverify.cli.{COMMANDS[name]}"), f"{name}_command")
     return function
 
 
-def _root(ctx: typer.Context, version: o.Version = False) -> int:
+def _root(ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the versions of gradverify and torch.")] = False) -> int:
     if version:
         from gradverify import __version__
         from gradverify.cli.bug import version_of

@@ -12,10 +12,9 @@ from gradverify.cli.asked import Asked
 from gradverify.cli.gather import Gathered
 from gradverify.cli.output import NotWritten, keep, promise
 from gradverify.cli.reports import ReportFile
-from gradverify.model.baseline import Baseline, Known, gone, unknown
 from gradverify.model.paths import alone, shown_path
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import Report
+from gradverify.model.report import Baseline, Known, Report, gone, unknown
 from gradverify.report.numbers import counted
 
 MOST_NAMED = 3

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
-from gradverify.model.exit_codes import INTERNAL, INTERRUPTED, OK, USAGE
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, Problem, ProblemsError
 
 COMPLETION = "_GRADVERIFY_COMPLETE"
 """Set by a shell that asks what could be typed next."""
+
+RETIRED = {"--last-failed": "--lf", "--failed-first": "--ff"}
+"""Second names that options had, and what to write."""
 
 CLOSED_PIPE = 141
 """128 + SIGPIPE: what a shell shows for any program whose reader went away."""
@@ -48,7 +50,7 @@ def _run(out: Output) -> int:
         if not os.path.exists(__file__):  # noqa: PTH110 - as plain as can be
             out.say("gradverify reads its own source, and runs from a folder only: unpack the archive that it is imported from")
             return USAGE
-        _refuse_ambiguous(out.arguments)
+        _refuse_words(out.arguments)
         return _command(out)
     except ProblemsError as error:
         out.problems(error.problems)
@@ -83,10 +85,13 @@ def _has_folder() -> bool:
         return False
 
 
-def _refuse_ambiguous(arguments: Sequence[str]) -> None:
-    """Raise ProblemsError for an option that is the name of a file as well: whoever passes files on may have meant that."""
+def _refuse_words(arguments: Sequence[str]) -> None:
+    """Raise ProblemsError for a retired option, and for one that is the name of a file as well: whoever passes files on may have meant that."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found = next((word for word in options if word.startswith("-") and os.path.lexists(word)), None)
+    retired = next((word for word in options if word in RETIRED), None)
+    if retired is not None:
+        raise ProblemsError([Problem(f"there is no option {retired} any more: write {RETIRED[retired]}")])
     if found is not None:
         raise ProblemsError([Problem(f"{found!r} is an option, and a file here: write `--` before files that are named like options")])
 

@@ -3,52 +3,168 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from gradverify.cli import options as o
-from gradverify.cli.asked import CHECK_FORMATS, Asked, Settled, settle
+from gradverify.cli.asked import CHECK_FORMAT, CHECK_FORMATS, OF_CHECK, Asked, Settled, command, configured, settle
 from gradverify.cli.baseline import Kept, brought_up_to_date, opened
-from gradverify.cli.chosen import Chosen, choose, keep_in_mind
-from gradverify.cli.configured import configured, project_here
-from gradverify.cli.environment import with_torch
-from gradverify.cli.gather import Gathered, gather, spec_problems
-from gradverify.cli.github import annotated, summarised
+from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, spec_problems, with_torch, worded
 from gradverify.cli.output import NotWritten, Output
-from gradverify.cli.reports import begun, beside_specs, promised, saving, written
-from gradverify.cli.words import worded
+from gradverify.cli.progress import Progress
+from gradverify.cli.reports import annotated, begun, beside_specs, promised, saving, summarised, written
 from gradverify.model.case import Case
-from gradverify.model.event import Event, Planned
-from gradverify.model.report import NOT_JUDGED, NOTHING_CHECKED, OK, USAGE, Report
+from gradverify.model.event import CheckFinished, CheckStarted, Event, Planned, RunFinished, RunStarted, Selection
+from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, USAGE
+from gradverify.model.report import Gate, Report, judged
 from gradverify.model.result import CaseResult
+from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
-    from gradverify.cli.stream import Lines
+    from gradverify.cli.reports import Lines
+    from gradverify.running.changes import Changes
     from gradverify.running.crew import Crew
+    from gradverify.running.memory import Memory
     from gradverify.running.signals import Signals
 
 
-def check(
-    ctx: typer.Context, paths: o.Paths = None,
-    keyword: o.Keyword = None, tags: o.Tags = None, last_failed: o.LastFailed = False, failed_first: o.FailedFirst = False,
-    changed_from: o.ChangedFrom = None, shard: o.Part = None, exitfirst: o.ExitFirst = False, maxfail: o.MaxFail = None,
-    jobs: o.Jobs = None, timeout: o.Timeout = None, import_timeout: o.ImportTimeout = None, memory: o.Memory = None, repeat: o.Times = None,
-    no_isolate: o.NoIsolate = False,
-    eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
-    mode: o.Mode = None, select: o.Select = None, ignore: o.Ignore = None, strict: o.Strict = False,
-    no_witness: o.NoWitness = False, witness: o.Witness = False,
-    undecided: o.Undecided = None, fail_on_skip: o.FailOnSkip = None, require_device: o.RequireDevice = None,
-    baseline: o.KnownFile = None, baseline_update: o.UpdateKnown = False, baseline_prune: o.PruneKnown = False, exit_zero: o.ExitZero = False,
-    format: o.CheckFormat = None, report: o.Reports = None, save_failures: o.SaveFailures = None, max_rows: o.MaxRows = None,
-    durations: o.Durations = None,
-    verbose: o.Verbose = 0, quiet: o.Quiet = False,
-    color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
-) -> int:
+REASONS = 20      # reasons that are told
+
+
+@dataclass(frozen=True)
+class Concerned:
+    """`notes`: how many there are, and with `-v` why."""
+
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...] = ()
+
+
+def affected(cases: Sequence[Case], asked: Asked) -> Concerned:
+    """All of them where no change was asked about. Raises ProblemsError where git cannot tell what changed."""
+    changes = _changes(asked)
+    if changes is None:
+        return Concerned(tuple(cases))
+    from gradverify.running.affected import reasons
+
+    why = reasons(cases, changes, Path.cwd())
+    told = [f"affected: {name}: {reason}" for name, reason in why.items()] if asked.verbose else []
+    more = [f"affected: {len(told) - REASONS} more"] if len(told) > REASONS else []
+    notes = (_affected_summary(len(why), cases, asked, changes), *told[:REASONS], *more) if cases else ()
+    return Concerned(tuple(case for case in cases if case.id in why), notes)
+
+
+def _affected_summary(count: int, cases: Sequence[Case], asked: Asked, changes: Changes) -> str:
+    """A hook does not say of how many: it has not read all specs."""
+    checks = f"{count or 'none'} of {counted(len(cases), 'check')}" if asked.changed_from else counted(count, "check") if count else "no check"
+    return f"{checks} {'is' if count <= 1 else 'are'} affected by {counted(changes.count, 'changed file')}"
+
+
+def _changes(asked: Asked) -> Changes | None:
+    if asked.changed_from is None:
+        given: Changes | None = asked.changes
+        return given
+    from gradverify.running.changes import since
+
+    return since(asked.changed_from, Path.cwd())
+
+
+def watched(events: Iterable[Event], gate: Gate, progress: Progress, show: Callable[[CaseResult], None]) -> Iterator[Event]:
+    """The events, unchanged. `show` gets each result as the gate judges it."""
+    try:
+        progress.wait("starting torch")
+        for event in events:
+            progress.clear()
+            _tell(event, gate, progress, show)
+            yield event
+    finally:
+        progress.clear()
+
+
+def collected(events: Iterable[Event]) -> list[Event]:
+    """Collect all events; after Ctrl-C, those until then and the end of the run."""
+    seen: list[Event] = []
+    try:
+        for event in events:
+            seen.append(event)
+    except KeyboardInterrupt:
+        if not seen:
+            raise
+        seen.append(RunFinished(0.0, INTERRUPTED))
+    return seen
+
+
+def _tell(event: Event, gate: Gate, progress: Progress, show: Callable[[CaseResult], None]) -> None:
+    if isinstance(event, RunStarted):
+        progress.begin(event.total)
+    elif isinstance(event, CheckStarted):
+        progress.show(event.name)
+    elif isinstance(event, CheckFinished):
+        show(judged(event.result, gate))
+        progress.ended(event.result.name)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """`cases` run, in this order; `order`: their ids, as the specs have them. `notes`: sentences about the selection, for stderr.
+    `left_out`: there were some, and keyword and tags have left none."""
+
+    cases: tuple[Case, ...]
+    order: tuple[str, ...]
+    selection: Selection
+    memory: Memory
+    notes: tuple[str, ...] = ()
+    left_out: bool = False
+
+
+def choose(gathered: Gathered, settled: Settled) -> Chosen:
+    """What changes affect; of that by keyword and tag; of those what failed last time; of those one shard. Raises ProblemsError for an expression
+    that cannot be read."""
+    from gradverify.running.memory import memory_at
+    from gradverify.running.select import failed_first, select
+    from gradverify.running.shard import sharded
+
+    asked, memory = settled.asked, memory_at(Path.cwd())
+    concerned = affected(gathered.cases, asked)
+    named = select(concerned.cases, keyword=asked.keyword, tags=asked.tags)
+    failed = _remembered(gathered, memory) if asked.last_failed or asked.failed_first else frozenset()
+    fell = tuple(case for case in named if memory.key(case.id) in failed)
+    whole = fell or named if asked.last_failed else named
+    cases, shard = sharded(whole, *settled.shard, replace(settled.gate, exit_zero=False), settled.running.repeat) if settled.shard else (whole, None)
+    selection = Selection(tuple(asked.paths or ()), asked.keyword, asked.tags, gathered.written - len(whole), shard, settled.running.repeat,
+                          len(gathered.left_out))
+    notes = [gathered.message or (None if named else nothing_selected(concerned.cases, asked.keyword, asked.tags)),
+             *concerned.notes, *(others(gathered) if asked.verbose else ()),
+             _nothing_failed(named, len(failed)) if asked.last_failed and named and not fell else None]
+    order = tuple(case.id for case in cases)
+    ordered = failed_first(cases, fell) if asked.failed_first else cases
+    return Chosen(ordered, order, selection, memory, tuple(filter(None, notes)), bool(concerned.cases) and not named)
+
+
+def keep_in_mind(chosen: Chosen, gathered: Gathered, report: Report) -> None:
+    """What `--lf` and `--ff` of the next run need."""
+    from gradverify.running.memory import read, remember
+
+    remember(chosen.memory, read(chosen.memory, gathered.files, gathered.origins), report.checks, chosen.cases)
+
+
+def _remembered(gathered: Gathered, memory: Memory) -> frozenset[str]:
+    from gradverify.running.memory import existing, read, recall
+
+    return existing(memory, recall(memory), read(memory, gathered.files, gathered.origins))
+
+
+def _nothing_failed(named: Sequence[Case], others: int) -> str:
+    run = "the one check runs" if len(named) == 1 else f"all {len(named)} checks run"
+    if not others:
+        return f"--lf: no check is remembered as failed, so {run}"
+    return f"--lf: none of the selected checks is remembered as failed ({others} {'other is' if others == 1 else 'others are'}), so {run}"
+
+
+@command(*OF_CHECK, format=CHECK_FORMAT)
+def check_command(asked: Asked, out: Output) -> int:
     """Compare gradients with finite differences, element by element, and look for other faults of backward."""
-    return run_check(Asked(**ctx.params), ctx.obj)
+    return run_check(asked, out)
 
 
 def run_check(asked: Asked, out: Output) -> int:
@@ -96,7 +212,7 @@ def refuse(gathered: Gathered, out: Output) -> int:
 def _lines(settled: Settled, out: Output) -> Lines:
     """JSON Lines, wherever they are asked for."""
     from gradverify import __version__
-    from gradverify.cli.stream import Lines
+    from gradverify.cli.reports import Lines
     from gradverify.report.formats import STREAMED
 
     return Lines(out if settled.format == "jsonl" else None, [file.path for file in settled.reports if file.kind in STREAMED], __version__)
@@ -116,7 +232,6 @@ def _unfinished(chosen: Chosen, gathered: Gathered, settled: Settled, out: Outpu
 def _run(chosen: Chosen, gathered: Gathered, settled: Settled, lines: Lines, out: Output, signals: Signals | None) -> Report:
     from gradverify import __version__
     from gradverify.cli.progress import Progress
-    from gradverify.cli.watch import collected, watched
     from gradverify.model.report import fold
 
     out.outlives_reader = bool(settled.reports) or settled.asked.baseline_update or settled.asked.baseline_prune

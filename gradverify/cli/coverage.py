@@ -6,39 +6,36 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from gradverify.cli import options as o
-from gradverify.cli.asked import shown_as
+from gradverify.cli.asked import COVERED, Asked, command, shown_as
 from gradverify.cli.output import Output
 from gradverify.model.case import Case, own_dtype
-from gradverify.model.coverage import CoveredFunction, coverage_report
+from gradverify.model.codec import as_text
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.report.listing import CoveredFunction, coverage_report
 
 if TYPE_CHECKING:
-    from gradverify.source.functions import Function
+    from gradverify.source.functions import Function, Key, Reach, Reached
     from gradverify.source.modules import Library
-    from gradverify.source.reach import Key, Reach, Reached
 
 
-def coverage(ctx: typer.Context, source: o.Sources, specs: o.Specs = None, fail_under: o.CoverageUnder = 0.0, format: o.Format = None,
-             width: o.Width = None, color: o.Color = "auto") -> int:
+@command("source", "specs", "fail_under", "format", "width", "color", fail_under=COVERED)
+def coverage_command(asked: Asked, out: Output) -> int:
     """List the autograd Functions that no check covers, and arguments whose gradient no check compares. Imports nothing."""
-    shown = shown_as(ctx.obj, format, color, width)
+    shown = shown_as(out, asked)
     from gradverify import __version__
-    from gradverify.report.coverage import render, text
-    from gradverify.source.places import shown as named
+    from gradverify.report.listing import coverage_text
+    from gradverify.source.modules import shown as named
 
-    library, functions = found_in(source)
+    library, functions = found_in(asked.source)
     unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
     if unreadable and not functions:
         raise ProblemsError(unread(unreadable))
-    covered = _covered(library, functions, _cases(specs or (), ctx.obj))
+    covered = _covered(library, functions, _cases(asked.specs or (), out))
     for problem in unread(unreadable):
-        ctx.obj.say(str(problem))
-    report = coverage_report(covered, unreadable, version=__version__, fail_under=fail_under)
-    ctx.obj.write(render(report) if format == "json" else text(report, shown))
+        out.say(str(problem))
+    report = coverage_report(covered, unreadable, version=__version__, fail_under=asked.fail_under)
+    out.write(as_text(report) if asked.format == "json" else coverage_text(report, shown))
     return report.exit_code
 
 
@@ -50,8 +47,7 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Problem]:
 def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
     """The Functions of files, folders and packages, each once. Raises ProblemsError for what is not there."""
     from gradverify.source.functions import functions
-    from gradverify.source.modules import Library, python_files
-    from gradverify.source.places import place_of
+    from gradverify.source.modules import Library, place_of, python_files
 
     places = {text: place_of(text, searched()) for text in sources}
     missing = [Problem("no such file, folder or package with Python source", text) for text, place in places.items() if place is None]
@@ -64,7 +60,7 @@ def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
 
 def searched() -> list[str]:
     """Where a module's name is looked up: the current folder, then where Python itself looks."""
-    from gradverify.source.python_path import python_path
+    from gradverify.source.modules import python_path
 
     return list(dict.fromkeys([str(Path.cwd()), *(entry for entry in python_path() if entry)]))
 
@@ -80,7 +76,7 @@ def _cases(specs: Sequence[str], out: Output) -> tuple[Case, ...]:
 
 
 def _covered(library: Library, functions: Sequence[Function], cases: Sequence[Case]) -> list[CoveredFunction]:
-    from gradverify.source.reach import Reach, key_of
+    from gradverify.source.functions import Reach, key_of
 
     reach = Reach(library, {key_of(function): function for function in functions})
     reached = [(case, _of(case, reach)) for case in cases]
@@ -96,7 +92,7 @@ def _of(case: Case, reach: Reach) -> Reached:
 
 
 def _function(function: Function, key: Key, reached: Sequence[tuple[Case, Reached]]) -> CoveredFunction:
-    from gradverify.source.places import shown
+    from gradverify.source.modules import shown
 
     direct = [case for case, found in reached if found.direct == key]
     through = [case for case, found in reached if key in found.through]

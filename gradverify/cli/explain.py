@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-import typer
-
-from gradverify.cli import options as o
-from gradverify.cli.asked import shown_as
+from gradverify.cli.asked import Asked, Settled, command, settle, shown_as
+from gradverify.cli.check import refuse
+from gradverify.cli.gather import gather, in_words, named, with_torch
 from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
+from gradverify.model.case import Case
+from gradverify.model.element import Element
 from gradverify.model.paths import is_file, is_folder
-from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import OK
+from gradverify.model.problem import NOT_JUDGED, OK, Problem, ProblemsError
+from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
 
 OF_CHECKS = ("element", "eps", "atol", "rtol", "seed", "device", "dtype", "format")
 
 
-def explain(
-    ctx: typer.Context, code: o.CodeOrCheck = None, element: o.Element = None,
-    eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
-    format: o.Format = None, color: o.Color = "auto", width: o.Width = None,
-) -> int:
+@command("code", *OF_CHECKS, "color", "width")
+def explain_command(asked: Asked, out: Output) -> int:
     """Explain a rule (CODE or name), or how one element of a check (PATH::NAME) came to its verdict. Without either, list all rules."""
-    from gradverify.cli.evidence import run_evidence
-
-    if code is None:
-        refuse_options(None, [name for name in OF_CHECKS if ctx.params[name] is not None])
-        return list_rules(shown_as(ctx.obj, None, color, width), ctx.obj)
-    if names_a_check(code):
-        return run_evidence(ctx.params, ctx.obj)
-    refuse_options(code, [name for name in OF_CHECKS if ctx.params[name] is not None])
-    return run_explain(code, shown_as(ctx.obj, None, color, width), ctx.obj)
+    if asked.code is not None and names_a_check(asked.code):
+        return run_evidence(asked.code, asked, out)
+    refuse_options(asked.code, [name for name in OF_CHECKS if getattr(asked, name) is not None])
+    shown = shown_as(out, asked)
+    return list_rules(shown, out) if asked.code is None else run_explain(asked.code, shown, out)
 
 
 def names_a_check(text: str) -> bool:
@@ -59,7 +56,7 @@ def list_rules(shown: Look, out: Output) -> int:
 
 
 def run_explain(code: str, shown: Look, out: Output) -> int:
-    from gradverify.report.prose import wrapped
+    from gradverify.report.look import wrapped
     from gradverify.rules.catalogue import codes, names, rule
 
     found = rule(code)
@@ -69,3 +66,62 @@ def run_explain(code: str, shown: Look, out: Output) -> int:
         raise ProblemsError([Problem(f"no rule {code!r}{near or '; `gradverify explain` lists them, and a check is named PATH::NAME'}")])
     out.write(f"{wrapped(found.page.strip(), shown.columns)}\nseverity: {found.severity}\n")
     return OK
+
+
+MOST_NAMED = 5
+FORM = "must be INPUT:OUTPUT, such as w[3,1]:y[0]"
+
+
+def run_evidence(id: str, asked: Asked, out: Output) -> int:
+    """Show the evidence of one element. Bad arguments are refused before torch is imported."""
+    from gradverify.rules.catalogue import codes
+
+    settled = settle(asked, codes(), out, os.environ)
+    element = halves(asked.element) if asked.element is not None else None
+    gathered = gather((id,), settled.said)
+    if gathered.problems:
+        return refuse(gathered, out)
+    case = one(gathered.cases, id)
+    with_torch([case])
+    return _shown(case, element, gathered.names, settled, out)
+
+
+def halves(text: str) -> tuple[str, str]:
+    """The input's and the output's element: `w[3,1]:y[0]`, or as a report names them, `y0[0] / w[3,1]`. Raises ProblemsError."""
+    moved, _, seen = text.rpartition(":")
+    if not moved:
+        seen, _, moved = text.partition(" / ")
+    if not moved.strip() or not seen.strip():
+        raise ProblemsError([Problem(f"--element {text!r}: {FORM}")])
+    return moved.strip(), seen.strip()
+
+
+def one(cases: Sequence[Case], asked: str) -> Case:
+    """The only case there is. Raises ProblemsError where there are several, or none."""
+    if len(cases) == 1:
+        return cases[0]
+    if not cases:
+        raise ProblemsError([Problem(f"{asked}: there is no check to explain")])
+    more = f" and {len(cases) - MOST_NAMED} more" if len(cases) > MOST_NAMED else ""
+    raise ProblemsError([Problem(f"{asked} names {len(cases)} checks; name one: {', '.join(case.id for case in cases[:MOST_NAMED])}{more}")])
+
+
+def _shown(case: Case, element: tuple[str, str] | None, names: Mapping[str, str], settled: Settled, out: Output) -> int:
+    from gradverify.model.codec import as_text
+    from gradverify.report.terminal.element import not_run, render
+    from gradverify.running.explained import explained
+
+    if settled.as_json:
+        out.keep_stdout()
+    found = explained(case, element)
+    if isinstance(found, CaseResult):
+        out.say(not_run(named(found, names), settled.look))
+        return NOT_JUDGED
+    found = _worded(found, names)
+    out.write(as_text(found) if settled.as_json else render(found, settled.look))
+    return OK
+
+
+def _worded(element: Element, names: Mapping[str, str]) -> Element:
+    target = in_words(element.function.target, names) or element.function.target
+    return replace(element, function=replace(element.function, target=target))

@@ -1,21 +1,77 @@
-"""Specs read from paths to cases, for every command that reads them."""
+"""Specs read from paths to cases, for every command that reads them; what to say of an empty selection; results in words of the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradverify.cli.configured import project_here
+from gradverify.cli import values
+from gradverify.cli.reports import report_file
 from gradverify.model.case import Case, Json
+from gradverify.model.event import CheckFinished, Event
+from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.report import Gate
+from gradverify.model.result import CaseResult, Finding
 from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
     from gradverify.spec.settings import Layer
     from gradverify.spec.walk import LeftOut
+
+
+def with_torch(cases: Sequence[Case]) -> None:
+    """Raises ProblemsError with a sentence where there are checks to run, and no torch to run them with."""
+    if not all(case.skip is not None for case in cases):
+        torch_is_here()
+
+
+def torch_is_here() -> None:
+    """Raises ProblemsError with a sentence where torch is not installed."""
+    if _is_installed("torch"):
+        return
+    raise ProblemsError([Problem(f"torch is not in this environment ({sys.prefix}): run gradverify with the Python that has torch and what is to be "
+                                 "checked, as `PYTHON -m gradverify`")])
+
+
+def _is_installed(package: str) -> bool:
+    found = importlib.util.find_spec(package)
+    return found is not None and found.has_location       # a mere folder of that name is no package
+
+
+OF_WORKERS = ("jobs", "import_timeout", "memory")
+"""What is for worker processes alone; nobody is to take it out of a project in order to debug with `--no-isolate`."""
+
+READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "memory": values.size, "report": report_file}
+"""Options whose words the types of `[tool.gradverify]` do not tell whole."""
+
+
+def project_here() -> Project:
+    """The project around the current folder, everything that is wrong with its table among its problems."""
+    from gradverify.rules.catalogue import codes
+    from gradverify.spec.project import project_of
+
+    project = project_of(Path.cwd(), codes())
+    refused = tuple(problem for name, value in project.options.items() for problem in _refused(name, value, project))
+    return replace(project, problems=(*project.problems, *refused), options={}) if refused else project
+
+
+def _refused(name: str, value: Json, project: Project) -> Iterator[Problem]:
+    from gradverify.spec.fault import Fault
+
+    if name not in READERS:
+        return
+    for text in value if isinstance(value, list) else [value]:
+        try:
+            READERS[name](name, str(text))
+        except values.Refused as refusal:
+            yield project.problem(Fault((name,), str(refusal).removeprefix(f"{name} ")))
 
 
 @dataclass(frozen=True)
@@ -76,3 +132,84 @@ def sound(gathered: Gathered) -> Gathered:
     if gathered.problems:
         raise ProblemsError(gathered.problems)
     return gathered
+
+
+LOGIC = ("and", "or", "not")
+
+
+def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | None) -> str | None:
+    """A sentence about the first option that no case fits by itself; None where there was nothing to select from, or nothing was asked."""
+    from gradverify.running.select import select
+
+    if not cases or not (keyword or tags):
+        return None
+    if keyword and not select(cases, keyword=keyword):
+        return f"-k {keyword!r} fits none of {_count(cases)}{_hint(keyword, _id_words(cases), _in_an_id(cases))}"
+    if tags and not select(cases, tags=tags):
+        return f"-m {tags!r} fits none of {_count(cases)}{_hint(tags, _tags(cases), _a_tag(cases))}"
+    return f"-k {keyword!r} and -m {tags!r} together fit none of {_count(cases)}"
+
+
+def _count(cases: Sequence[Case]) -> str:
+    from gradverify.report.numbers import counted
+
+    return counted(len(cases), "check")
+
+
+def _hint(asked: str, known: Iterable[str], occurs: Callable[[str], bool]) -> str:
+    from gradverify.spec.fault import nearest
+
+    known = tuple(dict.fromkeys(known))
+    unknown = [word for word in re.split(r"[\s()]+", asked) if word and word not in LOGIC and not occurs(word)]
+    near = next((name for name in (nearest(word, known) for word in unknown) if name), None)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def _id_words(cases: Sequence[Case]) -> list[str]:
+    """Names of checks, and the words that paths and names are made of."""
+    return [word for case in cases for word in (case.check, *re.findall(r"\w+", case.id))]
+
+
+def _in_an_id(cases: Sequence[Case]) -> Callable[[str], bool]:
+    return lambda word: any(word.lower() in case.id.lower() for case in cases)
+
+
+def _tags(cases: Sequence[Case]) -> list[str]:
+    return [tag for case in cases for tag in case.tags]
+
+
+def _a_tag(cases: Sequence[Case]) -> Callable[[str], bool]:
+    return lambda word: any(word in case.tags for case in cases)
+
+
+def worded(events: Iterable[Event], gate: Gate, names: Mapping[str, str]) -> Iterator[Event]:
+    """The events; what results say is reworded. `names`: functions in files, as they are looked up (absolute paths) → as a person names them."""
+    for event in events:
+        yield CheckFinished(_gated(named(event.result, names), gate)) if isinstance(event, CheckFinished) else event
+
+
+def _gated(result: CaseResult, gate: Gate) -> CaseResult:
+    if result.verdict != "skip":
+        return result
+    if result.missing in gate.require_device:
+        return replace(result, reason=f"{result.reason}, required by --require-device {result.missing}")
+    return replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip") if gate.fail_on_skip else result
+
+
+def named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
+    function = replace(result.function, target=names.get(result.function.target, result.function.target))
+    findings = tuple(_reworded(finding, names) for finding in result.findings)
+    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names),
+                   repeats=tuple(replace(each, reason=in_words(each.reason, names)) for each in result.repeats))
+
+
+def _reworded(finding: Finding, names: Mapping[str, str]) -> Finding:
+    frames = tuple(replace(frame, file=shown_path(frame.file)) for frame in finding.frames)
+    return replace(finding, message=in_words(finding.message, names) or "", hint=in_words(finding.hint, names), frames=frames)
+
+
+def in_words(text: str | None, names: Mapping[str, str]) -> str | None:
+    """Whole names only: `act.py:Swish` is not the beginning of `act.py:Swishes`."""
+    for target, name in names.items():
+        text = re.sub(rf"{re.escape(target)}(?!\w)", lambda _, name=name: name, text) if text else text  # type: ignore[misc]
+    return text

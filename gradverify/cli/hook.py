@@ -4,48 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
 
-import typer
-
-from gradverify.cli import options as o
 from gradverify.cli import unaffected
+from gradverify.cli.asked import CHECK_FORMAT, CHECK_FORMATS, FILES, Asked, command, configured, settle
 from gradverify.cli.output import Output
-from gradverify.model.problem import Problem, ProblemsError
-
-if TYPE_CHECKING:
-    from gradverify.cli.asked import Asked
+from gradverify.model.problem import OK, Problem, ProblemsError
 
 
-def hook(
-    ctx: typer.Context, files: o.Files = None,
-    keyword: o.Keyword = None, tags: o.Tags = None, exitfirst: o.ExitFirst = False, maxfail: o.MaxFail = None,
-    jobs: o.Jobs = None, timeout: o.Timeout = None, import_timeout: o.ImportTimeout = None, memory: o.Memory = None,
-    undecided: o.Undecided = None, fail_on_skip: o.FailOnSkip = None, require_device: o.RequireDevice = None,
-    format: o.CheckFormat = None, report: o.Reports = None, max_rows: o.MaxRows = None, verbose: o.Verbose = 0, quiet: o.Quiet = False,
-    color: o.Color = "auto", width: o.Width = None, no_progress: o.NoProgress = False,
-) -> int:
+@command("paths", "keyword", "tags", "exitfirst", "maxfail", "jobs", "timeout", "import_timeout", "memory", "undecided", "fail_on_skip",
+         "require_device", "format", "report", "max_rows", "verbose", "quiet", "color", "width", "no_progress", paths=FILES, format=CHECK_FORMAT)
+def hook_command(asked: Asked, out: Output) -> int:
     """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none. Options and `--` come before the files."""
-    if "--" not in ctx.obj.arguments:
-        _refuse_options(files or ())
-    options = {name: value for name, value in ctx.params.items() if name != "files"}
-    return run_hook(tuple(files or ()), options, ctx.obj)
-
-
-def _refuse_options(files: Sequence[str]) -> None:
-    """Raise ProblemsError for a word behind the first file that looks like an option."""
-    found = next((file for file in files if file.startswith("-")), None)
-    if found is not None:
-        raise ProblemsError([Problem(f"{found!r} follows a file: options come before the files, and `--` between them and files of such names")])
-
-
-def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> int:
-    """Run the hook."""
-    from gradverify.cli.asked import Asked
-    from gradverify.model.report import OK
-
+    files = tuple(asked.paths or ())
+    if "--" not in out.arguments:
+        _refuse_options(files)
     changes, found = unaffected.asked(files)
-    asked = Asked(paths=found.specs, changes=changes, **options)
+    asked = replace(asked, paths=list(found.specs), changes=changes)
     if not found.specs:
         _refused_now(asked, out)
         out.say(unaffected.sentence(changes, found))
@@ -55,10 +30,16 @@ def run_hook(files: tuple[str, ...], options: dict[str, Any], out: Output) -> in
     return run_check(asked, out)
 
 
+def _refuse_options(files: Sequence[str]) -> None:
+    """Raise ProblemsError for a word behind the first file that looks like an option."""
+    found = next((file for file in files if file.startswith("-")), None)
+    if found is not None:
+        raise ProblemsError([Problem(f"{found!r} follows a file: options come before the files, and `--` between them and files of such names")])
+
+
 def _refused_now(asked: Asked, out: Output) -> None:
     """Report wrong options at the first commit, also if no check is affected."""
-    from gradverify.cli.asked import CHECK_FORMATS, settle
-    from gradverify.cli.configured import configured, project_here
+    from gradverify.cli.gather import project_here
     from gradverify.rules.catalogue import codes
 
     settle(configured(asked, project_here()), codes(), out, os.environ, CHECK_FORMATS)

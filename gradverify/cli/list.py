@@ -1,26 +1,26 @@
-"""`gradverify list`: what would run, without running it; or the built-in functions."""
+"""`gradverify list` and `validate`: what would run, and every problem of every spec; nothing is run or imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-import typer
-
-from gradverify.cli import options as o
-from gradverify.cli.asked import shown_as
-from gradverify.cli.nearby import nothing_selected
+from gradverify.cli.asked import Asked, command, shown_as
+from gradverify.cli.gather import nothing_selected
 from gradverify.cli.output import Output
-from gradverify.model.report import NOTHING_CHECKED, OK
+from gradverify.model.case import Case
+from gradverify.model.problem import NOTHING_CHECKED, OK, USAGE
 from gradverify.report.look import Look
+from gradverify.report.names import clean
+from gradverify.report.numbers import counted
 
 
-def list_(ctx: typer.Context, paths: o.Paths = None, functions: o.Functions = False, keyword: o.Keyword = None, tags: o.Tags = None,
-          format: o.Format = None, width: o.Width = None, color: o.Color = "auto") -> int:
+@command("paths", "functions", "keyword", "tags", "format", "width", "color")
+def list_command(asked: Asked, out: Output) -> int:
     """List checks with their tags, device and input sizes; with --functions, the built-in functions."""
-    shown = shown_as(ctx.obj, format, color, width)
-    if functions:
-        return list_functions(shown, format == "json", ctx.obj)
-    return list_cases(paths or [], keyword, tags, shown, format == "json", ctx.obj)
+    shown = shown_as(out, asked)
+    if asked.functions:
+        return list_functions(shown, asked.format == "json", out)
+    return list_cases(asked.paths or [], asked.keyword, asked.tags, shown, asked.format == "json", out)
 
 
 def list_functions(shown: Look, as_json: bool, out: Output) -> int:
@@ -44,3 +44,34 @@ def list_cases(paths: Sequence[str], keyword: str | None, tags: str | None, show
         out.say(message)
     out.write(cases_json(cases, gathered.names) if as_json else cases_text(cases, shown, gathered.names) if cases else "")
     return OK if cases else NOTHING_CHECKED
+
+
+@command("paths")
+def validate_command(asked: Asked, out: Output) -> int:
+    """Report all mistakes in specs. Runs and imports nothing."""
+    from gradverify.cli.gather import gather, others
+
+    gathered = gather(asked.paths or ())
+    count = f"{counted(len(gathered.files), 'spec')}, {counted(gathered.written, 'check')}"
+    if gathered.problems:
+        out.write("".join(f"{clean(str(problem))}\n" for problem in gathered.problems))
+        out.write(f"{count}: {counted(len(gathered.problems), 'problem')}\n")
+        return USAGE
+    if not gathered.files:
+        out.say(gathered.message or "no spec was found")
+        return NOTHING_CHECKED
+    for sentence in dict.fromkeys((*others(gathered), *_without_file(gathered.cases))):
+        out.say(sentence)
+    left = f", {counted(len(gathered.left_out), 'other file')} left out" if gathered.left_out else ""
+    out.write(f"{count}: valid{left}\n")
+    return OK
+
+
+def _without_file(cases: Iterable[Case]) -> Iterator[str]:
+    """Globs of `sources` that stand for nothing: no error, because what they stand for may be built elsewhere, but most often a slip."""
+    from gradverify.source.globs import any_file
+
+    for case in cases:
+        for pattern in case.sources:
+            if not any_file(pattern, case.search.folder):
+                yield f"{case.spec.path}:{case.spec.line}: sources: {pattern!r} stands for no file (relative to the spec)"

@@ -7,33 +7,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-import typer
-
-from gradverify.cli import options as o
-from gradverify.cli.asked import Asked, Settled, settle
+from gradverify.cli.asked import SETTINGS, Asked, Settled, command, settle
 from gradverify.cli.check import refuse
-from gradverify.cli.environment import with_torch
-from gradverify.cli.gather import Gathered, gather
-from gradverify.cli.nearby import nothing_selected
+from gradverify.cli.gather import Gathered, gather, nothing_selected, with_torch
 from gradverify.cli.output import Output
 from gradverify.model.case import Case
+from gradverify.model.codec import as_text
 from gradverify.model.mutation import MutatedCheck
 
 
-def mutate(
-    ctx: typer.Context, paths: o.Paths = None,
-    eps: o.Eps = None, atol: o.Atol = None, rtol: o.Rtol = None, seed: o.Seed = None, device: o.Device = None, dtype: o.Dtype = None,
-    mode: o.Mode = None, select: o.Select = None, ignore: o.Ignore = None, keyword: o.Keyword = None, tags: o.Tags = None,
-    fail_under: o.FailUnder = 0.0, format: o.Format = None, quiet: o.Quiet = False, color: o.Color = "auto", width: o.Width = None,
-    no_progress: o.NoProgress = False,
-) -> int:
+@command("paths", *SETTINGS, "select", "ignore", "keyword", "tags", "fail_under", "format", "quiet", "color", "width", "no_progress")
+def mutate_command(asked: Asked, out: Output) -> int:
     """Put typical mistakes into the gradients, and report which of them the checks do not find."""
-    asked = {name: value for name, value in ctx.params.items() if name != "fail_under"}
-    return run_mutate(Asked(**asked), fail_under, ctx.obj)
-
-
-def run_mutate(asked: Asked, fail_under: float, out: Output) -> int:
-    """Damage gradients and report what the checks miss. Bad arguments are refused before anything runs."""
     from gradverify.rules.catalogue import codes
     from gradverify.running.select import select
 
@@ -46,13 +31,13 @@ def run_mutate(asked: Asked, fail_under: float, out: Output) -> int:
     if message:
         out.say(message)
     with_torch(cases)
-    return _run(cases, gathered, settled, fail_under, out)
+    return _run(cases, gathered, settled, asked.fail_under, out)
 
 
 def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, fail_under: float, out: Output) -> int:
     from gradverify import __version__
     from gradverify.model.mutation import report
-    from gradverify.report.mutation import closing, render
+    from gradverify.report.listing import mutation_text
 
     if settled.as_json:
         out.keep_stdout()
@@ -60,14 +45,14 @@ def _run(cases: Sequence[Case], gathered: Gathered, settled: Settled, fail_under
     interrupted = _collect(cases, gathered, settled, out, checks)
     found = report(checks, version=__version__, argv=out.arguments, duration=time.perf_counter() - started, fail_under=fail_under,
                    interrupted=interrupted)
-    out.write(render(found) if settled.as_json else closing(found, settled.look))
+    out.write(as_text(found) if settled.as_json else mutation_text(found, settled.look))
     return found.exit_code
 
 
 def _collect(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output, checks: list[MutatedCheck]) -> bool:
     """Fills `checks` as they end, and shows their lines. Was it interrupted?"""
     from gradverify.cli.progress import Progress
-    from gradverify.report.mutation import check_line
+    from gradverify.report.listing import mutation_line
     from gradverify.running.mutate import mutated
 
     progress = Progress(out.beside_stderr() if settled.progress else None)
@@ -78,7 +63,7 @@ def _collect(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: O
             progress.clear()
             checks.append(replace(check, function=gathered.names.get(check.function, check.function)))
             if not settled.as_json and settled.look.verbosity >= 0:
-                out.write(check_line(checks[-1], settled.look))
+                out.write(mutation_line(checks[-1], settled.look))
     except KeyboardInterrupt:
         return True
     finally:

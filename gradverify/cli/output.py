@@ -1,4 +1,4 @@
-"""The only writer: stdout for the format asked for, stderr for everything else, report files whole or not at all."""
+"""The only writer: stdout for the format asked for, stderr for everything else, report files whole or not at all; and the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from gradverify.model.interrupt import HEARD, is_ignored
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.report.look import Look
 from gradverify.report.names import clean, inert
 
 BEGINNINGS = 100    # attempts at a new file, each lost only to a run that began the same path within microseconds
@@ -209,3 +211,69 @@ def is_special(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return not stat.S_ISREG(mode) or OPEN_DESCRIPTOR.fullmatch(str(path.absolute())) is not None
+
+
+UNKNOWN_WIDTH = 120
+"""Where nothing says how wide the reader's window is: logs scroll sideways better than numbers fold."""
+
+ACTIONS = "GITHUB_ACTIONS"
+NO_TERMINAL = frozenset({"CI", "PRE_COMMIT"})
+"""Variables whose owner reads output later, even where it gives us a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """`columns` is None where there is no terminal to ask."""
+
+    is_terminal: bool
+    columns: int | None
+    encoding: str
+
+
+def terminal(stream: TextIO) -> Terminal:
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        columns = None
+    return Terminal(stream.isatty(), columns, getattr(stream, "encoding", None) or "utf-8")
+
+
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    """Set to anything but nothing, 0 or false."""
+    return environ.get(name, "").lower() not in ("", "0", "false")
+
+
+def is_read_on_github(asked: str | None, environ: Mapping[str, str]) -> bool:
+    """Is stdout to carry workflow commands? Where `--format` says so, or says nothing and GitHub Actions runs this."""
+    return asked == "github" or (asked is None and is_set(environ, ACTIONS))
+
+
+def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
+    """Does a person watch this stream as it is written, on something that may move a cursor? Not under NO_COLOR (command-line.md)."""
+    plain = environ.get("TERM") == "dumb" or bool(environ.get("NO_COLOR"))
+    return screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
+
+
+def colored(asked: str, screen: Terminal, environ: Mapping[str, str]) -> bool:
+    """`--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches."""
+    if asked != "auto":
+        return asked == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    return is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)
+
+
+def known_width(asked: int | None, screen: Terminal, environ: Mapping[str, str]) -> int | None:
+    """`--width`, COLUMNS, the terminal's own."""
+    said = environ.get("COLUMNS", "")
+    return asked or (int(said) if said.isdecimal() else 0) or screen.columns
+
+
+def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = None, color: str = "auto", asked_width: int | None = None,
+         max_rows: int = 10, verbosity: int = 0, slowest: int | None = None) -> Look:
+    """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere. Plain wraps where the width is known."""
+    paint = colored(color, screen, environ)
+    boxes = format == "table" or (format is None and (screen.is_terminal or paint))
+    width = known_width(asked_width, screen, environ)
+    return Look(width=width or UNKNOWN_WIDTH, color=boxes and paint, boxes=boxes, wrap=boxes or bool(width),
+                ascii="utf" not in screen.encoding.lower(), max_rows=max_rows, verbosity=verbosity, slowest=slowest)

@@ -1,20 +1,23 @@
-"""`--report KIND:PATH`: the files that a run is to leave, refused before it, written after it."""
+"""The files that a run is to leave (`--report KIND:PATH`), refused before it, written during or after it; and what GitHub Actions reads."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 from gradverify.cli import values
-from gradverify.cli.output import NotWritten, forget, is_special, keep, promise
+from gradverify.cli.output import ACTIONS, NotWritten, Output, begin, forget, is_set, is_special, keep, promise
+from gradverify.model.event import Event
 from gradverify.model.fault import described, fault_of, of_fault
 from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import Report, exit_code, summarise
+from gradverify.model.report import Gate, Report, exit_code, summarise
 from gradverify.model.result import CaseResult
-from gradverify.report.formats import KINDS, NAMES, STREAMED, Render, meant_by, renderer
+from gradverify.report.formats import KINDS, NAMES, STREAMED, Render, lines, meant_by, renderer
+from gradverify.report.names import inert
 from gradverify.rules.catalogue import rules
 from gradverify.spec.walk import is_spec
 
@@ -88,7 +91,7 @@ def begun(files: Iterable[ReportFile], report: Report) -> None:
 def outdated(arguments: Sequence[str]) -> None:
     """Removes the reports of an earlier run that a command line names which is refused: they say nothing of this one. What it also names
     otherwise, or what may be a spec, stays."""
-    from gradverify.cli.configured import project_here
+    from gradverify.cli.gather import project_here
 
     named, others = list[str](), list[str]()
     words = iter(arguments)
@@ -142,3 +145,81 @@ def _drawable(check: CaseResult, render: Render, report: Report, kind: str) -> C
     except Exception as error:
         return of_fault(check, fault_of(error, f"the {kind} report"))
     return check
+
+
+class Lines:
+    """`out`: None where stdout carries another format. The files are begun at once: of two runs that write to one path each has a file of its own."""
+
+    def __init__(self, out: Output | None, paths: Sequence[Path], version: str) -> None:
+        self.out, self.version = out, version
+        self._line, self._last = lines("jsonl")
+        self.failures: list[str] = []
+        self._files: dict[Path, TextIO] = {}
+        for path in paths:
+            try:
+                self._files[path] = begin(path)
+            except OSError as error:
+                self._failed(path, error)
+
+    def told(self, events: Iterable[Event], gate: Gate) -> Iterator[Event]:
+        """The events, unchanged."""
+        for event in events:
+            if self.out or self._files:
+                self._write(self._line(event, gate, self.version))
+            yield event
+
+    def end(self, report: Report) -> list[str]:
+        """The last line. A sentence for each file that could not be written."""
+        if self.out or self._files:
+            self._write(self._last(report))
+        for path, file in self._files.items():
+            try:
+                file.close()
+            except OSError as error:
+                self._failed(path, error)
+        return self.failures
+
+    def _write(self, line: str) -> None:
+        """Files first: whoever reads stdout may be gone. A file may be stdout as well."""
+        line = inert(line)
+        for path, file in list(self._files.items()):
+            try:
+                file.write(line)
+                file.flush()
+            except OSError as error:
+                del self._files[path]
+                self._failed(path, error)
+        if self.out:
+            self.out.write(line)
+
+    def _failed(self, path: Path, error: OSError) -> None:
+        self.failures.append(f"{path} could not be written: {error.strerror or error}")
+
+
+SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+def annotated(report: Report) -> str:
+    """At the end of stdout: a fault of ours in drawing them costs them alone."""
+    try:
+        return renderer("github")(report)
+    except Exception as error:
+        return f"annotations are missing: gradverify itself failed to draw them ({described(error)})\n"
+
+
+def summarised(report: Report, environ: Mapping[str, str]) -> str | None:
+    """Appends the summary to the file that GitHub names, within what that may hold. A sentence where it could not be written."""
+    if not (environ.get(SUMMARY) and is_set(environ, ACTIONS)):
+        return None
+    from gradverify.report.markdown import LIMIT
+
+    path = Path(environ[SUMMARY])
+    try:
+        taken = path.stat().st_size if path.exists() else 0
+        with path.open("a", encoding="utf-8") as file:
+            file.write(("\n" if taken else "") + renderer("markdown", limit=max(0, LIMIT - taken))(report))
+    except OSError as error:
+        return f"the job summary {path} could not be written: {error.strerror or error}"
+    except Exception as error:
+        return f"the job summary is missing: gradverify itself failed to draw it ({described(error)})"
+    return None

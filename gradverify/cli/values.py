@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.spec.fault import nearest as nearest_name
@@ -22,6 +22,10 @@ MOST_JOBS = 1024
 LARGEST_SIZE = 2.0**60      # bytes; what a system takes as a limit is below 2**63
 LARGEST_SEED = 2**63 - 1
 """What torch.Generator.manual_seed takes."""
+
+
+UNDECIDED = ("warn", "fail")
+Reader = Callable[[str, str], Any]
 
 
 class Refused(Exception):  # noqa: N818

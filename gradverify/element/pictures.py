@@ -10,9 +10,8 @@ import numpy as np
 
 from gradverify.element.explain import worst_of
 from gradverify.evidence import Evidence
-from gradverify.model.element import Element
+from gradverify.model.element import Code, Element, Grid, HeatMap, Pictures
 from gradverify.model.paths import shown_path
-from gradverify.model.picture import Code, Grid, HeatMap, Pictures
 from gradverify.model.result import CaseResult
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.values import Entries

@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from typing import Any, Literal, get_args
 
 from gradverify.model.dtypes import WIDER
-from gradverify.model.mode import Asked
+
+Lines = Literal["columns", "rows", "blocks"]
+"""What is compared, where that is not elements."""
+Asked = Literal["auto", "entries", Lines]
+"""What a spec may ask for; `auto` chooses the strongest that the budget affords."""
+ASKED: tuple[Asked, ...] = get_args(Asked)
+
+
+class Mode(Enum):
+    """The comparisons, strongest first."""
+
+    ENTRIES = "entries"
+    COLUMNS = "columns"
+    ROWS = "rows"
+    BLOCKS = "blocks"
+
+    @property
+    def lines(self) -> Literal["", Lines]:
+        """What it compares, where that is not elements."""
+        return "" if self is Mode.ENTRIES else self.value
+
+
+DIMENSIONS = {"transposed": (2, math.inf), "strided": (1, math.inf), "expanded": (1, math.inf), "channels_last": (4, 5)}
+"""Layout → the least and the most dimensions; the others take any number."""
+
+MATRICES = ("spd", "orthogonal", "lower_triangular")
+
+
+def dimension_complaint(layout: str, shape: tuple[int, ...]) -> str | None:
+    """Why a tensor of this shape cannot lie so in memory, or None."""
+    least, most = DIMENSIONS.get(layout, (0, math.inf))
+    if least <= len(shape) <= most:
+        return None
+    need = f"{least} or {most:.0f} dimensions" if most < math.inf else f"at least {least} dimension{'s' * (least > 1)}"
+    return f"`{layout}` needs {need}, and the shape is {list(shape)}"
+
+
+def core(kind: str | None, symmetric: bool) -> int:
+    """How many of the last dimensions hold one structure, which no repetition may cut through."""
+    if kind in MATRICES or symmetric:
+        return 2
+    return 1 if kind is not None else 0
+
+
+def is_cut(kind: str | None, symmetric: bool, shape: tuple[int, ...]) -> bool:
+    """Would one slice repeated along the first dimension cut through the tensor's structure?"""
+    return len(shape) <= core(kind, symmetric) and bool(shape) and shape[0] > 1
+
 
 Json = Any
 """Plain data: None, bool, int, float, str, and lists and string-keyed mappings of those."""

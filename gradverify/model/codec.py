@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import types
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,11 @@ def to_json(value: object, exact: bool = False) -> Json:
     if isinstance(value, float):
         return value if exact or math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     raise TypeError(f"{type(value).__name__} is no plain data: {value!r}")
+
+
+def as_text(value: object) -> str:
+    """The indented JSON document of a value, the same in ASCII whatever it holds."""
+    return json.dumps(to_json(value), indent=2, allow_nan=False) + "\n"
 
 
 def from_json(cls: type[T], data: Json, *, later: bool = False) -> T:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gradverify.model.event import Shard
-from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import NOT_JUDGED, Gate, Report, exit_code, judged, summarise
+from gradverify.model.problem import NOT_JUDGED, Problem, ProblemsError
+from gradverify.model.report import Gate, Report, exit_code, judged, summarise
 from gradverify.model.result import CaseResult
 
 GATES = (Gate(), Gate("fail", fail_on_skip=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from gradverify.model.report import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
+from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
 
 Fate = Literal["killed", "survived", "unseen", "equivalent"]
 """killed: a check finds it. survived: it changes the gradient at a check's inputs, and passes. unseen: it changes nothing at these inputs, but would

@@ -1,4 +1,4 @@
-"""A fault in what a person wrote: a spec, the configuration, an option."""
+"""A fault in what a person wrote (a spec, the configuration, an option), and what the exit codes of a run mean. Light to import."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ class ProblemsError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+OK, WRONG, USAGE, NOT_JUDGED, INTERNAL, NOTHING_CHECKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+SIGNALLED = 128     # and the number of the signal that ended a run: 130, 143
+OF_VERDICTS = (WRONG, NOT_JUDGED, NOTHING_CHECKED)      # what `--exit-zero` forgives; not usage, faults and interrupts

@@ -1,22 +1,123 @@
-"""The report of a run: events folded, the gate's judgement of each check, the summary, the exit code."""
+"""The report of a run: events folded, known findings marked, checks judged, the exit code; as the text of its JSON file, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gradverify.model.baseline import Baseline, accepted, excused, marked
+from gradverify.model.case import Json
+from gradverify.model.codec import as_text, from_json, to_json
 from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted, Selection
-from gradverify.model.exit_codes import INTERNAL as INTERNAL
-from gradverify.model.exit_codes import INTERRUPTED as INTERRUPTED
-from gradverify.model.exit_codes import NOT_JUDGED as NOT_JUDGED
-from gradverify.model.exit_codes import NOTHING_CHECKED as NOTHING_CHECKED
-from gradverify.model.exit_codes import OF_VERDICTS as OF_VERDICTS
-from gradverify.model.exit_codes import OK as OK
-from gradverify.model.exit_codes import USAGE as USAGE
-from gradverify.model.exit_codes import WRONG as WRONG
-from gradverify.model.result import CaseResult, Verdict
+from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_VERDICTS, OK, WRONG
+from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Repeat, Verdict
+
+JUDGED = ("pass", "fail", "undecided")
+"""Verdicts of checks whose rules were run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One finding of one check (its id). `message`: how it was told when it was recorded, `reason`: what a person wrote beside it."""
+
+    check: str
+    code: str
+    input: str | None = None
+    output: str | None = None
+    message: str = ""
+    reason: str = ""
+
+    @property
+    def mark(self) -> tuple[str, str | None, str | None]:
+        """What it is recognised by, within its check."""
+        return self.code, self.input, self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What is known, by check id; one that is found twice is known twice. `open`: whatever is found is to become known."""
+
+    known: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
+    open: bool = False
+
+
+def known_as(check: str, finding: Finding) -> Known:
+    """A finding as it is recorded: the first line of its message."""
+    output = finding.output_name or (None if finding.output is None else f"y{finding.output}")
+    return Known(check, finding.code, finding.input, output, finding.message.strip().partition("\n")[0])
+
+
+def marked(result: CaseResult, baseline: Baseline) -> CaseResult:
+    """The result, known findings marked."""
+    left = Counter(known.mark for known in baseline.known.get(result.id, ()))
+    findings = []
+    for finding in result.findings:
+        mark = known_as(result.id, finding).mark
+        findings.append(replace(finding, known=left[mark] > 0))
+        left[mark] -= 1
+    return replace(result, findings=tuple(findings))
+
+
+def accepted(result: CaseResult) -> CaseResult:
+    """A result that is not as expected, as it is once what it found is recorded; the same where that would not excuse it."""
+    errors = unexpected(result)
+    taken = replace(result, findings=tuple(replace(finding, known=finding.known or finding in errors) for finding in result.findings))
+    return taken if excused(taken) else result
+
+
+def unexpected(result: CaseResult) -> tuple[Finding, ...]:
+    """The errors that the check's `expect` does not name."""
+    named = result.expect if isinstance(result.expect, tuple) else ()
+    return tuple(finding for finding in result.findings if finding.severity == "error" and finding.code not in named)
+
+
+def excused(result: CaseResult) -> bool:
+    """Is everything that makes this result not as expected a known finding? An expected failure that does not happen never is."""
+    if result.verdict not in ("fail", "error", "undecided") or any(fault.costs for fault in result.faults):
+        return False
+    missing = set(result.expect if isinstance(result.expect, tuple) else ()) - {finding.code for finding in result.findings} - set(result.not_judged)
+    errors = unexpected(result)
+    return not missing and bool(errors) and all(finding.known for finding in errors)
+
+
+def unknown(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
+    """What of a judged result is to be recorded beside what is known of it. Undecided ones always: another run's gate may not let them pass."""
+    if not (result.baselined or result.verdict == "undecided"):
+        return ()
+    left = Counter(each.mark for each in known)
+    found = []
+    for each in (known_as(result.id, finding) for finding in unexpected(result)):
+        if left[each.mark] <= 0:
+            found.append(each)
+        left[each.mark] -= 1
+    return tuple(found)
+
+
+def gone(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
+    """What of `known` this result shows to occur no longer; what its run did not judge is left out."""
+    left = Counter(known_as(result.id, finding).mark for finding in result.findings)
+    elsewhere = {code for repeat in result.repeats for code in repeat.codes}       # of other seeds only the codes are known
+    missing = []
+    for each in known:
+        if left[each.mark] <= 0 and each.code not in elsewhere and _was_judged(result, each.code):
+            missing.append(each)
+        left[each.mark] -= 1
+    return tuple(missing)
+
+
+def _was_judged(result: CaseResult, code: str) -> bool:
+    """Did the rule have its say? One that is not applicable has where the check passed; elsewhere another finding may stand before it."""
+    if result.verdict not in JUDGED:
+        return False
+    run = next((rule for rule in result.rules if rule.code == code), None)
+    if run is None:
+        return True
+    if run.status == "ran":
+        return LEFT_OUT not in (run.reason or "")
+    return run.status == "not_applicable" and result.verdict == "pass" and LEFT_OUT not in (run.reason or "")
+
 
 SCHEMA_VERSION = 1
 
@@ -80,8 +181,6 @@ class Report:
 
     def to_json(self) -> str:
         """The text of the JSON report."""
-        from gradverify.model.written import written
-
         return written(self)
 
 
@@ -174,3 +273,108 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
         argv=started.argv, exit_code=code if forgiven is None else OK,
         interrupted=finished.interrupted is not None, environment=started.environment, selection=started.selection,
         summary=summarise(checks), checks=tuple(checks), crashed=finished.crashed, forgiven=forgiven)
+
+
+SAID: dict[Verdict, str] = {"fail": "failed", "error": "could not be judged", "undecided": "came out undecided", "pass": "passed"}
+SAID_OF_ALL: dict[Verdict, str] = {"fail": "all {} repeats failed", "error": "none of {} repeats could be judged",
+                                   "undecided": "all {} repeats came out undecided", "pass": "all {} repeats passed"}
+MOST_SEEDS = 5
+
+
+def repeat_of(result: CaseResult) -> Repeat:
+    """What of a judged result is kept of each repeat."""
+    found = tuple(dict.fromkeys(finding.code for finding in result.findings))
+    first = next((finding.message for finding in result.findings if finding.severity == "error"), None)
+    return Repeat(result.seed, result.verdict, result.ok is not False, result.seconds, result.calls, found, result.reason or first)
+
+
+def told(results: Sequence[CaseResult | Repeat]) -> str | None:
+    """`2 of 5 repeats failed (seeds 1, 3); 3 passed (seeds 0, 2, 4)`; None where all came out alike and as expected."""
+    by_verdict = {verdict: [result.seed for result in results if result.verdict == verdict] for verdict in SAID}
+    groups = [(SAID[verdict], seeds) for verdict, seeds in by_verdict.items() if seeds]
+    bad = [result.seed for result in results if result.ok is False]
+    if len(groups) < 2:
+        if bad and len(bad) < len(results):     # the same verdict by other findings, where `expect` lists codes
+            return f"{len(bad)} of {len(results)} repeats were not as expected ({_seeds(bad)})"
+        return SAID_OF_ALL[results[0].verdict].format(len(results)) if bad and len(results) > 1 else None
+    counts = [f"{len(groups[0][1])} of {len(results)} repeats", *(str(len(seeds)) for _, seeds in groups[1:])]
+    return "; ".join(f"{count} {said} ({_seeds(seeds)})" for count, (said, seeds) in zip(counts, groups, strict=True))
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    seeds = sorted(seeds)
+    shown = ", ".join(map(str, seeds[:MOST_SEEDS])) + (" …" if len(seeds) > MOST_SEEDS else "")
+    return f"seed{'s' * (len(seeds) > 1)} {shown}"
+
+
+RENAMED = {"passed": "pass"}
+"""Field names of Summary that Python reserves."""
+
+FINDING_BEGINS = ("code", "name", "severity", "message")
+"""The published order; the model's own differs, because its defaults come last."""
+
+
+class NoReport(ValueError):  # noqa: N818 - it carries the sentence to show
+    """A text is no JSON report that this version reads; says why, as the end of a sentence that begins with the file's name."""
+
+
+def written(report: Report) -> str:
+    """Numbers in their shortest form that reads back to the same float (at most 17 digits); ASCII, so that any pipe can carry it."""
+    return as_text(as_data(report))
+
+
+def as_data(report: Report) -> Json:
+    """Plain data; non-finite numbers are "nan", "inf" and "-inf"."""
+    data = to_json(report)
+    data["summary"] = {RENAMED.get(name, name): count for name, count in data["summary"].items()}
+    data["checks"] = [check_data(check) for check in report.checks]
+    return data
+
+
+def check_data(check: CaseResult) -> Json:
+    """One entry of `checks`."""
+    data = to_json(check)
+    data["findings"] = [{name: finding[name] for name in (*FINDING_BEGINS, *finding)} for finding in data["findings"]]
+    return data
+
+
+def read(text: str) -> Report:
+    """The inverse of `written`; fields that a later version added are left out. Raises NoReport."""
+    data = _parsed(text)
+    if not isinstance(data, Mapping) or not {"schema_version", "tool", "checks"} <= set(data):
+        raise NoReport("is JSON, but no report of `gradverify check`")
+    if data["schema_version"] != SCHEMA_VERSION:
+        raise NoReport(f"has schema version {data['schema_version']!r}{_by(data['tool'])}; this gradverify reads version {SCHEMA_VERSION}")
+    own = {name: given for given, name in RENAMED.items()}
+    summary = data.get("summary")
+    try:
+        if isinstance(summary, Mapping):
+            data = {**data, "summary": {own.get(name, name): count for name, count in summary.items()}}
+        return from_json(Report, data, later=True)
+    except (ValueError, RecursionError) as error:
+        raise NoReport(f"is no report of `gradverify check`: {error}") from None
+
+
+def _parsed(text: str) -> Json:
+    if not text.strip():
+        raise NoReport("is empty")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if _ends_early(text, error):
+            raise NoReport(f"is cut off: it ends in line {text.rstrip().count(chr(10)) + 1}, inside of the report") from None
+        raise NoReport(f"is no JSON: {error}") from None
+    except (ValueError, RecursionError):        # an integer of more digits than Python reads, brackets deeper than it follows
+        raise NoReport("is JSON, but no report of `gradverify check`") from None
+
+
+def _ends_early(text: str, error: json.JSONDecodeError) -> bool:
+    """Is what is there the beginning of an object, which more text would complete?"""
+    return text.lstrip().startswith("{") and (error.pos >= len(text.rstrip()) - len("Infinity") or error.msg.startswith("Unterminated string"))
+
+
+def _by(tool: Json) -> str:
+    try:
+        return f", written by gradverify {from_json(Tool, tool, later=True).version}"
+    except ValueError:
+        return ""

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gradverify.model.case import Json, SpecPlace
-from gradverify.model.mode import Lines
-from gradverify.model.picture import Pictures
-from gradverify.model.terms import FunctionInfo as FunctionInfo
-from gradverify.model.terms import Index as Index
-from gradverify.model.terms import Outcome as Outcome
+from gradverify.model.case import Json, Lines, SpecPlace
+from gradverify.model.element import FunctionInfo as FunctionInfo
+from gradverify.model.element import Index as Index
+from gradverify.model.element import Outcome as Outcome
+from gradverify.model.element import Pictures
 
 Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gradverify.model.mode import Mode as Mode
+from gradverify.model.case import Mode as Mode
 from gradverify.numerics.entries import consistency
 from gradverify.numerics.probing import blocks
 from gradverify.numerics.probing import columns as projected

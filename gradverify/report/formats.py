@@ -11,7 +11,7 @@ from typing import Any
 
 from gradverify.model.event import Event
 from gradverify.model.report import Gate, Report
-from gradverify.report.page import Page
+from gradverify.report.look import Page
 
 Render = Callable[[Report], str]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradverify.model.report import Report
+from gradverify.report.names import readable
 from gradverify.report.numbers import counted
-from gradverify.report.readable import readable
 from gradverify.report.troubles import Trouble, title, troubles
 
 MOST = 10

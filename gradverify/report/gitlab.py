@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from gradverify.model.case import Json
+from gradverify.model.codec import as_text
 from gradverify.model.report import Report
-from gradverify.report.readable import readable
+from gradverify.report.names import readable
 from gradverify.report.troubles import Trouble, title, troubles
 
 SEVERITY = {"error": "major", "warning": "minor"}
@@ -14,7 +13,7 @@ SEVERITY = {"error": "major", "warning": "minor"}
 
 def render(report: Report) -> str:
     """A list; what has no line in the repository stands at its line of the spec."""
-    return json.dumps([_issue(trouble) for trouble in troubles(readable(report))], indent=2) + "\n"
+    return as_text([_issue(trouble) for trouble in troubles(readable(report))])
 
 
 def _issue(trouble: Trouble) -> Json:

@@ -7,8 +7,7 @@ import json
 from gradverify.model.case import Json
 from gradverify.model.codec import to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Event, RunStarted
-from gradverify.model.report import SCHEMA_VERSION, Gate, Report, Tool, judged
-from gradverify.report.json import as_data, check_data
+from gradverify.model.report import SCHEMA_VERSION, Gate, Report, Tool, as_data, check_data, judged
 
 TOLD = ("schema_version", "tool", "started_at", "argv", "environment", "selection", "checks")
 """Fields of the report that the other lines carry."""

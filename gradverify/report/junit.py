@@ -9,11 +9,9 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
-from gradverify.report.names import one_line, title_of
+from gradverify.report.names import in_repository, one_line, readable, title_of
 from gradverify.report.numbers import number
-from gradverify.report.places import in_repository
 from gradverify.report.plain import panel_text
-from gradverify.report.readable import readable
 from gradverify.report.terminal import status
 from gradverify.report.terminal.line import judged_comparisons
 

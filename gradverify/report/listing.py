@@ -1,21 +1,27 @@
-"""What there is to check: cases with their sizes, and the built-in functions."""
+"""Tables and their JSON: cases with their sizes, the built-in functions, the configuration, what has a check, and what damage was let through."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from gradverify.model.case import Case, InputRecipe, Json, TensorRecipe
-from gradverify.model.codec import to_json
+from gradverify.model.codec import as_text
+from gradverify.model.mutation import MutatedCheck, MutationReport, Outcome, counts
+from gradverify.model.problem import NOTHING_CHECKED, OK, WRONG
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
-from gradverify.report.terminal.canvas import paint
+from gradverify.report.numbers import counted, seconds
+from gradverify.report.terminal.canvas import indented, paint
 
 UNNAMED: Mapping[str, str] = MappingProxyType({})
 CASE_HEADERS = ("check", "tags", "device", "inputs")
@@ -29,7 +35,7 @@ def cases_text(cases: Iterable[Case], look: Look, names: Mapping[str, str] = UNN
 
 
 def cases_json(cases: Iterable[Case], names: Mapping[str, str] = UNNAMED) -> str:
-    return json.dumps(to_json([_case_data(case, names) for case in cases]), indent=2, allow_nan=False) + "\n"
+    return as_text([_case_data(case, names) for case in cases])
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
@@ -38,8 +44,7 @@ def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Lo
 
 
 def functions_json(functions: Iterable[tuple[str, Sequence[str], str]]) -> str:
-    data = [{"name": name, "parameters": list(parameters), "summary": summary} for name, parameters, summary in functions]
-    return json.dumps(data, indent=2) + "\n"
+    return as_text([{"name": name, "parameters": parameters, "summary": summary} for name, parameters, summary in functions])
 
 
 def rules_text(rules: Iterable[tuple[str, str, str, str]], look: Look) -> str:
@@ -111,3 +116,251 @@ def _input_data(recipe: InputRecipe) -> Json:
     if recipe.tensor is None:
         return {"name": recipe.name, "value": recipe.value}
     return {"name": recipe.name, "shape": _shape(recipe.tensor)}
+
+
+CONFIGURATION_HEADERS = ("key", "value", "from", "over")
+DEFAULT = "default"
+ALL = ("outputs", "select")
+"""Where nothing named means everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A value, and the place that names it."""
+
+    value: Json
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A key with the value that counts, and those it overrides, the nearest first."""
+
+    name: str
+    value: Json
+    origin: str
+    over: tuple[Word, ...] = ()
+
+
+def project_text(said: Sequence[Said], look: Look) -> str:
+    """All keys of `[tool.gradverify]`."""
+    return rows(CONFIGURATION_HEADERS, [_cells(each) for each in said], look)
+
+
+def checks_text(checks: Mapping[str, Sequence[Said]], look: Look) -> str:
+    """By check: its settings, all of them where there is one check, else those that somebody named. In the plain format the id begins each line."""
+    shown = checks if len(checks) == 1 else {id: [each for each in said if each.origin != DEFAULT] for id, said in checks.items()}
+    if not look.boxes:
+        return rows((), [(id, *_cells(each)) for id, said in shown.items() for each in said], look)
+    return "\n".join(f"{one_line(id)}\n{project_text(said, look) if said else 'nothing but defaults' + chr(10)}"
+                     for id, said in shown.items())
+
+
+def configuration_json(file: str | None, project: Sequence[Said], checks: Mapping[str, Sequence[Said]]) -> str:
+    return as_text({"file": file, "project": project, "checks": [{"id": id, "settings": said} for id, said in checks.items()]})
+
+
+def _cells(said: Said) -> tuple[str, str, str, str]:
+    is_all = not said.value and said.name.rpartition(".")[2] in ALL
+    return said.name, "all" if is_all else _shown(said.value), said.origin, ", ".join(f"{_shown(word.value)} ({word.origin})" for word in said.over)
+
+
+def _shown(value: Json) -> str:
+    """As it would be written, but for what is not there."""
+    if value is None or value == [] or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items() if item is not None)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+COVERAGE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredFunction:
+    """One autograd Function, or operator with a backward of its own.
+
+    `checks`: ids of the checks that name it; `through`: of those that name a callable or module whose code calls it; `undifferentiated`: the
+    arguments that a gradient could be asked for and none of `checks` differentiates, None where that cannot be known (no check names it, or a
+    check's inputs are made in Python); `note`: why no spec can name it.
+    """
+
+    name: str
+    kind: Literal["autograd.Function", "operator"]
+    file: str
+    line: int
+    backward: int | None
+    arguments: tuple[str, ...]
+    checks: tuple[str, ...]
+    through: tuple[str, ...]
+    undifferentiated: tuple[str, ...] | None
+    note: str | None = None
+
+    @property
+    def checked(self) -> bool:
+        return bool(self.checks or self.through)
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageReport:
+    """`percent` of the functions are checked; `unreadable`: files that are no Python that this interpreter reads, with the reason."""
+
+    coverage_version: int
+    version: str
+    exit_code: int
+    total: int
+    checked: int
+    percent: float | None
+    fail_under: float
+    functions: tuple[CoveredFunction, ...]
+    unreadable: tuple[tuple[str, str], ...]
+
+
+def coverage_report(functions: Sequence[CoveredFunction], unreadable: Sequence[tuple[str, str]], *, version: str,
+                    fail_under: float) -> CoverageReport:
+    """Nothing found is NOTHING_CHECKED, a share below `fail_under` percent WRONG."""
+    checked = sum(function.checked for function in functions)
+    percent = 100 * checked / len(functions) if functions else None
+    code = NOTHING_CHECKED if percent is None else WRONG if percent < fail_under else OK
+    return CoverageReport(COVERAGE_VERSION, version, code, len(functions), checked, percent, fail_under, tuple(functions), tuple(unreadable))
+
+
+COVERAGE_HEADERS = ("backward of", "at", "checked by", "not differentiated")
+MOST_CHECKS = 2     # ids in one cell
+
+
+def coverage_text(report: CoverageReport, look: Look) -> str:
+    """A row for each Function, those without a check first, then the count."""
+    ordered = sorted(report.functions, key=lambda function: function.checked)
+    table = rows(COVERAGE_HEADERS, [_coverage_row(function) for function in ordered], look) if ordered else ""
+    return f"{table}\n{_coverage_summary(report)}\n" if table and look.boxes else f"{table}{_coverage_summary(report)}\n"
+
+
+def _coverage_row(function: CoveredFunction) -> tuple[str, ...]:
+    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function), _missing(function)
+
+
+def _checks(function: CoveredFunction) -> str:
+    if not function.checked:
+        return f"nothing: {function.note}" if function.note else "nothing"
+    known = function.checks or function.through
+    more = f" and {len(known) - MOST_CHECKS} more" if len(known) > MOST_CHECKS else ""
+    return ("" if function.checks else "through ") + ", ".join(known[:MOST_CHECKS]) + more
+
+
+def _missing(function: CoveredFunction) -> str:
+    if function.undifferentiated is None:
+        return "not known" if function.checked else ""
+    return ", ".join(function.undifferentiated)
+
+
+def _coverage_summary(report: CoverageReport) -> str:
+    if report.percent is None:
+        return "no autograd Function was found"
+    share = f"{report.checked} of {counted(report.total, 'autograd Function')} {'has' if report.checked == 1 else 'have'} a check"
+    under = f", less than {report.fail_under:g} %" if report.percent < report.fail_under else ""
+    return f"{share} ({report.percent:.1f} %){under}"
+
+
+LIVES = ("function", "damage", "gradient of", "why, and what would kill it")
+SAME = ("function", "damage", "gradient of", "why it cannot be seen")
+KINDS = ("damage", "killed", "let through", "equivalent")
+WORD, INDENT = len("killed 19 of 19") + 2, len("12.3 s") + 3
+
+
+def mutation_line(check: MutatedCheck, look: Look) -> str:
+    """One check: how much of the damage that changes its gradients it finds; or why it was left out."""
+    name = one_line(check.name)
+    if check.left_out is not None:
+        style = "bold red" if check.broken else "yellow"
+        head, why = Text("left out".ljust(WORD + INDENT), style=style), Text(one_line(check.left_out))
+        if not look.boxes or WORD + INDENT + cell_len(f"{name}: {why.plain}") <= look.columns:
+            return paint([Text.assemble(head, name, ": ", why, no_wrap=True)], look)
+        return paint([Text.assemble(head, name, ":", no_wrap=True), indented(why, WORD + INDENT, look)], look)
+    fates = [mutant.fate for mutant in check.mutants]
+    killed, tried = fates.count("killed"), fates.count("killed") + fates.count("survived")
+    counts = {"survived": tried - killed, "without effect here": len(fates) - tried}
+    notes = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    word = (f"killed {killed} of {tried}".ljust(WORD), "green" if killed == tried else "yellow")
+    head = Text.assemble(word, f"{seconds(check.seconds):>7}  {name}")
+    apart = "\n" + " " * (WORD + INDENT) if look.boxes and cell_len(f"{head.plain}  {notes}") > look.columns else "  "
+    return paint([Text.assemble(head, apart + notes if notes else "", no_wrap=True)], look)
+
+
+def mutation_text(report: MutationReport, look: Look) -> str:
+    """The tables, and the count as the last line."""
+    return paint(_pieces(report, look), look)
+
+
+def _pieces(report: MutationReport, look: Look) -> Iterator[RenderableType]:
+    if report.damage:
+        yield Text()
+        yield _table(KINDS, list(_by_kind(report.damage)), look, numbers=3)
+    for title, headers, fates in (("let through", LIVES, ("survived", "unseen")), ("equivalent, and not counted", SAME, ("equivalent",))):
+        found = [outcome for outcome in report.damage if outcome.fate in fates]
+        if found:
+            yield Text()
+            yield Text(title, style="bold yellow" if "unseen" in fates else "bold")
+            yield _table(headers, [_damage_row(outcome) for outcome in found], look)
+    if report.damage:
+        yield Text()
+    yield _mutation_summary(report)
+
+
+def _by_kind(damage: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+    for kind in dict.fromkeys(outcome.damage for outcome in damage):
+        own = counts(outcome for outcome in damage if outcome.damage == kind)
+        yield kind, str(own.killed), str(own.let_through or ""), str(own.equivalent or "")
+
+
+def _damage_row(outcome: Outcome) -> tuple[str, ...]:
+    where = f" (in {outcome.check})" if outcome.fate == "survived" else ""
+    return outcome.function, outcome.damage, ", ".join(outcome.inputs) or "all inputs", f"{outcome.why or ''}{where}"
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look, numbers: int = 0) -> RenderableType:
+    """A grid; in the plain format the same columns, lined up and without a frame, the last one uncut."""
+    cells = [[one_line(cell.replace("×", "x") if look.ascii else cell) for cell in row] for row in rows]
+    if not look.boxes:
+        return _lines([headers, *cells], numbers)
+    grid = Table(box=None if look.ascii else SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
+    for place, header in enumerate(headers):
+        right = numbers and place
+        grid.add_column(Text(header), overflow="fold", justify="right" if right else "left", ratio=None)
+    for row in cells:
+        grid.add_row(*(Text(cell) for cell in row))
+    return grid
+
+
+def _lines(rows: Sequence[Sequence[str]], numbers: int) -> Text:
+    widths = [max(cell_len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = ["  ".join(_padded(cell, widths[place], bool(numbers) and place > 0) for place, cell in enumerate(row)).rstrip() for row in rows]
+    return Text("\n".join(lines), no_wrap=True)
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    blank = " " * (width - cell_len(cell))
+    return blank + cell if right else cell + blank
+
+
+def _mutation_summary(report: MutationReport) -> Text:
+    """One line, however narrow."""
+    head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
+    time = f" in {seconds(report.duration_s)}"
+    if report.share is None:
+        return Text.assemble(head, ("nothing was damaged", "bold yellow"), time, _left_out(report.checks), no_wrap=True)
+    c = report.counts
+    style = "green" if not c.let_through else "yellow"
+    parts = [f"{c.let_through} let through"] * bool(c.let_through) + [f"{c.equivalent} equivalent"] * bool(c.equivalent)
+    share = (f"killed {c.killed} of {c.counted} ({report.share:.1f} %)", style)
+    return Text.assemble(head, share, *(f", {part}" for part in parts), time, _left_out(report.checks), no_wrap=True)
+
+
+def _left_out(checks: Iterable[MutatedCheck]) -> str:
+    count = sum(check.left_out is not None for check in checks)
+    return f"; {counted(count, 'check')} left out" if count else ""

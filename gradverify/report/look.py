@@ -1,8 +1,11 @@
-"""How text for a person is to look: decided once by the caller, obeyed by every view."""
+"""How text for a person is to look: decided once by the caller, obeyed by every view; and pages of prose."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 MIN_WIDTH = 60
 """Narrower, a row of five columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
@@ -50,3 +53,38 @@ class Look:
     @property
     def columns(self) -> int:
         return max(self.width, MIN_WIDTH)
+
+
+class Page(Protocol):
+    """A rule with its page, as `explain` shows it."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def page(self) -> str: ...
+
+
+CODE = " " * 4
+"""What begins a line of an example."""
+
+
+def wrapped(page: str, width: int) -> str:
+    """The page with paragraphs of at most `width` columns; examples, which are indented, stay as they are, and no word is cut."""
+    return "\n".join(_lines(page.splitlines(), width))
+
+
+def _lines(lines: list[str], width: int) -> Iterator[str]:
+    paragraph: list[str] = []
+    for line in [*lines, ""]:
+        if line.strip() and not line.startswith(CODE):
+            paragraph.append(line)
+            continue
+        yield from textwrap.wrap(" ".join(paragraph), width, break_long_words=False, break_on_hyphens=False)
+        yield line
+        paragraph = []

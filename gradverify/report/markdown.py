@@ -11,13 +11,12 @@ from gradverify.model.report import Report
 from gradverify.model.result import CaseResult, Comparison, Finding
 from gradverify.report import numbers
 from gradverify.report.look import Look
-from gradverify.report.names import one_line, title_of
+from gradverify.report.names import one_line, readable, title_of
 from gradverify.report.plain import panel_text
-from gradverify.report.readable import readable
 from gradverify.report.terminal import status
-from gradverify.report.terminal.finding import comparisons_of
-from gradverify.report.terminal.summary import counts
+from gradverify.report.terminal.panel import comparisons_of
 from gradverify.report.terminal.table import cells_of, value_of
+from gradverify.report.terminal.view import counts
 
 LIMIT = 900 * 1024
 """Bytes: GitHub drops a step's summary above 1 MiB, and other programs of the same step may have written to it."""

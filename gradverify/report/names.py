@@ -1,11 +1,16 @@
-"""Names as they are shown: of an element, of a finding, of its pair; and text that came from outside, made harmless."""
+"""Names and places as they are shown, and text that came from outside, made harmless."""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import groupby
+from typing import Any, Literal, TypeVar
 
-from gradverify.model.result import CaseResult, Entry, Finding, Index
+from gradverify.model.event import Environment
+from gradverify.model.result import CaseResult, Entry, Finding, Frame, FunctionInfo, Index
 
 INTERPRETERS = {"triton": "Triton's interpreter"}
 """What computed kernels in the place of a GPU, in words."""
@@ -77,3 +82,78 @@ def pair_of(found: Finding) -> str:
     """`y0 / x`: the output and the input that a finding stands for, as far as it names them."""
     parts = [output(found.output, found.output_name)] if found.output is not None else []
     return " / ".join([*parts, *([one_line(found.input)] if found.input else [])])
+
+
+T = TypeVar("T")
+
+LINES = frozenset({"message", "detail", "hint", "reason", "source", "text", "trace", "crashed"})
+"""Fields that may have several lines; names, paths and everything else stay on one."""
+
+
+def readable(value: T) -> T:
+    """A report, or a part of one, with the same numbers. What is fit to be read already is not copied."""
+    seen: T = _readable(value, "")
+    return seen
+
+
+def _readable(value: Any, field: str) -> Any:
+    if isinstance(value, str):
+        return uncolored(value) if field == "captured" else clean(value) if field in LINES else one_line(value)
+    if isinstance(value, tuple):
+        items = tuple(_readable(item, field) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    if isinstance(value, Mapping):
+        return {_readable(name, field): _readable(item, field) for name, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {each.name: (getattr(value, each.name), each.name) for each in fields(value)}
+        changed = {name: new for name, (old, _) in found.items() if (new := _readable(old, name)) is not old}
+        return replace(value, **changed) if changed else value
+    return value
+
+
+PACKAGE = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\](?P<name>[^/\\]+)")
+LIBRARY = re.compile(r"(?:^|[/\\])lib(?:64)?[/\\]python\d[\d.]*t?[/\\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line (from 1) of a file below the repository's root, its folders separated by `/`; None: the file as a whole."""
+
+    file: str
+    line: int | None = None
+
+
+def in_repository(file: str | None, environment: Environment) -> str | None:
+    """A file named relative to the run's folder, from the root of the repository; None where it lies elsewhere or in an installed package."""
+    if not file or posixpath.isabs(file) or package(file) or file.startswith("<"):
+        return None
+    path = posixpath.normpath(posixpath.join(environment.folder or "", file))
+    return None if path.startswith("..") else path
+
+
+def place_of(found: Finding | None, function: FunctionInfo, environment: Environment) -> Place | None:
+    """What to change: the line of the finding, else the innermost line of the repository that raised, else the function's; None: none is here."""
+    frames = [(frame.file, frame.line) for frame in reversed(found.frames)] if found else []
+    candidates = ([(found.file, found.line)] if found else []) + frames + ([(function.file, function.line)] if found else [])
+    for file, line in candidates:
+        path = in_repository(file, environment)
+        if path:
+            return Place(path, line)
+    return None
+
+
+def package(file: str) -> str | None:
+    """The installed package that a file belongs to, `Python` for its library; None for anybody's own code."""
+    installed = PACKAGE.search(file)
+    return installed["name"].removesuffix(".py") if installed else "Python" if LIBRARY.search(file) else None
+
+
+def folded(frames: Sequence[Frame], own: str | None) -> Iterator[Frame | str]:
+    """The frames; in place of those of other packages a note. `own`: the file of what is checked, whose package is not another one."""
+    for is_other, group in groupby(frames, lambda frame: package(frame.file) not in (None, package(own or ""))):
+        same = tuple(group)
+        if not is_other:
+            yield from same
+            continue
+        names = dict.fromkeys(package(frame.file) or "" for frame in same)
+        yield f"{len(same)} {'frame' if len(same) == 1 else 'frames'} in {', '.join(names)}"

@@ -8,12 +8,10 @@ from dataclasses import replace
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
-from gradverify.report.names import inert
-from gradverify.report.readable import readable
+from gradverify.report.names import inert, readable
 from gradverify.report.terminal import view
-from gradverify.report.terminal.canvas import paint
+from gradverify.report.terminal.canvas import paint, shielded
 from gradverify.report.terminal.panel import panel
-from gradverify.report.terminal.shielded import shielded
 
 TEXT = Look(boxes=False, wrap=False)
 """For text inside of other formats."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from gradverify.model.case import Json
-from gradverify.model.codec import to_json
-from gradverify.model.report import INTERNAL, Report
+from gradverify.model.codec import as_text, to_json
+from gradverify.model.problem import INTERNAL
+from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
-from gradverify.report.names import pair_of
-from gradverify.report.page import Page
-from gradverify.report.places import Place
-from gradverify.report.readable import readable
+from gradverify.report.look import Page
+from gradverify.report.names import Place, pair_of, readable
 from gradverify.report.reproduce import again
-from gradverify.report.terminal.finding import comparisons_of
+from gradverify.report.terminal.panel import comparisons_of
 from gradverify.report.troubles import MEANS, Trouble, title, troubles
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -38,7 +36,7 @@ def render(report: Report, book: Sequence[Page] = ()) -> str:
                             "rules": [_rule(rule, pages.get(rule), found) for rule in rules]}},
         "automationDetails": {"id": _category(report.checks)}, "columnKind": "utf16CodeUnits", "originalUriBaseIds": {ROOT: {}},
         "invocations": [_invocation(report)], "results": [_result(trouble, rules, report) for trouble in found]}
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
+    return as_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _category(checks: Iterable[CaseResult]) -> str:

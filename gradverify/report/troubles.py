@@ -12,8 +12,7 @@ from typing import Literal
 from gradverify.model.event import Environment
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult, Finding
-from gradverify.report.names import title_of
-from gradverify.report.places import Place, in_repository, place_of
+from gradverify.report.names import Place, in_repository, place_of, title_of
 from gradverify.report.terminal import status
 
 UNEXPECTED, REQUIRED, OWN_FAULT = "expectation", "required-device", "internal"

@@ -26,7 +26,7 @@ from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
 from gradverify.running.unrun import decoded, encoded, faulty
-from gradverify.source.python_path import python_path
+from gradverify.source.modules import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
 

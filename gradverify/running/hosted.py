@@ -25,7 +25,7 @@ from gradverify.running.crew import LOADING
 from gradverify.running.schedule import environment
 from gradverify.running.server import start_method
 from gradverify.running.unrun import without_running
-from gradverify.source.python_path import python_path
+from gradverify.source.modules import python_path
 
 START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from gradverify.running.host import serve; serve()"
 """No main module with a file, which workers would run again; with `-P`, so that a `json.py` of the current folder is not taken for Python's own."""

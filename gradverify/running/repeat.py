@@ -9,8 +9,7 @@ from typing import TypeVar
 from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted
 from gradverify.model.problem import ProblemsError
-from gradverify.model.repeats import repeat_of, told
-from gradverify.model.report import Gate, judged
+from gradverify.model.report import Gate, judged, repeat_of, told
 from gradverify.model.result import Calls, CaseResult, Verdict
 from gradverify.running.crew import CheckEvent, Crew
 from gradverify.running.inline import Devices

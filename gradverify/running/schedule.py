@@ -12,9 +12,8 @@ from pathlib import Path
 
 from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted, Environment, Event, RunFinished, RunStarted, Selection
-from gradverify.model.exit_codes import SIGNALLED
 from gradverify.model.paths import repository_folder
-from gradverify.model.problem import ProblemsError
+from gradverify.model.problem import SIGNALLED, ProblemsError
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 from gradverify.running.crew import Crew

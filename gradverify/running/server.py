@@ -15,7 +15,7 @@ from typing import Any
 
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.running.limits import lacking
-from gradverify.source.python_path import python_path
+from gradverify.source.modules import python_path
 
 PRELOADED = ["gradverify.running.preload"]
 UNSUPPORTED = "checks run in worker processes, which need Linux or macOS: on Windows use WSL, or `gradverify check --no-isolate`"

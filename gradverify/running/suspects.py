@@ -14,8 +14,7 @@ from gradverify.model.paths import resolved
 from gradverify.running.affected import Effects, Needs
 from gradverify.running.changes import TABLE, Changes
 from gradverify.running.git import tracked
-from gradverify.spec.mentions import Mentions, mentions
-from gradverify.spec.walk import PROJECT_FILE, SPEC_FOLDER, SUFFIXES, folder_of, is_spec, own_specs, specs_below
+from gradverify.spec.walk import PROJECT_FILE, SPEC_FOLDER, SUFFIXES, Mentions, folder_of, is_spec, mentions, own_specs, specs_below
 
 FILE_TARGET = ".py"
 

@@ -1,14 +1,255 @@
-"""The graph of local imports: all local files that importing something imports, directly or by way of others."""
+"""The graph of local imports: what the text of each file imports, which files that is, and all that something imports by way of others."""
 
 from __future__ import annotations
 
+import ast
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from pathlib import Path
 
-from gradverify.source.finders import SELF, Finder, Found, Module, is_local
-from gradverify.source.imports import STAR, Import, Text, read
+import gradverify
+from gradverify.source.modules import parsed
+
+SELF = "gradverify"
+HEAVY = frozenset({"torch", "numpy"})       # what no spec's folder replaces, and nobody's change is looked for in
+STDLIB = f"{Path(os.__file__).parent}{os.sep}"
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """`file`: what importing it runs, None for a namespace package; `folders`: where its submodules lie, none for a plain module."""
+
+    name: str
+    file: str | None
+    folders: tuple[str, ...] = ()
+
+    @property
+    def package(self) -> str:
+        """What relative imports in it count from."""
+        return self.name if self.folders else self.name.rpartition(".")[0]
+
+    @property
+    def is_local(self) -> bool:
+        """Is it, or may something in it be, neither Python's own nor installed?"""
+        return any(is_local(place) for place in ((self.file,) if self.file else self.folders))
+
+
+def is_local(place: str) -> bool:
+    return not place.startswith(STDLIB) and not any(part in f"{place}{os.sep}" for part in INSTALLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`modules`: those that importing a name imports, from the outermost package on; `gone`: deleted files that were among them, or would have
+    been; `is_whole`: the last module has the whole name, or lies in what is installed."""
+
+    modules: tuple[Module, ...]
+    gone: tuple[str, ...]
+    is_whole: bool
+
+
+@dataclass
+class Finder:
+    """Where code finds modules that has `folders` first on its path. `gone`: files that were deleted."""
+
+    folders: Sequence[str]
+    gone: frozenset[str] = frozenset()
+    _known: dict[str, Module | None] = field(default_factory=dict, init=False)
+
+    def find(self, name: str) -> Found:
+        """The module of a dotted name and those around it, as far as they are found."""
+        modules: list[Module] = []
+        gone: list[str] = []
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            folders = modules[-1].folders if modules else (*self.folders, *sys.path)
+            gone += self._gone(parts[end - 1], folders)
+            module = self._module(".".join(parts[:end]), folders)
+            if module is None:
+                return Found(tuple(modules), tuple(gone), False)
+            modules.append(module)
+            if not module.is_local:
+                break
+        return Found(tuple(modules), tuple(gone), True)
+
+    def _gone(self, name: str, folders: Sequence[str]) -> Iterator[str]:
+        if self.gone:
+            yield from (file for folder in folders for file in _files(name, folder) if file in self.gone)
+
+    def _module(self, name: str, folders: Sequence[str]) -> Module | None:
+        if name not in self._known:
+            own = self._top(name) if "." not in name else PathFinder.find_spec(name.rpartition(".")[2], list(folders)) if folders else None
+            self._known[name] = _of_spec(name, own)
+        return self._known[name]
+
+    def _top(self, name: str) -> ModuleSpec | None:
+        """Python's own modules win over all others of their names."""
+        if name == SELF:
+            return PathFinder.find_spec(name, [str(Path(place).parent) for place in gradverify.__path__])
+        if name in HEAVY or (name in sys.stdlib_module_names and _in_library(name)):
+            return ModuleSpec(name, None, origin=STDLIB)
+        return PathFinder.find_spec(name, [*self.folders, *sys.path]) or _otherwise(name)
+
+
+def _in_library(name: str) -> bool:
+    """Not all that Python's library has on some platform is there on this one."""
+    return name in sys.builtin_module_names or PathFinder.find_spec(name, [STDLIB, f"{STDLIB}lib-dynload"]) is not None
+
+
+def _files(name: str, folder: str) -> tuple[str, str]:
+    base = os.path.join(os.path.abspath(folder or os.curdir), name)  # noqa: PTH118, PTH100 - a hundred thousand of them, and Path is ten times slower
+    return f"{base}.py", f"{base}{os.sep}__init__.py"
+
+
+def _otherwise(name: str) -> ModuleSpec | None:
+    """By the finders that installing in place (`pip install -e`) puts beside Python's own."""
+    for finder in sys.meta_path:
+        look = getattr(finder, "find_spec", None)
+        if look is None or finder in (PathFinder, BuiltinImporter, FrozenImporter):
+            continue
+        try:
+            found: ModuleSpec | None = look(name, None)
+        except Exception:       # somebody else's finder: it cannot tell, so the name is not found
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _of_spec(name: str, spec: ModuleSpec | None) -> Module | None:
+    if spec is None:
+        return None
+    folders = tuple(os.path.abspath(place) for place in spec.submodule_search_locations or ())  # noqa: PTH100
+    file = spec.origin if spec.has_location or spec.origin == STDLIB else None
+    return Module(name, None if file is None else os.path.abspath(file) if file != STDLIB else file, folders)  # noqa: PTH100
+
+
+BY_NAME = ("import_module", "__import__")       # functions whose first argument names a module
+LOADERS = frozenset({"spec_from_file_location", "spec_from_loader", "SourceFileLoader", "exec_module", "load_module", "load_source",
+                     "run_path", "run_module", "resolve_name"})     # functions that load what only the running program can name
+RUNS_TEXT = "exec"
+OWN_PACKAGE = ("__package__", "__name__")
+STAR = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One module that is asked for: `name` after `level` dots. `members`: what is taken out of it, names or submodules; `whole`: any module below
+    it may be meant, because the rest of the name is computed; any file at all where there is no name and no dot."""
+
+    name: str
+    level: int = 0
+    members: tuple[str, ...] = ()
+    whole: bool = False
+
+
+ANYTHING = Import("", whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """`exported`: the names of a literal `__all__`, which `from package import *` imports where they are submodules."""
+
+    imports: tuple[Import, ...] = ()
+    exported: tuple[str, ...] = ()
+
+
+def read(file: str) -> Text | None:
+    """What the file says; None where it cannot be read as Python."""
+    tree = parsed(Path(file))
+    if isinstance(tree, str):
+        return None
+    source = Path(file).read_bytes()
+    try:
+        return Text(tuple(_imports(tree, any(name.encode() in source for name in (*BY_NAME, *LOADERS, RUNS_TEXT)))), tuple(_exported(tree)))
+    except RecursionError:      # a computed name of a thousand parts
+        return None
+
+
+def _imports(tree: ast.Module, by_name: bool) -> Iterator[Import]:
+    """Expressions are looked into only where one of them may load something: they are nine tenths of a tree."""
+    nodes = list(_nodes(tree, by_name))
+    plain = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    called = {*BY_NAME, *(alias.asname for node in plain for alias in node.names if alias.name in BY_NAME)}
+    yield from (Import(node.module or "", node.level, tuple(alias.name for alias in node.names)) for node in plain)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node.func) in called:
+            yield from _by_name(node)
+        if _loads(node):
+            yield ANYTHING
+
+
+def _loads(node: ast.AST) -> bool:
+    """Is a function that loads files mentioned, in whatever way?"""
+    if isinstance(node, ast.alias):
+        return node.name in LOADERS
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value in LOADERS
+    return isinstance(node, (ast.Name, ast.Attribute)) and (_called(node) in LOADERS or (isinstance(node, ast.Name) and node.id == RUNS_TEXT))
+
+
+def _nodes(tree: ast.AST, expressions: bool) -> Iterator[ast.AST]:
+    """All nodes (or only statements and what holds them), without what stands under `if TYPE_CHECKING:`."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        inside = node.orelse if isinstance(node, ast.If) and _called(node.test) == "TYPE_CHECKING" else ast.iter_child_nodes(node)
+        waiting += [child for child in inside if expressions or not isinstance(child, (ast.expr, ast.expr_context, ast.operator))]
+
+
+def _called(node: ast.expr) -> str | None:
+    """The last name of `name` or `a.b.name`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _by_name(call: ast.Call) -> Iterator[Import]:
+    """Of `import_module(NAME)`: a literal name, the package that a computed one begins with, else anything."""
+    first = next((word.value for word in call.keywords if word.arg == "name"), call.args[0] if call.args else None)
+    if first is None:
+        return
+    begins, is_whole = _literal(first)
+    level = len(begins) - len(begins.lstrip("."))
+    package = next((word.value for word in call.keywords if word.arg == "package"), call.args[1] if len(call.args) > 1 else None)
+    found = Import(begins[level:], level)
+    if level and isinstance(package, ast.Constant) and isinstance(package.value, str):
+        above = package.value.split(".")
+        found = Import(".".join([*above[: len(above) - level + 1], begins[level:]]).rstrip("."))
+    if is_whole:
+        yield found
+    elif "." in begins and (not level or found.level == 0 or _called(package or first) in OWN_PACKAGE):
+        yield replace(found, name=found.name.rpartition(".")[0], whole=True)
+    else:
+        yield ANYTHING
+
+
+def _literal(node: ast.expr) -> tuple[str, bool]:
+    """The text that an expression begins with, and whether that is all of it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value, True
+    if isinstance(node, ast.JoinedStr) and node.values:
+        return _literal(node.values[0])[0], False
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
+        text = _literal(node.left)[0]
+        return (text.partition("%")[0] if isinstance(node.op, ast.Mod) else text), False
+    return "", False
+
+
+def _exported(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+        value = getattr(node, "value", None)
+        if any(_called(target) == "__all__" for target in targets) and isinstance(value, (ast.List, ast.Tuple)):
+            yield from (item.value for item in value.elts if isinstance(item, ast.Constant) and isinstance(item.value, str))
+
 
 PYTHON = ".py"
 

@@ -1,15 +1,23 @@
-"""Python files read without importing them: their definitions, and what the names in them stand for."""
+"""Python files read without importing them: where they are, their definitions, and what the names in them stand for."""
 
 from __future__ import annotations
 
 import ast
+import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from gradverify.model.folders import files_below
-from gradverify.model.paths import resolved
+from gradverify.model.paths import files_below, is_file, is_folder, resolved
+
+
+def python_path() -> list[str]:
+    """`sys.path` as Python itself reads it: entries that are no text (a `Path` that somebody inserted) are passed over."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
+
 
 LARGEST = 1 << 22       # bytes of a file that is read; what is longer was generated
 LOCALS = "<locals>"     # as in Python's __qualname__
@@ -254,3 +262,38 @@ def _define(body: Sequence[ast.stmt], prefix: str, into: dict[str, Definition], 
 def _in_turn(body: Sequence[ast.stmt], prefix: str, assigned: dict[str, ast.expr]) -> list[tuple[ast.stmt, str, dict[str, ast.expr]]]:
     """For a stack, the first on top: a thousand `elif`s are nested as deep."""
     return [(statement, prefix, assigned) for statement in reversed(body)]
+
+
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def place_of(text: str, folders: Sequence[str]) -> Path | None:
+    """The file or folder that `text` names: a path, else a module looked up in `folders`. None where there is none, or it has no Python source."""
+    path = Path(text)
+    if is_folder(path) or (is_file(path) and path.suffix == ".py"):
+        return path
+    return module_place(text, folders) if MODULE.fullmatch(text) else None
+
+
+def module_place(name: str, folders: Sequence[str]) -> Path | None:
+    """The folder of a package, the file of a module. Parents are not imported, only their folders looked into."""
+    where: Sequence[str] | None = list(folders)
+    for depth in range(1, name.count(".") + 2):
+        if where is None:
+            return None
+        spec = PathFinder.find_spec(".".join(name.split(".")[:depth]), where)
+        if spec is None:
+            return None
+        where = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+    if where:
+        return Path(where[0])
+    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def shown(path: Path, cwd: Path) -> str:
+    """Relative to the current folder where it lies below it and is not installed there; else relative to where it is imported from."""
+    root = root_of(path)
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    if path.is_relative_to(cwd) and not installed:
+        return path.relative_to(cwd).as_posix()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

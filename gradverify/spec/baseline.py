@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gradverify.model.baseline import Known
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.report import Known
 from gradverify.spec.fault import dotted
-from gradverify.spec.schema_settings import Code
-from gradverify.spec.values import Strict, Text
+from gradverify.spec.schema import Code, Strict, Text
 from gradverify.spec.wording import validated
 
 VERSION = 1

@@ -9,11 +9,8 @@ from pathlib import Path as FilePath
 from gradverify.model.case import Json
 from gradverify.spec.fault import Fault, Path, allowed
 from gradverify.spec.names import resolve
-from gradverify.spec.numbers import number_faults, scalar_complaint, shape_of
-from gradverify.spec.schema import Check
-from gradverify.spec.schema_inputs import Tensor
-from gradverify.spec.structure_sense import known_shape
-from gradverify.spec.tensor_sense import draw_of, dtype_of, tensor_faults
+from gradverify.spec.schema import Check, Tensor
+from gradverify.spec.tensor_sense import draw_of, dtype_of, known_shape, number_faults, scalar_complaint, shape_of, tensor_faults
 
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INSIDE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")     # a parameter of a module inside a module: `layers.0.weight`

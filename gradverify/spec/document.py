@@ -1,23 +1,219 @@
-"""A YAML file as plain data, with the place of every value and key. Whatever is in the file, it comes back as problems, never as a raise."""
+"""A YAML file as plain data, read as YAML 1.2, with the place of every value. Whatever is in the file, it comes back as problems."""
 
 from __future__ import annotations
 
+import codecs
+import math
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
+from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.composer import ComposerError
+from yaml.error import Mark
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
-from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.text import decode
-from gradverify.spec.tree import tree_faults
-from gradverify.spec.yaml12 import Loader12
+from gradverify.spec.fault import MAX_SHOWN, Fault, Path, dotted, shown
+
+HEAD = 4096  # bytes by which UTF-16 without a byte order mark is known: half of them are NUL
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def decode(raw: bytes) -> str | Problem:
+    """The text of a UTF-8 file (a byte order mark is dropped)."""
+    if raw.startswith(UTF16):
+        return Problem("UTF-16 text: save the file as UTF-8", line=1, column=1)
+    if any(len(raw) > 1 and half.count(0) > len(half) // 2 and raw.count(0) < len(raw) * 3 // 4 for half in (raw[0:HEAD:2], raw[1:HEAD:2])):
+        return Problem("UTF-16 text without a byte order mark: save the file as UTF-8", line=1, column=1)
+    if b"\0" in raw:
+        return _at_byte(raw, raw.index(b"\0"), "a binary file, not YAML: a NUL byte")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return _at_byte(raw, error.start, f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}")
+
+
+def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
+    """The problem with the line and column of a byte, columns counted in characters."""
+    before = raw[:offset].decode("utf-8-sig", errors="replace")
+    line = before.replace("\r\n", "\n").replace("\r", "\n").rpartition("\n")
+    return Problem(message, line=line[0].count("\n") + len(line[1]) + 1, column=len(line[2]) + 1)
+
+
+MAX_DEPTH = 64  # tensors have a handful of dimensions; deeper nesting is an attack or an accident
+
+_TAG = "tag:yaml.org,2002:"
+_REPLACED = {_TAG + name for name in ("float", "int", "bool", "timestamp", "value")}
+BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+FLOAT = re.compile(
+    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
+NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
+SCALARS = {_TAG + "bool": BOOL, _TAG + "int": INT, _TAG + "float": FLOAT, _TAG + "null": NULL}
+STRING, MERGE = _TAG + "str", _TAG + "merge"
+PLAIN_TAGS: Mapping[str, type[Node]] = {**dict.fromkeys((*SCALARS, STRING, MERGE), ScalarNode), _TAG + "seq": SequenceNode, _TAG + "map": MappingNode}
+"""The tags of plain data, and the kind of node that each can stand on."""
+
+
+class Loader12(yaml.SafeLoader):
+    """Composes one document, refusing nesting beyond MAX_DEPTH and anchors that contain themselves."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name for the table
+        first: [(tag, pattern) for tag, pattern in table if tag not in _REPLACED]
+        for first, table in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.open_anchors: list[str | None] = []
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor, is_alias = event.anchor, isinstance(event, yaml.AliasEvent)
+        if is_alias:
+            if anchor in self.open_anchors:
+                raise ComposerError(None, None, f"the alias *{anchor} stands inside its own anchor &{anchor}: a loop", event.start_mark)
+            return super().compose_node(parent, index)
+        if len(self.open_anchors) >= MAX_DEPTH:
+            raise ComposerError(None, None, f"nested more than {MAX_DEPTH} levels deep", event.start_mark)
+        self.open_anchors.append(anchor)
+        node = super().compose_node(parent, index)
+        self.open_anchors.pop()
+        return node
+
+
+def _integer(_: Loader12, node: ScalarNode) -> int:
+    text = node.value
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    return int(text if base == 10 else text[2:], base)
+
+
+def _float(_: Loader12, node: ScalarNode) -> float:
+    return number(node.value)
+
+
+def number(text: str) -> float:
+    """The float that a YAML 1.2 scalar stands for."""
+    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+Loader12.add_implicit_resolver(_TAG + "bool", BOOL, list("tTfF"))
+Loader12.add_implicit_resolver(_TAG + "int", INT, list("-+0123456789"))
+Loader12.add_implicit_resolver(_TAG + "float", FLOAT, list("-+0123456789."))
+Loader12.add_constructor(_TAG + "int", _integer)
+Loader12.add_constructor(_TAG + "float", _float)
+
+
+MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions
+MERGES = "<<"
+NUL = "\0"
+MAX_DIGITS = 400  # the largest float64 has 309 digits
+
+MarkedFault = tuple[Mark, str]
+
+
+@dataclass(slots=True)
+class _Measure:
+    """Expanded size and depth by node identity: an alias is looked up, never walked again."""
+
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    faults: list[MarkedFault] = field(default_factory=list)
+
+
+def tree_faults(root: Node) -> Iterator[MarkedFault]:
+    """All of them: tags, duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
+    measure = _Measure()
+    size, depth = _visit(root, measure)
+    if size > MAX_NODES:
+        yield root.start_mark, f"{size:,} values once its aliases are expanded; at most {MAX_NODES:,} are read"
+    elif depth > MAX_DEPTH:
+        yield root.start_mark, f"nested more than {MAX_DEPTH} levels deep once its aliases are expanded"
+    yield from measure.faults
+
+
+def _visit(node: Node, measure: _Measure) -> tuple[int, int]:
+    """(nodes, levels) below and including this one, with every alias counted in full."""
+    known = measure.sizes.get(id(node))
+    if known is None:
+        measure.faults += _own_faults(node)
+        below = [_visit(child, measure) for child in _children(node)]
+        known = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
+        measure.sizes[id(node)] = known
+    return known
+
+
+def _children(node: Node) -> list[Node]:
+    if isinstance(node, MappingNode):
+        return [child for pair in node.value for child in pair]
+    return node.value if isinstance(node, SequenceNode) else []
+
+
+def _own_faults(node: Node) -> Iterator[MarkedFault]:
+    if node.tag not in PLAIN_TAGS:
+        yield node.start_mark, f"the tag {_short(node.tag)} is not allowed: a spec holds plain data"
+    elif not isinstance(node, PLAIN_TAGS[node.tag]):
+        yield node.start_mark, f"{_kind(node)} cannot have the tag {_short(node.tag)}: leave the tag out"
+    elif isinstance(node, ScalarNode):
+        yield from _scalar_faults(node)
+    else:
+        yield from _merge_faults(node)
+        yield from _key_faults(node) if isinstance(node, MappingNode) else ()
+
+
+def _short(tag: str) -> str:
+    short = "".join(c if c.isprintable() else "\ufffd" for c in tag.replace("tag:yaml.org,2002:", "!!"))
+    return short if len(short) <= MAX_SHOWN else f"{short[:MAX_SHOWN]}…"
+
+
+def _kind(node: Node) -> str:
+    return "a list" if isinstance(node, SequenceNode) else "a mapping" if isinstance(node, MappingNode) else f"the value {shown(node.value)}"
+
+
+def _scalar_faults(node: ScalarNode) -> Iterator[MarkedFault]:
+    pattern = SCALARS.get(node.tag)
+    if NUL in node.value:
+        yield node.start_mark, "a text with the character NUL (\\0), which no name and no path can hold"
+    if node.tag == MERGE and node.value != MERGES:
+        yield node.start_mark, f"{shown(node.value)} cannot have the tag !!merge: leave the tag out"
+    if pattern is None:
+        return
+    if not pattern.match(node.value):
+        yield node.start_mark, f"{shown(node.value)} is no {_short(node.tag).lstrip('!')}"
+    elif len(node.value) > MAX_DIGITS:
+        yield node.start_mark, f"a number of {len(node.value):,} characters; at most {MAX_DIGITS} are read"
+    elif node.tag.endswith("float") and math.isinf(number(node.value)) and "inf" not in node.value.lower():
+        yield node.start_mark, f"{node.value} does not fit into a float64; infinity is written .inf"
+
+
+def _merge_faults(node: Node) -> Iterator[MarkedFault]:
+    """`<<` merges as a key; elsewhere it stands for nothing."""
+    for child in node.value if isinstance(node, SequenceNode) else [value for _, value in node.value]:
+        if isinstance(child, ScalarNode) and child.tag == MERGE and child.value == MERGES:
+            yield child.start_mark, f"{MERGES} merges as a key only: put it in quotes"
+
+
+def _key_faults(node: MappingNode) -> Iterator[MarkedFault]:
+    first: dict[str, Mark] = {}
+    for key, _ in node.value:
+        if not isinstance(key, ScalarNode):
+            yield key.start_mark, "a list or mapping cannot be a key"
+        elif key.tag not in PLAIN_TAGS:
+            continue        # told already
+        elif key.tag not in (STRING, MERGE):
+            yield key.start_mark, f"the key {key.value or 'null'} is no string: put it in quotes"
+        elif key.value in first:
+            blank = f"; write `- {key.value[1:]}: …`, with a blank after the `-`" if key.value.startswith("-") else ""
+            lines = f"first on line {first[key.value].line + 1}, again on line {key.start_mark.line + 1}"
+            yield key.start_mark, f"duplicate key {key.value!r}: {lines}{blank}"
+        else:
+            first[key.value] = key.start_mark
+
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
 ESCAPES = re.compile(r"\\U[0-9a-fA-F]{8}")
@@ -80,7 +276,7 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
     except (ValueError, OverflowError):       # an escape beyond U+10FFFF, of which PyYAML does not say where it stands
         return (_escaped(file, lines),)
     except yaml.MarkedYAMLError as error:
-        from gradverify.spec.yaml_wording import complaint  # knows the whole format, which readers of sound files do without
+        from gradverify.spec.wording import complaint  # knows the whole format, which readers of sound files do without
 
         return (_at(file, lines, *complaint(error, lines)),)
     except ReaderError as error:

@@ -9,17 +9,15 @@ from pathlib import Path as FilePath
 from gradverify.model.case import Case, Json, Search
 from gradverify.model.paths import is_folder, resolved
 from gradverify.model.problem import Problem
-from gradverify.spec.arguments import Arguments, in_python, is_a_call
 from gradverify.spec.build import Built, World, build
 from gradverify.spec.check_sense import Builtins, code_faults, tag_faults
 from gradverify.spec.document import Document, read
 from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.names import DOTTED, called
-from gradverify.spec.schema import FORMAT_VERSION, Spec
-from gradverify.spec.schema_settings import RunSettings, Settings
+from gradverify.spec.schema import FORMAT_VERSION, RunSettings, Settings, Spec
 from gradverify.spec.settings import Layer, as_written, layer_of
 from gradverify.spec.walk import folder_of
-from gradverify.spec.wording import validated
+from gradverify.spec.wording import Arguments, in_python, is_a_call, validated
 
 NOBODY = Layer("")
 

@@ -17,10 +17,9 @@ from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
 from gradverify.spec.check_sense import code_faults
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema_settings import RunSettings, Settings
+from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, RunSettings, Settings, Strict, Text
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.toml_lines import place_of, refusal
-from gradverify.spec.values import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, Strict, Text
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
 from gradverify.spec.wording import validated

@@ -2,14 +2,374 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag, WithJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
-from gradverify.spec.schema_inputs import InputValue
-from gradverify.spec.schema_json import published
-from gradverify.spec.schema_settings import Settings
-from gradverify.spec.values import UNSAID, Either, Numbers, Strict, Text
+from gradverify.model.case import Asked
+from gradverify.model.dtypes import Dtype, Floating
+
+UNSAID: Any = None
+"""The default of a key whose absence means something else than any value it can have."""
+
+COMPLEX = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+COMPLEX_NUMBER = re.compile(rf"(?:{COMPLEX}(?=[-+]))?(?:{COMPLEX})[jJ]")
+INT64 = 2**63
+
+Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
+NotNegativeInteger = Annotated[int, Field(ge=0, lt=INT64)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?|auto)$")]
+
+NESTED = "numbers"
+"""Stands for the recursive definition that schema_json.py publishes; the elements themselves are checked in numbers.py."""
+
+Numbers = Annotated[Any, WithJsonSchema({"type": NESTED})]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors, nothing is converted: `true` is no number, `"1"` neither."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=False)
+
+    def said(self) -> dict[str, Any]:
+        """Only what was written, in the order of the format."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+
+class Either:
+    """A union whose branch is chosen by what the value *is* (text, number, list, mapping, bool), so that one branch alone complains.
+
+    `expects` names all branches for the message. It travels in the branch's tag, the one thing that pydantic's error carries along.
+    """
+
+    def __init__(self, expects: str) -> None:
+        self.expects = expects
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        tags = {_kind_of_type(member): f"<{self.expects}>{number}" for number, member in enumerate(get_args(source))}
+        choices = {tag: handler.generate_schema(member) for tag, member in zip(tags.values(), get_args(source), strict=True)}
+        chosen: Callable[[Any], str | None] = lambda value: tags.get(kind_of(value))  # noqa: E731 - one expression, named for its type
+        return core_schema.tagged_union_schema(
+            choices, discriminator=chosen, custom_error_type="expected", custom_error_message=self.expects)
+
+
+def is_tag(part: str | int) -> bool:
+    """Whether a part of pydantic's location is a branch's tag, not a key."""
+    return isinstance(part, str) and part.startswith("<")
+
+
+def kind_of(value: Any) -> str:
+    """text, bool, number, list, mapping or null."""
+    for kind, types in (("text", str), ("bool", bool), ("number", (int, float)), ("list", (list, tuple)), ("mapping", (dict, BaseModel))):
+        if isinstance(value, types):
+            return kind
+    return "null"
+
+
+def _kind_of_type(member: Any) -> str:
+    origin = get_origin(member)
+    if origin is Annotated:
+        return _kind_of_type(get_args(member)[0])
+    if origin is Literal:
+        return kind_of(get_args(member)[0])
+    if origin in (Union, UnionType):
+        raise TypeError("an either-or inside another")
+    return {str: "text", bool: "bool", int: "number", float: "number", list: "list", dict: "mapping"}.get(origin or member, "mapping")
+
+
+Auto: TypeAlias = Literal["auto"]
+
+
+DRAWS = ("normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make")
+"""The keys that say where a tensor's numbers come from; one tensor has at most one."""
+
+GIVEN = ("values", "file")
+"""The draws that bring their own shape."""
+
+FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
+Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
+"""A pair that may be open-ended: `[0, .inf]`."""
+
+Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
+Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
+
+
+SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
+
+
+class Sparse(Strict):
+    """A sparse tensor; `{}` is COO with half of its elements."""
+
+    layout: SparseLayout = Field("coo", description="How it is stored; all but `coo` have two dimensions.", examples=["csr"])
+    density: Annotated[float, Field(gt=0, le=1)] = Field(
+        UNSAID, description="The share of the elements (of the blocks) that it holds, in random places, at least one; default 0.5. With `values` and "
+        "`file` it holds those that are not 0.", examples=[0.3])
+    blocksize: Annotated[list[Annotated[int, Field(gt=0, lt=INT64)]], Field(min_length=2, max_length=2)] = Field(
+        UNSAID, description="Rows and columns of a block of `bsr` and `bsc`, which must divide the shape.", examples=[[2, 3]])
+    masked: bool = Field(
+        True, description="Only the elements that it holds are moved, and gradients elsewhere do not count. `false`: it holds all elements of its "
+        "shape, zeros included, as `torch.sparse.as_sparse_gradcheck` has it.", examples=[False])
+
+
+class Nested(Strict):
+    """A jagged nested tensor."""
+
+    lengths: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
+        ..., description="How many rows of `shape` each component has; they add up to the first dimension.", examples=[[2, 0, 3]])
+
+
+class Tensor(Strict):
+    """One tensor: `{shape: [2, 3]}` draws a standard normal one."""
+
+    shape: list[NotNegativeInteger] = Field(
+        UNSAID, description="Its shape; `[]` is 0-dim, zero-size dimensions are allowed. Left out with `values` and `file`.", examples=[[2, 3]])
+    normal: FinitePair = Field([0.0, 1.0], description="Drawn from a normal distribution: `[mean, std]`.", examples=[[0, 1]])
+    uniform: FinitePair = Field(UNSAID, description="Drawn uniformly: `[low, high]`.", examples=[[0.5, 1.5]])
+    integers: Annotated[list[Integer], Field(min_length=2, max_length=2)] = Field(
+        UNSAID, description="Whole numbers: `[low, high]`, high excluded; int64 unless `dtype` says otherwise.", examples=[[0, 10]])
+    choice: list[Finite] = Field(UNSAID, description="Each element is one of these numbers.", examples=[[-1, 1]], min_length=1)
+    linspace: FinitePair = Field(UNSAID, description="Evenly spaced from a to b, both included: `[a, b]`; one dimension.", examples=[[-3, 3]])
+    fill: Annotated[float | str, Either("a number, or a complex number such as '1+2j'")] = Field(
+        UNSAID, description="Every element is this number.", examples=[0.5])
+    values: Numbers = Field(
+        UNSAID, description="The numbers themselves, nested like the tensor, in its `dtype` (whole ones too); complex ones as text: `'1+2j'`.",
+        examples=[[[2.0, 1.5], [1.0, 2.0]]])
+    file: Text = Field(
+        UNSAID, description="A file of numbers, relative to the spec: `.npy`, `.npz#key` or `.pt`; no code in it is run.",
+        examples=["data.npy", "data.npz#weight"])
+    kind: Kind = Field(UNSAID, description="A structured draw, see below.", examples=["spd"])
+    make: Text = Field(
+        UNSAID, description="Drawn by your own function `(shape, dtype, device, generator) -> Tensor`, called with float64 (or complex128) and the "
+        "CPU; its numbers are then cast and moved.", examples=["my_ops.testing:make_graph"])
+    avoid: Annotated[float | list[Finite], Either("a number or a list of numbers")] = Field(
+        UNSAID, description="Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.", examples=[0])
+    margin: Positive = Field(0.1, description="How near is too near for `avoid`.", examples=[0.1])
+    distinct: Positive = Field(UNSAID, description="All elements pairwise at least this far apart (sort, max, top-k).", examples=[0.05])
+    dtype: Dtype = Field(
+        UNSAID, description="Overrides the check's dtype; integer and boolean types are not differentiated.",
+        examples=["int64"])
+    device: Device = Field(UNSAID, description="Overrides the check's device.", examples=["cpu"])
+    requires_grad: bool = Field(
+        UNSAID, description="Whether it is differentiated; default: true for floating and complex tensors.", examples=[False])
+    layout: Layout = Field("contiguous", description="The same numbers in another memory layout, in every call, see below.", examples=["transposed"])
+    domain: Bounds = Field(
+        UNSAID, description="Where the function is defined; steps stay inside, one-sided at the border. `.inf` for no bound.",
+        examples=[[0, 1]])
+    symmetric: bool = Field(
+        False, description="The function reads a symmetric (complex: Hermitian) matrix: off-diagonal elements move in pairs.", examples=[True])
+    sparse: Sparse = Field(UNSAID, description="The function gets a sparse tensor, see below.", examples=[{"layout": "csr", "density": 0.3}])
+    nested: Nested = Field(UNSAID, description="The function gets a jagged nested tensor, see below.", examples=[{"lengths": [2, 0, 3]}])
+
+
+def form(value: Any) -> str:
+    """The branch of an input value: a mapping is a tensor, a list with a mapping in it a list of tensors, all else is passed as it is."""
+    if isinstance(value, dict | Tensor):
+        return "<tensor>"
+    if isinstance(value, list) and any(isinstance(item, dict | Tensor) for item in value):
+        return "<tensors>"
+    return "<plain>"
+
+
+PLAIN = ["null", "boolean", "number", "string", "array"]
+Plain = Annotated[Any, WithJsonSchema({"type": PLAIN, "items": {"type": PLAIN}})]       # a list with a mapping in it is a list of tensors
+InputValue: TypeAlias = Annotated[
+    Annotated[Tensor, Tag("<tensor>")] | Annotated[list[Tensor], Tag("<tensors>")] | Annotated[Plain, Tag("<plain>")],
+    Discriminator(form),
+]
+
+
+Tristate: TypeAlias = Annotated[bool | Auto, Either("auto, true or false")]
+Code = Annotated[str, Field(pattern=r"^GV[0-9]{3}$")]
+CodePrefix = Annotated[str, Field(pattern=r"^GV[0-9]{0,3}$")]
+Requirement = Annotated[str, Field(pattern=r"^(cuda(:[0-9]+)?|module:[A-Za-z_][\w.]*)$")]
+TagName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
+
+
+class Budget(Strict):
+    """What one check may spend: its comparison under `mode: auto`, and the rules that vary the call."""
+
+    calls: Annotated[int, Field(gt=0)] = Field(
+        UNSAID, description="Calls at most, after a few dozen that prepare the comparison, whose cheapest form is always made.", examples=[2000])
+    seconds: Positive = Field(10.0, description="Seconds, every call counted as long as the fastest one took.", examples=[10])
+
+
+class Rules(Strict):
+    """Which rules run: codes (`GV201`) or prefixes (`GV2`)."""
+
+    select: list[CodePrefix] = Field([], description="Only these rules run; none named: all that apply.", examples=[["GV1", "GV201"]])
+    ignore: list[CodePrefix] = Field([], description="These rules do not run.", examples=[["GV224"]])
+
+
+class RunSettings(Strict):
+    """How one check is run: what `[tool.gradverify.defaults]` may hold."""
+
+    dtype: Floating = Field("float64", description="The dtype of every tensor that names none.", examples=["float32"])
+    device: Device = Field("cpu", description="`cpu`, `cuda`, `cuda:1`, or `auto` (CUDA where there is one).", examples=["cuda"])
+    seed: NotNegativeInteger = Field(0, description="What every draw starts from.", examples=[0])
+    eps: Annotated[Positive | Auto, Either("a number greater than 0, or auto")] = Field(
+        "auto", description="Finite-difference step. A number is used exactly as given (gradcheck's rule); `auto` chooses it and extrapolates.",
+        examples=[1e-6])
+    atol: NotNegative = Field(
+        UNSAID, description="Accepted absolute deviation; default 0, with `eps: <number>` 1e-5.", examples=[1e-4])
+    rtol: NotNegative = Field(
+        UNSAID, description="Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.", examples=[1e-3])
+    mode: Asked = Field(
+        "auto", description="`entries`: every element of the Jacobian; `columns`, `rows`: every input (output) element against random "
+        "cotangents (directions); `blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
+    budget: Budget = Field(UNSAID, description="What one check may spend; default: 10 seconds.", examples=[{"seconds": 10}])
+    rules: Rules = Field(UNSAID, description="Which rules run; default: all that apply.", examples=[{"ignore": ["GV224"]}])
+    second_order: Tristate = Field(
+        "auto", description="Check second derivatives (GV109): `auto` warns where they are silently wrong; `true`: they must be right, and a "
+        "backward that refuses them is a finding; `false` not.", examples=[True])
+    forward_ad: Tristate = Field(
+        "auto", description="Check forward mode (GV108): `auto` where it is supported; `true`: a missing `jvp` is a finding; `false` not.",
+        examples=[True])
+    vmap: Tristate = Field(
+        "auto", description="Check `torch.vmap` (GV110): `auto` where a rule is declared; `true`: a missing one is a finding; `false` not.",
+        examples=[True])
+    opcheck: Tristate = Field(
+        "auto", description="Test a registered operator as `torch.library.opcheck` does (GV115): `auto` warns where it is not what its registration "
+        "says; `true`: that is an error, and so is a missing fake kernel; `false` not.", examples=[True])
+    compile: bool = Field(
+        False, description="Compare the function called through `torch.compile` (backend `aot_eager`) with the eager one (GV116).", examples=[True])
+    autocast: Literal["bfloat16", "float16"] | None = Field(
+        None, description="Compare the function inside `torch.autocast` in this dtype with the one outside; needs `dtype: float32` (GV117).",
+        examples=["bfloat16"])
+    tf32: bool = Field(
+        False, description="Compare the function with products of float32 in TF32, which checks compute without, with the one in all bits; needs "
+        "`dtype: float32` (GV119).", examples=[True])
+    reduced_sums: bool = Field(
+        False, description="Compare the function with products of 16 bits summed in fewer bits (torch's `allow_bf16_reduced_precision_reduction` and "
+        "the like) with the one without; needs `dtype: bfloat16` or `float16` (GV119).", examples=[True])
+    streams: bool = Field(
+        False, description="Compare the function on another CUDA stream, while streams are busy, with the default stream (GV120).", examples=[True])
+    nondeterminism: NotNegative = Field(
+        0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
+    deterministic: bool = Field(
+        False, description="Identical calls must give the same bits: any difference, forward or backward, is an error (GV205, GV206).",
+        examples=[True])
+    reseed: bool = Field(
+        True, description="Set torch's generator to the check's seed before every forward, so that random functions can be checked.", examples=[True])
+    witness: bool | Literal["always"] = Field(
+        True, description="Ask torch's own derivative of the forward where the finite difference leaves elements undecided; `always`: also say of "
+        "gradients that it decides whether that agrees.", examples=[False, "always"])
+    strict: bool = Field(False, description="Warnings are errors.", examples=[True])
+    outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
+        UNSAID, description="Which outputs to check; default: all differentiable.", examples=[[0]])
+    timeout: Positive = Field(300.0, description="Seconds for one case.", examples=[300])
+
+
+class Matrix(Strict):
+    """Variables and their values; every combination is one case."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+    exclude: list[dict[str, Any]] = Field([], description="Combinations to leave out.", examples=[[{"rows": 1, "width": 127}]])
+    layout: list[Layout] = Field(
+        UNSAID, description="A memory layout for every tensor input.", examples=[["contiguous", "transposed"]], min_length=1)
+
+
+class Settings(RunSettings):
+    """Everything that `defaults` may hold, and that a check may override."""
+
+    expect: Annotated[Literal["pass", "fail"] | Annotated[list[Code], Field(min_length=1)], Either("pass, fail or a list of rule codes")] = Field(
+        "pass", description="`pass`, `fail`, or exactly the rules that fail; an expected failure that does not happen is a failure.",
+        examples=[["GV201"]])
+    matrix: Matrix = Field(
+        UNSAID, description="Variables and their values; a name that is a setting sets it, any other is written `$name` where it is used.",
+        examples=[{"rows": [1, 7], "dtype": ["float64", "float32"]}])
+    tags: list[TagName] = Field([], description="Words to select checks by.", examples=[["slow"]])
+    skip: Text = Field(UNSAID, description="Why the check does not run.", examples=["needs the new kernel"])
+    requires: list[Requirement] = Field([], description="What must be there, else the check is skipped.", examples=[["cuda", "module:triton"]])
+    sources: list[Text] = Field(
+        [], description="Files outside Python that the check depends on, as globs relative to the spec: a change to one of them affects "
+        "the check. `**` is any number of folders, a folder means all in it.", examples=[["../csrc/*.cu"]])
+
+
+Schema = dict[str, Any]
+DIALECT = "http://json-schema.org/draft-07/schema#"
+NUMBERS = {
+    "description": "A number, a complex number as text, or lists of them nested like the tensor.",
+    "anyOf": [
+        {"type": ["number", "boolean"]},
+        {"type": "string", "pattern": f"^{COMPLEX_NUMBER.pattern}$"},
+        {"type": "array", "items": {"$ref": "#/definitions/numbers"}},
+    ],
+}
+VARIABLE = {"type": "string", "pattern": r"^\$[A-Za-z_][A-Za-z0-9_]*$", "description": "A matrix variable."}
+OPEN = ("Check", "Tensor", "Sparse", "Nested", "Rules", "Budget")  # the definitions inside a check, where `$name` may stand
+CLOSED = {"Check": {"name", "matrix"}}  # and the keys of them where it may not
+ANNOTATIONS = ("description", "examples", "default")
+CHILD_LISTS, CHILDREN = ("anyOf", "allOf"), ("items", "additionalProperties")
+
+
+class AsWritten(GenerateJsonSchema):
+    """Keeps the order in which keys and examples are written: inputs are passed in order, so an example's order has a meaning."""
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        return value
+
+
+def published(model: type[BaseModel]) -> Schema:
+    """The draft-07 schema of a model and all it holds."""
+    schema = _draft7(model.model_json_schema(schema_generator=AsWritten))
+    definitions = schema.pop("definitions") | {"numbers": NUMBERS, "variable": VARIABLE}
+    opened = {name: _opened(name, body) if name in OPEN else body for name, body in definitions.items()}
+    return {"$schema": DIALECT, "title": "gradverify spec", **schema, "definitions": dict(sorted(opened.items()))}
+
+
+def _draft7(node: Any) -> Any:
+    """`$defs` renamed, references freed of siblings (draft-07 ignores those), pydantic's titles and unsaid defaults dropped."""
+    if isinstance(node, list):
+        return [_draft7(item) for item in node]
+    if not isinstance(node, dict):
+        return node.replace("#/$defs/", "#/definitions/") if isinstance(node, str) else node
+    kept = {key: value for key, value in node.items() if not _noise(key, value)}
+    renamed = {{"$defs": "definitions", "oneOf": "anyOf"}.get(key, key): _draft7(value) for key, value in kept.items()}
+    if renamed.get("type") == NESTED:
+        renamed["$ref"] = "#/definitions/" + renamed.pop("type")
+    if "$ref" in renamed and len(renamed) > 1:
+        renamed["allOf"] = [{"$ref": renamed.pop("$ref")}]
+    return renamed
+
+
+def _noise(key: str, value: Any) -> bool:
+    return (key == "title" and isinstance(value, str)) or (key == "default" and value is None)
+
+
+def _opened(name: str, body: Schema) -> Schema:
+    closed = CLOSED.get(name, set())
+    return body | {"properties": {key: value if key in closed else _or_variable(value) for key, value in body["properties"].items()}}
+
+
+def _or_variable(schema: Schema) -> Schema:
+    """The same schema, or a variable in its place or in the place of any part; descriptions stay on top, where editors look."""
+    notes = {key: value for key, value in schema.items() if key in ANNOTATIONS}
+    rest = _each_child({key: value for key, value in schema.items() if key not in ANNOTATIONS}, _or_variable)
+    choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
+    variable = {"$ref": "#/definitions/variable"}
+    return notes | {"anyOf": [choice for choice in choices if choice != variable] + [variable]} if rest else notes
+
+
+def _each_child(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    changed = dict(schema)
+    for key in CHILDREN:
+        if isinstance(changed.get(key), dict):
+            changed[key] = change(changed[key])
+    if "anyOf" in changed:
+        changed["anyOf"] = [_each_child(choice, change) for choice in changed["anyOf"]]
+    return changed
+
 
 FORMAT_VERSION = 1
 Version = Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION), WithJsonSchema({"type": "integer", "const": FORMAT_VERSION})]

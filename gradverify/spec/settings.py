@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradverify.model.case import Budget, Json, Settings
-from gradverify.spec.schema_settings import RunSettings
+from gradverify.spec.schema import RunSettings
 
 LISTS = ("select", "ignore", "outputs")
 RUN_KEYS = tuple(RunSettings.model_fields)

@@ -19,7 +19,7 @@ from typing import Any
 
 from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
-from gradverify.source.finders import is_local
+from gradverify.source.graph import is_local
 from gradverify.subject.failure import CODE as CODE
 from gradverify.subject.failure import UserCodeError, blamed, describe, named, user_frames, what_to_write
 from gradverify.subject.machine import imported

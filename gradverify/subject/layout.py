@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Layout, TensorRecipe
-from gradverify.model.layouts import dimension_complaint, is_cut
+from gradverify.model.case import Layout, TensorRecipe, dimension_complaint, is_cut
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import CODE
 from gradverify.torch_private import is_transformed

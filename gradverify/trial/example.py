@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.model.proposal import Proposal
-from gradverify.source.call import call_in
+from gradverify.source.functions import call_in
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import CODE

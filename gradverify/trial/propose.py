@@ -14,7 +14,7 @@ from gradverify.model.case import InputRecipe, Json
 from gradverify.model.fault import FAILED, fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.proposal import Proposal, Sought
-from gradverify.source.places import shown
+from gradverify.source.modules import shown
 from gradverify.subject.failure import UserCodeError, describe, is_users
 from gradverify.subject.find import importable
 from gradverify.subject.machine import cuda_devices, undisturbed

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import product
 
 from gradverify.model.case import InputRecipe, Json
-from gradverify.source.arguments import arguments_of, without_gradient
+from gradverify.source.functions import arguments_of, without_gradient
 from gradverify.subject.definition import source_of
 from gradverify.subject.target import Target
 from gradverify.trial.attempt import Attempts, Level

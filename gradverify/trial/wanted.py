@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gradverify.source.arguments import arguments_of
+from gradverify.source.functions import arguments_of
 from gradverify.subject.registered import returning
 from gradverify.subject.target import Target
 from gradverify.torch_private import OverloadPacket, python_behind, schema

@@ -10,7 +10,7 @@ import pytest
 from factories import everything, failing, passing, report
 
 from gradverify.model.event import Selection, Shard
-from gradverify.model.written import written
+from gradverify.model.report import written
 from gradverify.report.formats import NAMES
 from gradverify.report.look import Look
 from gradverify.report.plain import render
@@ -80,41 +80,9 @@ def test_different_machines_are_told_on_stderr(gradverify, left):
     assert (code, err) == (1, "the shards ran with different versions of torch: 2.13.0, 2.4.0\n")
 
 
-def cut(folder):
-    text = (folder / "s2.json").read_text()
-    (folder / "bad.json").write_text(text[: len(text) // 2])
-
-
-@pytest.mark.parametrize("make, said", [
-    (cut, r"bad.json is cut off: it ends in line \d+, inside of the report"),
-    (lambda folder: None, "bad.json cannot be read: No such file or directory"),
-    (lambda folder: (folder / "bad.json").mkdir(), "bad.json cannot be read: Is a directory"),
-    (lambda folder: (folder / "bad.json").touch(), "bad.json is empty"),
-    (lambda folder: (folder / "bad.json").write_text("<?xml version='1.0'?>\n<testsuites/>\n"), "bad.json is no JSON: .*"),
-    (lambda folder: (folder / "bad.json").write_bytes(b"\xff\xfe{\x00}\x00"), "bad.json is no text in UTF-8"),
-    (lambda folder: (folder / "bad.json").write_text("{}"), "bad.json is JSON, but no report of `gradverify check`"),
-    (lambda folder: (folder / "bad.json").write_text((folder / "s2.json").read_text().replace('version": 1', 'version": 7', 1)),
-     "bad.json has schema version 7, written by gradverify 0.1.0; this gradverify reads version 1")])
-@pytest.mark.parametrize("arguments", [["merge", "s1.json", "bad.json"], ["show", "bad.json"]], ids=["merge", "show"])
-def test_a_file_that_is_no_report_is_refused_in_one_sentence(gradverify, left, make, said, arguments):
-    make(left)
-    code, out, err = gradverify(*arguments, "--report", "json:all.json")
-    assert (code, out) == (2, "") and not (left / "all.json").exists()
-    assert err.count("\n") == 1 and re.fullmatch(said, err.rstrip())
-
-
 def test_a_byte_order_mark_is_no_fault(gradverify, left):
     (left / "r.json").write_bytes(b"\xef\xbb\xbf" + (left / "r.json").read_bytes())
     assert gradverify("show", "r.json")[0] == 0
-
-
-@pytest.mark.parametrize("arguments, said", [
-    (["merge", "s1.json"], "shard 2 of 2 is missing\n"), (["merge", "r.json"], "r.json is the report of a whole run, no shard: "),
-    (["merge", "s1.json", "s2.json", "--format", "jsn"], "--format 'jsn': must be one of table, plain, github, json"),
-    (["show", "r.json", "--report", "nope:x"], "--report 'nope:x': must be KIND:PATH"), (["show", "r.json", "--width", "8"], "")])
-def test_what_cannot_be_is_2(gradverify, left, arguments, said):
-    code, out, err = gradverify(*arguments)
-    assert (code, out) == (2, "") and err.startswith(said)
 
 
 def test_neither_imports_torch(process, left):

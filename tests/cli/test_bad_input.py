@@ -42,8 +42,6 @@ class Raises(TooMany):
     @staticmethod
     def backward(ctx, grad_output): raise KeyError("scale")
 """
-BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{this}: &{this} [{', '.join([f'*{last}'] * 9)}]\n" for last, this in zip("abcdefgh", "bcdefghi", strict=True))
 
 
 @pytest.fixture
@@ -67,41 +65,6 @@ def spec_of(body):
 
 
 # ---- found before anything runs: exit 2
-@pytest.mark.parametrize("spec, where, said", [
-    (spec_of("function: 'op.py:double', inputs: {x: {shape: [2]}}, epz: 1"), "s.yaml:3:72: checks[0].epz", "unknown key 'epz'; did you mean 'eps'?"),
-    (spec_of("function: relo, inputs: {}"), "s.yaml:3:29: checks[0].function", "unknown built-in 'relo'; did you mean 'relu'?"),
-    (spec_of("function: relu, inputs: {x: {shape: [2]}}"), "s.yaml:3:44: checks[0].inputs.x", "relu has no input 'x'; its inputs: input"),
-    (spec_of("function: linear, inputs: {input: {shape: [2, 3]}}"), "s.yaml:3:37: checks[0].inputs",
-     "linear needs 'weight'; its inputs: input, weight, bias (bias may be left out)"),
-    (spec_of("function: relu, inputs: {input: {shape: [2]}}, seed: -1"), "s.yaml:3:72: checks[0].seed",
-     "must be a whole number from 0 to 2**63 - 1, got -1"),
-    (spec_of("function: 'pp.py:f', inputs: {}"), "s.yaml:3:29: checks[0].function", "no file 'pp.py'"),
-    (spec_of("function: relu, inputs: {input: {shape: [2]}}, rtol: .nan"), "s.yaml:3:72: checks[0].rtol", "expected a finite number, got .nan"),
-    (spec_of("function: relu, inputs: {input: {shape: [2]}}, eps: -1e-6"), "s.yaml:3:71: checks[0].eps", "must be greater than 0, got -1e-6"),
-    (spec_of("function: relu, inputs: {input: {integers: [0, 9], shape: [2], requires_grad: true}}"), "checks[0].inputs.input.requires_grad",
-     "int64 cannot require gradients"),
-    ("", "s.yaml:1:1: ", "the file is empty; a spec begins with `gradverify: 1`"),
-    (HEAD + "\t- {function: relu}\n", "s.yaml:3:1: ", "a tab: YAML is indented with spaces"),
-    (spec_of("function: relu, name: again, inputs: {}"), "s.yaml:3:35: ", "duplicate key 'name': first on line 3"),
-    (HEAD + "  - {function: !!python/name:os.system x}\n", "s.yaml:3:16: ", "tag !!python/name:os.system is not allowed"),
-    ("gradverify: 1\n" + BOMB + "checks: []\n", "s.yaml:1:1: ", "once its aliases are expanded; at most 100,000"),
-    ("gradverify: 1\nchecks: &all [*all]\n", "s.yaml:2:15: ", "a loop"),
-    (bytes(range(256)), "s.yaml:1:1: ", "a binary file, not YAML"),
-    (b"gradverify: 1\nchecks: [\xe9]\n", "s.yaml:2:10: ", "not UTF-8: byte 0xe9"),
-], ids=["misspelled key", "unknown built-in", "input a built-in lacks", "input that is missing", "negative seed", "missing file", "NaN tolerance",
-        "negative eps", "integer that requires grad", "empty file", "tab", "duplicate key", "python tag", "alias bomb", "anchor that loops",
-        "binary file", "not UTF-8"])
-def test_what_can_be_known_without_running_is_one_problem_and_exit_2(check, spec, where, said):
-    code, out, err = check(spec)
-    problems = [line for line in err.splitlines() if line.startswith("s.yaml")]
-    assert (code, out, len(problems)) == (2, "", 1) and where in problems[0] and said in problems[0]
-
-
-def test_a_python_tag_builds_nothing(check, folder):
-    code, _, _ = check("gradverify: 1\nchecks: !!python/object/apply:os.mkdir [pwned]\n")
-    assert code == 2 and not (folder / "pwned").exists()
-
-
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
 def test_a_file_without_permission_is_exit_2(check, folder):
     (folder / "s.yaml").write_text(HEAD)
@@ -113,8 +76,12 @@ def test_a_file_without_permission_is_exit_2(check, folder):
 def test_a_file_that_cannot_be_read_is_exit_2(check, folder, monkeypatch):
     from pathlib import Path
 
+    read = Path.read_bytes
+
     def refuse(path):
-        raise PermissionError(13, "Permission denied")
+        if path.name == "s.yaml":
+            raise PermissionError(13, "Permission denied")
+        return read(path)
 
     (folder / "s.yaml").write_text(HEAD)
     monkeypatch.setattr(Path, "read_bytes", refuse)
@@ -122,39 +89,6 @@ def test_a_file_that_cannot_be_read_is_exit_2(check, folder, monkeypatch):
     assert (code, out) == (2, "") and err.startswith("s.yaml: cannot be read: Permission denied")
 
 
-LONG = "n" * 300
-
-
-@pytest.mark.parametrize("body", [f"function: '{LONG}.py:f', inputs: {{}}", f"function: 'op.py:double', inputs: {{x: {{file: {LONG}.npy}}}}",
-                                  f"function: 'op.py:double', inputs: {{x: {{make: '{LONG}.py:f'}}}}",
-                                  f"function: 'op.py:double', inputs_from: '{LONG}.py:f'"])
-def test_a_file_that_no_file_system_could_hold_is_not_there(check, body):
-    code, out, err = check(spec_of(body))
-    assert (code, out) == (2, "") and err.startswith("s.yaml:3:") and f"no file '{LONG}" in err
-
-
-@pytest.mark.parametrize("command", ["check", "validate", "list", "show", "merge", "explain", "mutate", "init", "init op.py:double -o"])
-def test_nor_is_one_that_a_command_names(check, gradverify, command):
-    code, out, err = gradverify(*command.split(), LONG)
-    assert code == 2 and LONG in out + err and re.search("cannot be (read|written)|no such file|no rule", out + err) and "Trace" not in err
-
-
-def test_a_path_that_is_not_there_is_exit_2(check):
-    code, out, err = check(None, path="nowhere.yaml")
-    assert (code, out) == (2, "") and err.splitlines() == ["nowhere.yaml: no such file or folder"]
-
-
-@pytest.mark.parametrize("option", ["json:.", "json:s.yaml/r.json"])
-def test_an_output_that_cannot_be_written_is_exit_2_before_anything_runs(check, folder, option):
-    code, out, err = check(spec_of("function: 'op.py:double', inputs: {x: {shape: [2]}}"), "--report", option)
-    assert (code, out) == (2, "") and re.fullmatch(r"--report: .* cannot be written: .*\n", err)
-    assert sorted(path.name for path in folder.iterdir()) == ["op.py", "s.yaml"]
-
-
-def test_a_folder_without_specs_is_exit_5(check, folder):
-    (folder / "empty").mkdir()
-    code, out, err = check(None, path="empty")
-    assert code == 5 and "nothing was checked" in out and err == "no specs (YAML files with the key `gradverify`) below empty\n"
 
 
 # ---- found only while running: that check alone
@@ -179,11 +113,6 @@ def test_what_cannot_be_judged_costs_that_check_alone(check, body, code, said):
     assert exit_code == 3 and err == "" and set(verdicts) == {"first", "after"}
     assert verdicts["after"].startswith("PASS") and code in verdicts["first"]
     assert said in out and "from s.yaml:3" in out and out.splitlines()[-1].startswith("1 could not be judged, 1 passed")
-
-
-def test_a_name_nearly_right_is_suggested(check):
-    _, out, _ = check(spec_of("function: 'op.py:duble', inputs: {x: {shape: [2]}}"))
-    assert "hint: did you mean 'double'" in out
 
 
 @pytest.mark.parametrize("name, inputs, said", [

@@ -296,37 +296,6 @@ def test_an_interrupted_run_changes_nothing(gradverify, specs, engine):
     assert code == 130 and "left as it is" in err and not (specs / "b.json").exists()
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    (None, "--baseline: there is no file b.json; --baseline-update writes it"),
-    ('{"gradverify_baseline": 1,\n "known": [\n<<<<<<< HEAD\n', "b.json:3:1: no JSON: expecting value"),
-    ("[]", "b.json: no baseline: it lacks the key 'gradverify_baseline', which --baseline-update writes"),
-    ('{"gradverify_baseline": 2, "known": []}', "b.json: gradverify_baseline: version 2 is unknown: this gradverify reads version 1"),
-    ('{"gradverify_baseline": 1, "known": [{"chek": "a", "code": "GV1"}]}', "b.json: known[0].chek: unknown key 'chek'; did you mean 'check'?"),
-    ('{"gradverify_baseline": 1}', "b.json: the key 'known' is missing"),
-    ("[" * 100_000, "b.json: no baseline: maximum recursion depth exceeded"),
-    ('{"gradverify_baseline": ' + "1" * 5000 + "}", "b.json: no baseline: Exceeds the limit"),
-])
-def test_a_file_that_is_none_is_told_before_anything_runs(gradverify, specs, engine, text, said):
-    if text is not None:
-        (specs / "b.json").write_text(text)
-    asked = engine(right("a"))
-    code, out, err = gradverify("check", "--baseline", "b.json")
-    assert (code, out) == (2, "") and not asked and said in err
-
-
-def test_a_folder_is_no_baseline(gradverify, specs, engine):
-    engine(right("a"))
-    code, _, err = gradverify("check", "--baseline", "specs")
-    assert code == 2 and err.startswith("--baseline: specs cannot be read")
-
-
-@pytest.mark.parametrize("option", ["update", "prune"])
-def test_what_to_bring_up_to_date_must_be_named(gradverify, specs, engine, option):
-    engine(right("a"))
-    assert gradverify("check", f"--baseline-{option}") == (
-        2, "", f"--baseline-{option} needs to know the file: --baseline FILE, or `baseline` in [tool.gradverify]\n")
-
-
 def test_a_file_that_cannot_be_written_is_told_after_the_report(check, specs, monkeypatch):
     def full(path, text):
         raise NotWritten(f"{path.name} could not be written: no space left on device")
@@ -334,13 +303,6 @@ def test_a_file_that_cannot_be_written_is_told_after_the_report(check, specs, mo
     monkeypatch.setattr("gradverify.cli.baseline.keep", full)
     code, out, err = check("--baseline-update", results=[fail("a", X)])
     assert (code, err) == (4, "b.json could not be written: no space left on device\n") and "1 known" in out
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_the_run(gradverify, specs, engine):
-    (specs / "file").touch()
-    asked = engine(right("a"))
-    code, _, err = gradverify("check", "--baseline", "file/b.json", "--baseline-update")
-    assert code == 2 and not asked and "file/b.json" in err
 
 
 def test_strict_failures_are_recorded_too(check, specs):

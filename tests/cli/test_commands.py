@@ -16,21 +16,6 @@ def test_validate_counts_what_is_sound(gradverify, spec, folder):
     assert gradverify("validate", "s.yaml", "t.yaml") == (0, "2 specs, 4 checks: valid\n", "")
 
 
-def test_validate_tells_every_problem_of_every_file(gradverify, folder):
-    (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - functoin: add\n    epz: 1\n")
-    (folder / "t.yaml").write_text("gradverify: 1\nchecks: 3\n")
-    code, out, _ = gradverify("validate", "s.yaml", "t.yaml", "gone.yaml")
-    assert code == 2
-    for start in ("s.yaml:3:", "s.yaml:4:", "t.yaml:2:", "gone.yaml: no such file"):
-        assert any(line.startswith(start) for line in out.splitlines()), start
-    assert out.splitlines()[-1].endswith("problems")
-
-
-def test_validate_refuses_a_name_that_no_check_has(gradverify, spec):
-    code, out, _ = gradverify("validate", "s.yaml::othr")
-    assert code == 2 and "othr" in out and "other" in out
-
-
 def test_validate_without_specs_is_5(gradverify, folder):
     code, out, err = gradverify("validate")
     assert (code, out) == (5, "") and "no specs" in err
@@ -67,18 +52,13 @@ def test_explain_prints_a_page(gradverify):
 def test_a_page_is_as_wide_as_was_asked_for_and_its_example_stays(gradverify, monkeypatch, options, columns, width):
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
-    for rule in rules():
+    for rule in rules() if options == ("--width", "70") else rules()[:4]:
         code, out, _ = gradverify("explain", rule.code, *options)
         page = rule.page.strip()
         prose = [line for line in out.splitlines() if not line.startswith("    ")]
         assert code == 0 and max(map(len, prose)) <= width
         assert [line for line in out.splitlines() if line.startswith("    ")] == [line for line in page.splitlines() if line.startswith("    ")]
         assert out.split() == [*page.split(), "severity:", rule.severity]
-
-
-def test_explain_knows_its_neighbours(gradverify):
-    code, out, err = gradverify("explain", "GV239")
-    assert (code, out) == (2, "") and "no rule 'GV239'" in err and "did you mean GV2" in err
 
 
 def test_env_says_what_a_bug_report_needs(gradverify):
@@ -88,10 +68,11 @@ def test_env_says_what_a_bug_report_needs(gradverify):
         assert any(found.startswith(line) for found in out.splitlines()), line
 
 
-@pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)
-def test_help_names_no_types_of_python(process, arguments):
-    out = process(*arguments, "--help", env={"COLUMNS": "200"}).stdout
-    assert "--help" in out and not re.search(r"<(bool|str|int|float|list)", out)
+def test_help_names_no_types_of_python(gradverify, capsys):
+    for arguments in ([], *([name] for name in COMMANDS)):
+        assert gradverify(*arguments, "--help")[0] == 0
+        out = capsys.readouterr().out
+        assert "--help" in out and not re.search(r"<(bool|str|int|float|list)", out), arguments
 
 
 def test_the_help_of_check_names_every_format_and_fits_eighty_columns(process):
@@ -106,42 +87,6 @@ def test_the_help_of_check_names_every_format_and_fits_eighty_columns(process):
     assert panels == ["Arguments", "Options", "Selection", "Running", "Settings", "Gate", "Output"]
 
 
-@pytest.mark.parametrize(("option", "least"), [("--maxfail", 1), ("--max-rows", 1), ("--width", 60)])
-@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "", "9" * 5000])
-def test_a_count_below_its_least_is_refused(gradverify, spec, option, least, value):
-    code, out, err = gradverify("check", "s.yaml", f"{option}={value}")
-    assert (code, out) == (2, "") and f"Invalid value for '{option}': {value!r} is no whole number from {least}" in err
-
-
-@pytest.mark.parametrize(("argument", "said"), [
-    ("--max-rows=101", "Invalid value for '--max-rows': '101' is no whole number from 1 to 100"),
-    ("--width=59", "Invalid value for '--width': '59' is no whole number from 60"),
-    ("--device=gpu", "--device 'gpu': must be cpu, cuda, cuda:N or auto; did you mean cuda?"),
-    ("--require-device=gpu", "did you mean cuda?"), ("--dtype=double", "did you mean float64?"),
-    ("--report=json:-", "--report 'json:-': a report is written to a file, and `-` is none; json:/dev/stdout stands for stdout\n")])
-def test_what_an_option_does_not_take_is_refused_before_anything_runs(gradverify, spec, folder, argument, said):
-    code, out, err = gradverify("check", "s.yaml", argument)
-    assert (code, out) == (2, "") and said in err and [each.name for each in folder.iterdir()] == ["s.yaml"]
-
-
-def test_the_help_of_width_and_rows_says_what_is_taken(process):
-    out = re.sub(r"[│\s]+", " ", process("check", "--help", env={"COLUMNS": "200"}).stdout)
-    assert "Width in columns, at least 60;" in out and "Elements shown for each finding, 100 at most; default 10." in out
-    assert "With --show-config: how it is printed." in re.sub(r"[│\s]+", " ", process("env", "--help", env={"COLUMNS": "200"}).stdout)
-
-
-@pytest.mark.parametrize(("name", "near"), [("a.yaml", None), ("*.yaml", None), ("slwo.yaml", "slow.yaml"), ("ref.yaml", "ref2.yaml"),
-                                            ("slow.yml", "slow.yaml"), ("SLOW.yaml", "slow.yaml"), ("a.gradverify.yaml", None)])
-def test_only_a_path_that_is_close_is_suggested(gradverify, folder, name, near):
-    (folder / "specs").mkdir()
-    for there in ("ref2.yaml", "slow.yaml", "swish.gradverify.yaml"):
-        (folder / "specs" / there).write_text("gradverify: 1\nchecks: []\n")
-    (folder / "f.py").touch()
-    for command in (["check", f"specs/{name}"], ["coverage", "f.py", "--specs", f"specs/{name}"]):
-        code, _, err = gradverify(*command)
-        assert code == 2 and err == f"specs/{name}: no such file or folder" + (f"; did you mean {near!r}?\n" if near else "\n")
-
-
 def test_version_names_torch_too(gradverify):
     from gradverify import __version__
 
@@ -149,24 +94,24 @@ def test_version_names_torch_too(gradverify):
     assert code == 0 and out.startswith(f"gradverify {__version__} (torch 2.")
 
 
-LIGHT = """
-import sys
-sys.argv = ["gradverify", *{arguments!r}]
-from gradverify.__main__ import main
-try:
-    main()
-except SystemExit as leaving:
-    assert leaving.code in (0, None), leaving.code
-heavy = sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "numpy"))
-assert not heavy, heavy[:3]
-"""
-
-
-@pytest.mark.parametrize("arguments", [
+LIGHT = [
     ["--help"], ["check", "--help"], ["--version"], ["validate", "s.yaml"], ["list", "s.yaml"], ["list", "--functions"], ["schema"],
-    ["schema", "--report"], ["explain", "GV101"], ["env", "--show-config", "s.yaml"], ["explain"], ["explain", "jacobian"]], ids=" ".join)
-def test_light_commands_import_neither_torch_nor_numpy(spec, folder, arguments):
-    code = LIGHT.format(arguments=arguments)
+    ["schema", "--report"], ["explain", "GV101"], ["env", "--show-config", "s.yaml"], ["explain"], ["explain", "jacobian"],
+    ["coverage", "ops.py", "--specs", "s.yaml"]]
+
+
+def test_light_commands_import_neither_torch_nor_numpy(spec, folder):
+    text = "import torch\n\n\nclass F(torch.autograd.Function):\n    def forward(ctx, x): return x\n    def backward(ctx, g): return g\n"
+    (folder / "ops.py").write_text(text)
+    code = f"""
+import io, sys
+from gradverify.cli.boundary import run
+from gradverify.cli.output import Output
+for arguments in {LIGHT!r}:
+    assert run(Output(arguments, io.StringIO(), io.StringIO())) == 0, arguments
+    heavy = sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "numpy"))
+    assert not heavy, (arguments, heavy[:3])
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -196,26 +141,9 @@ def test_list_shows_files_elsewhere_as_they_are_written(gradverify, folder, monk
     assert gradverify("list", "s.yaml")[1] == "s.yaml::relu\t\tcpu\tfrom ../make.py:fn\n"
 
 
-def test_list_names_the_nearest_of_an_empty_selection(gradverify, spec):
-    assert gradverify("list", "s.yaml", "-m", "fsat") == (5, "", "-m 'fsat' fits none of 2 checks; did you mean 'fast'?\n")
-
-
 def test_validate_says_which_sources_stand_for_no_file_and_goes_on(gradverify, folder):
     (folder / "a.cu").touch()
     text = "gradverify: 1\nchecks:\n  - {function: add, inputs: [1, 2], sources: [a.cu, '*.hip', '*.hip'], matrix: {seed: [1, 2]}}\n"
     (folder / "s.yaml").write_text(text)
     assert gradverify("validate", "s.yaml") == (
         0, "1 spec, 2 checks: valid\n", "s.yaml:3: sources: '*.hip' stands for no file (relative to the spec)\n")
-
-
-@pytest.mark.parametrize("command", ["merge", "show"])
-def test_a_count_that_is_a_default_needs_no_word(gradverify, folder, command):
-    """Here the file that is missing is what is wrong."""
-    code, out, err = gradverify(command, "no.json")
-    assert (code, out) == (2, "") and "no.json" in err and "fault" not in err
-
-
-@pytest.mark.parametrize("command", [("list",), ("list", "--functions"), ("explain",), ("coverage", ".")])
-def test_a_colour_that_is_none_is_refused_by_every_command_that_takes_one(gradverify, spec, command):
-    code, out, err = gradverify(*command, "--color", "allways")
-    assert (code, out) == (2, "") and "--color 'allways': must be one of auto, always, never; did you mean always?" in err

@@ -148,11 +148,6 @@ def test_a_wrong_value_is_2_whether_a_check_is_affected_or_not(option, value, fi
     assert code == 2 and option in err and value in err
 
 
-def test_an_unknown_option_is_2(gradverify, project):
-    code, _, err = gradverify("hook", "--esp", "1", "a.py")
-    assert code == 2 and "No such option" in err
-
-
 UNTOUCHED = """
 import sys
 sys.argv = ["gradverify", *{arguments!r}]
@@ -215,7 +210,7 @@ def test_what_git_cannot_tell_is_2(gradverify, tracked):
 
 def test_no_torch_is_told_before_anything_runs(gradverify, project, engine, monkeypatch):
     asked = engine(passing())
-    monkeypatch.setattr("gradverify.cli.environment._is_installed", lambda package: False)
+    monkeypatch.setattr("gradverify.cli.gather._is_installed", lambda package: False)
     for command in (("hook", "helper.py"), ("check",)):
         code, out, err = gradverify(*command)
         assert (code, out, asked) == (2, "", {})

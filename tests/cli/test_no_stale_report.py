@@ -11,7 +11,7 @@ import pytest
 from factories import ENVIRONMENT, passing
 
 from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 
 GREEN = '{"schema_version": 1, "checks": [], "exit_code": 0}\n'
 

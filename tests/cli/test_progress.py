@@ -1,8 +1,8 @@
 import io
 import time
 
+from gradverify.cli.check import watched
 from gradverify.cli.progress import LONG, PATIENCE, Progress
-from gradverify.cli.watch import watched
 from gradverify.model.event import CheckFinished, CheckStarted, Plan, RunFinished, RunStarted
 from gradverify.model.report import Gate
 
@@ -50,13 +50,6 @@ def test_progress_names_the_check_its_place_and_its_time():
     assert "1 of 7  op[a=1] :fire:  0." in stream.getvalue()
 
 
-def test_without_a_stream_nothing_is_drawn():
-    progress = Progress(None)
-    progress.show("x")
-    progress.clear()
-    assert progress.done == 1 and progress._live is None
-
-
 def long_plan(seconds=720.0):
     return Plan("columns", 6000, 2, seconds, 3 << 29)
 
@@ -91,15 +84,6 @@ def test_a_short_comparison_is_not_announced_nor_a_long_one_where_nobody_wants_n
     Progress(None, notes).planned(long_plan(LONG), lambda: 0)
     Progress(None, None).planned(long_plan(), lambda: 0)
     assert notes.getvalue() == ""
-
-
-def test_the_announcement_stands_above_the_running_line():
-    stream = io.StringIO()
-    progress = Progress(stream, stream)
-    progress.show("softmax")
-    progress.planned(long_plan(), lambda: 0)
-    progress.clear()
-    assert "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and 1.5 GiB\n" in stream.getvalue()
 
 
 def test_past_the_prediction_it_is_more_than_what_was_predicted():

@@ -7,7 +7,7 @@ import pytest
 from factories import failing, passing, undecided
 
 from gradverify.report.formats import NAMES
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 
 
 def lines(text):

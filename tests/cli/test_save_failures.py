@@ -195,16 +195,3 @@ def test_a_backward_that_is_wrong_now_and_then_has_no_script_that_would_show_it_
 def test_nothing_is_saved_of_what_is_right_or_expected(ran):
     for name in ("right", "expected"):
         assert check_of(ran[2], name)["saved"] == [] and check_of(ran[2], name)["unsaved"] is None
-
-
-def test_without_the_option_nothing_is_said_of_it(gradverify, engine, spec):
-    from factories import failing
-
-    engine(failing())
-    assert "without gradverify" not in gradverify("check", "s.yaml")[1]
-
-
-def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(gradverify, engine, spec):
-    asked = engine()
-    code, out, err = gradverify("check", "s.yaml", "--save-failures", "s.yaml")
-    assert (code, out, asked) == (2, "", {}) and err.startswith("--save-failures: ") and "cannot be written" in err

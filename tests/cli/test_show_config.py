@@ -8,7 +8,7 @@ import pytest
 from factories import passing
 
 from gradverify.spec.project import OPTIONS
-from gradverify.spec.schema_settings import RunSettings
+from gradverify.spec.schema import RunSettings
 
 TEXT = """[tool.gradverify]
 paths = ["specs"]
@@ -100,16 +100,6 @@ def test_that_nothing_is_configured_is_said(gradverify, folder):
     assert gradverify("env", "--show-config")[2] in ("there is no pyproject.toml in this folder or above it\n", "")
     (folder / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert gradverify("env", "--show-config")[2] == "pyproject.toml says nothing in [tool.gradverify]\n"
-
-
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("env", "specs"), "PATH is for --show-config\n"),
-    (("env", "--format", "json"), "--format is for --show-config\n"),
-    (("env", "--show-config", "--format", "yaml"), "--format 'yaml': must be one of table, plain, json\n"),
-    (("env", "--show-config", "specs/s.yaml::q"), "specs/s.yaml: no check 'q'; checks: m[seed=1,dtype=float32], m, n\n"),
-])
-def test_bad_input_is_refused_in_one_sentence(gradverify, shown, arguments, said):
-    assert gradverify(*arguments) == (2, "", said)
 
 
 def test_problems_of_the_file_come_first(gradverify, folder):

@@ -1,6 +1,6 @@
 import pytest
 
-from gradverify.cli.terminal import Terminal, is_watched, look
+from gradverify.cli.output import Terminal, is_watched, look
 
 SCREEN, PIPE = Terminal(True, 93, "utf-8"), Terminal(False, None, "utf-8")
 

@@ -1,10 +1,9 @@
 from dataclasses import replace
 
-import pytest
-from factories import passing, skipped
+from factories import passing
 
-from gradverify.cli.words import worded
-from gradverify.model.event import CheckFinished, CheckStarted
+from gradverify.cli.gather import worded
+from gradverify.model.event import CheckFinished
 from gradverify.model.report import Gate
 from gradverify.model.result import Finding, FunctionInfo
 
@@ -14,19 +13,6 @@ TARGET = "/project/ops/act.py:Swish"
 def reworded(result, gate=None, names=None):
     event, = worded([CheckFinished(result)], gate or Gate(), names or {})
     return event.result
-
-
-@pytest.mark.parametrize("gate, reason", [
-    (Gate(), "no CUDA device was found"), (Gate(require_device=("cuda:1",)), "no CUDA device was found"),
-    (Gate(require_device=("cuda",)), "no CUDA device was found, required by --require-device cuda"),
-    (Gate(fail_on_skip=True), "no CUDA device was found; --fail-on-skip allows no skip")])
-def test_a_skip_that_counts_names_the_option_that_makes_it_count(gate, reason):
-    assert reworded(skipped(), gate).reason == reason
-
-
-def test_only_skips_have_an_option_to_name():
-    failed = passing(reason="so")
-    assert reworded(failed, Gate(fail_on_skip=True)) == failed
 
 
 def test_functions_in_files_are_called_as_a_person_calls_them():
@@ -42,8 +28,3 @@ def test_a_name_that_begins_like_another_is_not_taken_for_it():
     check = passing(reason=f"{TARGET}Again and {TARGET}", function=replace(passing().function, target="m:F"))
     assert reworded(check, names={TARGET: "near", f"{TARGET}Again": "far"}).reason == "far and near"
     assert reworded(check, names={TARGET: "near"}).reason == f"{TARGET}Again and near"
-
-
-def test_other_events_pass_as_they_are():
-    started = CheckStarted("id", "name")
-    assert list(worded([started], Gate(), {})) == [started]

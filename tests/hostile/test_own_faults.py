@@ -10,7 +10,7 @@ import pytest
 from commands import SQUARES, checks, here
 from own_fault import raising
 
-from gradverify.report.json_schema import report_schema
+from gradverify.report.json import report_schema
 from gradverify.rules.catalogue import rules
 from gradverify.running import crew
 
@@ -123,7 +123,7 @@ def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, pla
     assert stderr.count("Please report it") == 1
 
 
-@pytest.mark.parametrize("place, left", [("gradverify.report.terminal.finding:error_map", "the error map"),
+@pytest.mark.parametrize("place, left", [("gradverify.report.terminal.panel:error_map", "the error map"),
                                          ("gradverify.report.terminal.view:line", "the rest of its line")])
 def test_a_picture_that_fails_costs_the_picture(checked, monkeypatch, place, left):
     struck(monkeypatch, place)

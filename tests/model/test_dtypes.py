@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 import torch
 
+from gradverify.model.case import ASKED, Mode
 from gradverify.model.dtypes import COMPLEX, FLOATING, TABLE, WIDER, Dtype
-from gradverify.model.mode import ASKED, Mode
 from gradverify.numerics.function import dtypes
 from gradverify.subject.draw import DIFFERENTIABLE
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from gradverify.model.event import Environment, Selection, Shard
 from gradverify.model.merge import differing, merged
 from gradverify.model.problem import ProblemsError
-from gradverify.model.report import Gate, Tool, judged
+from gradverify.model.report import Gate, Tool, as_data, judged
 from gradverify.model.result import Finding
-from gradverify.model.written import as_data
 
 
 def named(checks):

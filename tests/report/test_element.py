@@ -8,9 +8,8 @@ from elements import STEPS, at_a_fixed_step, element, everything, kink, ladder, 
 from factories import raising, skipped
 from rich.cells import cell_len
 
-from gradverify.model.codec import from_json
+from gradverify.model.codec import as_text, from_json
 from gradverify.model.element import Element
-from gradverify.report.json import render_element
 from gradverify.report.look import Look
 from gradverify.report.terminal.element import not_run, render
 
@@ -123,9 +122,9 @@ def test_names_of_users_cannot_move_the_cursor():
 
 def test_json_holds_every_number_and_reads_back():
     for each in everything():
-        assert from_json(Element, json.loads(render_element(each))) == each
-    assert json.loads(render_element(kink()))["measured"]["bar"] == "inf"
-    assert len(json.loads(render_element(wrong()))["measured"]["rungs"]) == len(STEPS)
+        assert from_json(Element, json.loads(as_text(each))) == each
+    assert json.loads(as_text(kink()))["measured"]["bar"] == "inf"
+    assert len(json.loads(as_text(wrong()))["measured"]["rungs"]) == len(STEPS)
 
 
 def test_a_check_that_could_not_run_shows_the_users_frames():

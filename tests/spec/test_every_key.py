@@ -10,9 +10,7 @@ import jsonschema
 import pytest
 
 from gradverify.spec.document import Document, parse
-from gradverify.spec.schema import Check, Spec, json_schema
-from gradverify.spec.schema_inputs import Tensor
-from gradverify.spec.schema_settings import Budget, Matrix, Rules, Settings
+from gradverify.spec.schema import Budget, Check, Matrix, Rules, Settings, Spec, Tensor, json_schema
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "specs").rglob("*.yaml"))

@@ -125,7 +125,7 @@ def test_exclude_drops_combinations_and_true_is_not_one(tmp_path: Path) -> None:
 
 
 def test_each_value_of_many_excludes_is_read_once_or_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradverify.spec import expand
+    from gradverify.spec import build as expand
 
     calls, original = [], expand.comparable
     monkeypatch.setattr(expand, "comparable", lambda value: calls.append(value) or original(value))

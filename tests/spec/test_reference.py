@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from docs.spec_reference import reference
 
-from gradverify.spec.reference import reference
-from gradverify.spec.schema import Check, Spec
-from gradverify.spec.schema_inputs import Tensor
+from gradverify.spec.schema import Check, Spec, Tensor
 from spec.marked import loaded
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec.md"

@@ -10,9 +10,9 @@ import yaml
 from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.model.codec import to_json
 from gradverify.model.proposal import Proposal
+from gradverify.spec.document import Loader12
 from gradverify.spec.load import load
 from gradverify.spec.scaffold import Draft, Entry, _flow, scaffold
-from gradverify.spec.yaml12 import Loader12
 
 X = InputRecipe("x", TensorRecipe((2, 3)))
 

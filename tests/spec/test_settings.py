@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradverify.model.case import Budget, Settings
-from gradverify.spec.schema_settings import RunSettings
+from gradverify.spec.schema import RunSettings
 from gradverify.spec.settings import Layer, origins, settle
 from spec.marked import loaded
 

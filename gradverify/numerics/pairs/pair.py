@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from gradverify.model.mode import Lines
+from gradverify.model.case import Lines
 from gradverify.numerics.pairs.values import ElementValues, Entries
 from gradverify.numerics.rungs import AnyArray, Array, Codes
 from gradverify.numerics.verdict import Limit, Verdict

@@ -6,27 +6,25 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from itertools import starmap
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from gradverify.model.repeats import told
-from gradverify.model.report import Report
+from gradverify.model.report import Report, told
 from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report import numbers
 from gradverify.report.html.heat import Heat, heat
 from gradverify.report.html.steps import Plot, plot
 from gradverify.report.look import Look
-from gradverify.report.names import clean, device_of, one_line, output, pair_of, title_of
-from gradverify.report.places import folded
+from gradverify.report.names import clean, device_of, folded, one_line, output, pair_of, title_of
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
-from gradverify.report.terminal.finding import also, comparisons_of
 from gradverify.report.terminal.line import judged_comparisons, phrase
-from gradverify.report.terminal.panel import missing
-from gradverify.report.terminal.summary import SAID
+from gradverify.report.terminal.panel import also, comparisons_of, missing
 from gradverify.report.terminal.table import cells_of, headers_of, more_of
+from gradverify.report.terminal.view import SAID
 
 LOOK = Look()
 ROWS = 10           # of a table of elements
@@ -263,3 +261,13 @@ def _source(check: CaseResult, found: Finding) -> Source | None:
         near = lines if len(lines) <= WHOLE else lines[max(0, found.line - code.first - AROUND):found.line - code.first + AROUND + 1]
         return Source(place, near)
     return Source(place, (SourceLine(str(found.line or ""), clean(found.source).strip("\n"), True),) if found.source else ())
+
+
+HEIGHT, TALL = 260, 640     # pixels: of a pass, and of what has more to tell
+
+
+def cell(shown: CaseResult | Report) -> str:
+    """HTML to stand inside of another page."""
+    page = render(shown) if isinstance(shown, Report) else of_one(shown)
+    height = HEIGHT if shown.ok and isinstance(shown, CaseResult) and not shown.findings else TALL
+    return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0" title="gradverify"></iframe>'

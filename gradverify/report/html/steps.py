@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gradverify.model.element import Element, Measured
-from gradverify.report.html.tick import Tick
+from gradverify.report.html.heat import Tick
 from gradverify.report.names import element
 from gradverify.report.numbers import bar
-from gradverify.report.terminal.picture import distances, is_settled, noise_at
+from gradverify.report.terminal.element import distances, is_settled, noise_at
 
 LEFT, TOP, WIDTH, HEIGHT = 52.0, 12.0, 480.0, 230.0     # units: where the plot begins, and its size
 ROOM = 16.0         # between the smallest exponent and the axis: there a distance of 0 is drawn

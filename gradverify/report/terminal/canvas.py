@@ -1,14 +1,15 @@
-"""From rich renderables to a string, under settings that no environment variable can change."""
+"""From rich renderables to a string, under settings that no environment variable can change; a piece that cannot be drawn costs itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from gradverify.model.fault import described
 from gradverify.report.look import Look
 
 HEIGHT = 50
@@ -43,3 +44,13 @@ def uncut(text: Text, look: Look) -> Text:
     """The text on one line in the plain format, for ids and places that are searched for or copied."""
     text.no_wrap = not look.boxes
     return text
+
+
+def shielded(what: str, pieces: Callable[[], Iterable[RenderableType]], look: Look) -> Sequence[RenderableType]:
+    """The pieces, tried on a canvas of their own; or a line that says what is missing."""
+    try:
+        drawn = tuple(pieces())
+        paint(drawn, look)
+    except Exception as error:
+        return (Text(f"{what} is missing: gradverify itself failed to draw it ({described(error)})", style="yellow"),)
+    return drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from rich.box import ASCII, ROUNDED
@@ -12,14 +13,92 @@ from rich.panel import Panel
 from rich.text import Text
 
 from gradverify.model.fault import FAILED
-from gradverify.model.repeats import told
-from gradverify.model.result import CaseResult
+from gradverify.model.report import told
+from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report.look import Look
-from gradverify.report.names import clean, device_of, one_line, uncolored
+from gradverify.report.names import clean, device_of, folded, one_line, pair_of, title_of, uncolored
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
-from gradverify.report.terminal.canvas import indented, uncut
-from gradverify.report.terminal.finding import finding
+from gradverify.report.terminal.canvas import indented, shielded, uncut
+from gradverify.report.terminal.table import error_map, table
+
+REPEATED = "GV223"
+"""Where the spec's own indices repeat, it is the elements of GV101 (in `also`) that say so."""
+VALUES = ("GV1", "GV007")
+"""Findings with these codes are about numbers, so a table of their pair belongs to them whichever rule compared it."""
+
+WITHOUT_TABLE = ("GV102",)
+"""Where backward returned nothing: every analytic value of the table would be 0."""
+
+WRITES = ("GV202", "GV203", "GV204")
+"""Findings on tensors that were written into: what they stand for beside themselves may lie at another input."""
+
+
+def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[RenderableType]:
+    """Sentence and cause, tables, hint, the line of source, the user's frames."""
+    yield _heading(found)
+    yield Text(clean(found.message))
+    if found.cause:
+        yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {clean(found.cause.detail)}")
+    for comparison in comparisons_of(found, check):
+        yield from shielded("the table of elements", partial(table, comparison, look), look)
+        if comparison.error_map:
+            yield from shielded("the error map", partial(error_map, comparison.error_map, look), look)
+    if found.hint:
+        yield Text.assemble(("hint: ", "bold"), clean(found.hint))
+    if found.also:
+        yield Text(also(found), style="dim")
+    yield from _source(found, look)
+    yield from _frames(found.frames, check.function.file, look)
+
+
+def also(found: Finding) -> str:
+    """The codes that the finding stands for beside its own, and what is to be thought of them."""
+    return f"also: {', '.join(found.also)}" + (", to be judged once nothing is written there" if found.code in WRITES else " at the same pair")
+
+
+def _heading(found: Finding) -> Text:
+    style = "bold yellow" if found.severity == "warning" else "bold red"
+    label = "warning " if found.severity == "warning" else ""
+    pair = f"  {pair_of(found)}" if pair_of(found) else ""
+    return Text.assemble((f"{label}{title_of(found)}", style), (pair, "bold"), ("  known" if found.known else "", "yellow"))
+
+
+def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
+    """Those of the finding's own rule at its pair; where it has none and is about values, the Jacobian's at that pair that did not come out clean."""
+    at_pair = [c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output]
+    rules = (found.code, *found.also) if found.code == REPEATED else (found.code,)
+    own = [comparison for comparison in at_pair if comparison.rule in rules]
+    if found.code in WITHOUT_TABLE:
+        return ()
+    if own or not found.code.startswith(VALUES):
+        return tuple(own)
+    claimed = {other.code for other in check.findings}
+    return tuple(comparison for comparison in at_pair if comparison.worst and comparison.rule not in claimed)
+
+
+def _source(found: Finding, look: Look) -> Iterator[RenderableType]:
+    if found.file is None:
+        return
+    yield uncut(_place(found.file, found.line), look)
+    if found.source:
+        yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look, code=True)
+
+
+def _frames(frames: Sequence[Frame], own: str | None, look: Look) -> Iterator[RenderableType]:
+    for frame in folded(frames, own):
+        if isinstance(frame, str):
+            yield Text(f"{look.glyphs.dots} {frame}", style="dim")
+            continue
+        yield uncut(_place(frame.file, frame.line, frame.function), look)
+        if frame.text:
+            yield indented(Text(clean(frame.text).strip(), style="cyan"), 4, look, code=True)
+
+
+def _place(file: str, line: int | None, function: str | None = None) -> Text:
+    place = one_line(file) + (f":{line}" if line is not None else "")
+    return Text(f"at {place}" + (f" in {one_line(function)}" if function else ""))
+
 
 TITLE_FRAME = 6
 """Columns that a panel takes around its title."""

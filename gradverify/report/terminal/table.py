@@ -1,4 +1,4 @@
-"""The table of the worst elements of one comparison. Names fold where it gets narrow; numbers are never cut."""
+"""The worst elements of one comparison: a table of them, and a small Jacobian as a picture of its errors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gradverify.model.result import Comparison, Entry
+from gradverify.model.result import Comparison, Entry, ErrorMap
 from gradverify.report import numbers
 from gradverify.report.look import Look
 from gradverify.report.names import input_element, output_element
+from gradverify.report.numbers import counted
 
 FRAME = 4
 """Columns that a panel's frame takes."""
@@ -161,3 +162,42 @@ def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout,
         last = "bold red" if row[-1] not in OPEN else "yellow"
         grid.add_row(*(Text(cell, style=last if place == len(row) - 1 else "") for place, cell in enumerate(row)))
     return grid
+
+
+RAMP = " .:-=+*#%@"
+"""`.` is within the tolerance but visible, each glyph after it ten times more; `@` is everything beyond."""
+
+VISIBLE = 1e-2
+"""Of the tolerance: an error below it is drawn as a blank."""
+
+NOT_A_NUMBER = "?"
+MAP_FRAME = 6
+MOST_ROWS = 40
+
+
+def error_map(drawn: ErrorMap, look: Look) -> Iterator[RenderableType]:
+    """Output elements down, input elements across, then the key. Nothing where it does not fit."""
+    across = max((len(row) for row in drawn.ratio), default=0)
+    if not across or across + MAP_FRAME > look.columns or len(drawn.ratio) > MOST_ROWS:
+        return
+    yield Text(f"error map: {counted(len(drawn.ratio), 'output element')} down, {counted(across, 'input element')} across", style="dim")
+    for row in drawn.ratio:
+        yield Text.assemble(("|", "dim"), *((glyph(ratio), _style(ratio)) for ratio in row), ("|", "dim"))
+    yield Text(f"' .' within the tolerance, {RAMP[2:]} up to 10, 100, {look.glyphs.dots} times it", style="dim")
+
+
+def glyph(ratio: float) -> str:
+    """The glyph for |error| / tolerance."""
+    if math.isnan(ratio):
+        return NOT_A_NUMBER
+    if ratio <= 1:
+        return RAMP[0] if ratio < VISIBLE else RAMP[1]
+    if math.isinf(ratio):
+        return RAMP[-1]
+    return RAMP[min(1 + math.ceil(math.log10(ratio)), len(RAMP) - 1)]
+
+
+def _style(ratio: float) -> str:
+    if ratio <= 1:
+        return "green"
+    return "yellow" if ratio <= 100 else "bold red"

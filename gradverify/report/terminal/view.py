@@ -9,20 +9,90 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
+from gradverify.model.event import Shard
+from gradverify.model.problem import NOT_JUDGED, OK
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
-from gradverify.report.names import one_line
-from gradverify.report.readable import readable
+from gradverify.report.names import clean, one_line, readable
+from gradverify.report.numbers import counted, seconds
+from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
-from gradverify.report.terminal.canvas import paint
-from gradverify.report.terminal.columns import fitted
-from gradverify.report.terminal.details import details
-from gradverify.report.terminal.line import line, name_width
+from gradverify.report.terminal.canvas import paint, shielded
+from gradverify.report.terminal.line import details, fitted, line, name_width
 from gradverify.report.terminal.panel import panel
-from gradverify.report.terminal.shielded import shielded
-from gradverify.report.terminal.slowest import slowest
-from gradverify.report.terminal.summary import summary
+
+
+def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
+    """At most so many, the slowest first; 0: all; None: nothing. Of what was run."""
+    ran = [check for check in report.checks if check.verdict not in ("skip", "not_run")]
+    if most is None or not ran:
+        return
+    shown = sorted(ran, key=lambda check: -check.seconds)[:most or None]
+    yield Text(f"the slowest {len(shown)} of {counted(len(ran), 'check')}:" if len(shown) < len(ran) else "how long each check took:")
+    for check in shown:
+        calls = check.calls.forward + check.calls.backward
+        yield Text(f"{seconds(check.seconds):>10} {calls:>9,} {'call ' if calls == 1 else 'calls'}  {one_line(check.name)}", no_wrap=True)
+    yield Text("")
+
+
+SAID = {"FAIL": "failed", "XPASS": "passed unexpectedly", "ERROR": "could not be judged", "REQUIRED": "skipped though required",
+        "UNDECIDED": "undecided", "PASS": "passed", "XFAIL": "failed as expected", "KNOWN": "known", "SKIP": "skipped", "NOT RUN": "not run"}
+"""What is said of each kind of outcome, worst first."""
+
+
+def summary(report: Report, look: Look) -> Iterator[RenderableType]:
+    """The counts as the last line, or the first failure's command where there is one."""
+    if report.crashed:
+        yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
+    faulty = sum(bool(check.faults) for check in report.checks)
+    if faulty:
+        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a bug of its own, described on stderr", style="bold red", no_wrap=True)
+    yield counts(report, look)
+    red = [check for check in report.checks if status.is_red(check)]
+    first = red[0] if red and not (len(red) == 1 and report.argv is not None) else None    # of one alone, its panel says so a few lines above
+    if first is not None:
+        yield Text("the first failure again:")
+        yield Text("  " + again(first, report.argv), style="bold", no_wrap=True)
+    open = sum(check.verdict == "undecided" and check.expect == "pass" and check.ok is True and not check.baselined for check in report.checks)
+    if open and report.exit_code == OK and "--exit-zero" not in report.argv:
+        yield Text(f"{open} undecided: not checked. The exit code is 0; where CI is set, or with --undecided fail, it is {NOT_JUDGED}",
+                   style=status.STYLES["UNDECIDED"], no_wrap=True)
+    if report.forgiven is not None:
+        yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
+
+
+def _part(shard: Shard) -> Text:
+    whole, part = counted(shard.total, "check"), f"shard {shard.index}/{shard.count}"
+    return Text(f"{part} of {whole}", style="dim") if shard.places else Text(f"none of {whole} falls to {part}")
+
+
+def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
+    """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines of what passed."""
+    found = [(check, sum(each.severity == "warning" and each.code not in check.expect for each in check.findings)) for check in report.checks]
+    count, hidden = sum(each for _, each in found), sum(each for check, each in found if quiet and not status.is_red(check))
+    if count:
+        yield Text(counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow")
+
+
+def counts(report: Report, look: Look | None = None) -> Text:
+    """One line, however narrow: whoever reads the last line reads all of it."""
+    words = [status.outcome(check) for check in report.checks]
+    parts = [Text(f"{words.count(word)} {said}", style=status.STYLES[word]) for word, said in SAID.items() if word in words]
+    parts += _warnings(report, look is not None and look.verbosity < 0)
+    if report.selection.deselected:
+        parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
+    if report.selection.left_out:
+        parts.append(Text(f"{counted(report.selection.left_out, 'other file')} left out", style="dim"))
+    if report.selection.repeat > 1:
+        parts.append(Text(f"each in {report.selection.repeat} repeats", style="dim"))
+    shard = report.selection.shard
+    if shard:
+        parts.append(_part(shard))
+    if not (shard and shard.total and not shard.places) and not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
+        parts.insert(0, Text("nothing was checked", style="bold yellow"))
+    head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
+    return Text.assemble(head, Text(", ").join(parts), f" in {seconds(report.duration_s)}", no_wrap=True)
 
 
 def render(report: Report, look: Look) -> str:
