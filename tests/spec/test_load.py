@@ -88,6 +88,7 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     (check("expect: «fial"), "did you mean 'fail'?"),
     (check("expect: [«GV2]"), "a rule code such as GV101, got 'GV2'"),
     (check("expect: [GV101, «GV999]"), "no rule 'GV999'"),
+    (check("rules: {ignore: [«GV120]}"), "no rule 'GV120'; the rule on CUDA streams was retired"),
     (check("expect: «[]"), "at least 1"),
     (check("rules: {select: [«GV9]}"), "no rule 'GV9'"),
     (check("rules: {«selct: [GV1]}"), "did you mean 'select'?"),
