@@ -1,19 +1,4 @@
-"""GV006 non-finite: the forward is NaN or infinite at the point of the check
-
-What. An output holds NaN, or an infinity that changes when the inputs move. An infinity that stays (a mask of −inf) is left out and
-counted, and is no finding.
-
-Why it matters. No derivative exists there, so no gradient can be compared: an error (exit code 3), never a pass.
-
-How it is measured. The base forward, and where it holds infinities one more along a random direction.
-
-How to repair. Choose inputs inside the domain: `uniform: [0.5, 2]` for a logarithm, `avoid: 0` for a quotient. If the inputs are fine,
-the forward overflows: that is a fault of its own.
-
-Example.
-    inputs:
-      x: {values: [-1.0, 2.0]}          # log(-1) is NaN
-"""
+"""GV006 non-finite: the forward is NaN or infinite at the point of the check."""
 
 from __future__ import annotations
 
@@ -26,10 +11,6 @@ from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import flat_all, flat_real
 from gradverify.rules.shown import element_name
 
-ORDER = 20
-RANK = 10
-VERDICT = "error"
-STOPS = True
 STEP = 1e-3     # of each element: an infinity that such a step does not change is a mask
 
 

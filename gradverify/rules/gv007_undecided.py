@@ -1,22 +1,4 @@
-"""GV007 undecided: the error bar is wider than the tolerance
-
-What. For more elements than max(1, 0.01 %), neither "right" nor "wrong" can be said: the finite difference is known to less than the tolerance, or
-does not exist. Or for fewer, of which one seems wrong: a zero, say, where the finite difference is well above its bar. Where columns, rows or blocks
-are compared, each stands for many elements: more than 0.01 % of them. Nor can anything be said where the check replaced what gradients are measured
-with (torch.autograd.grad, an operator of tensors) and left it so.
-
-Why it matters. A check that cannot decide must not be green by accident: the verdict is `undecided`. It fails the run under
-`--undecided fail`, which is the default where `CI` is set.
-
-How it is measured. Each finite difference carries a bar U; an element is undecided where |analytic − numeric| lies within U of the
-tolerance, where the step does not move the input (x + eps = x), or where the function is not finite on both sides.
-
-How to repair. Give a larger `rtol` or `atol` if that accuracy is not needed; choose inputs of a moderate size; compute in float64
-inside; leave out `eps`, so that the step is chosen for each element.
-
-Example.
-    eps: 1e-20                          # 1.0 + 1e-20 is 1.0: the input does not move
-"""
+"""GV007 undecided: the error bar is wider than the tolerance."""
 
 from __future__ import annotations
 
@@ -33,9 +15,6 @@ from gradverify.subject.arguments import Argument
 from gradverify.subject.wide import sixteen_inside
 
 CODE = "GV007"
-ORDER = 460
-VERDICT = "undecided"
-LAST = True
 INDICES = "whole numbers that are indices or counts need `dtype: int64`"
 SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
 SEEMS = 0.5         # of the larger of both: what rounding leaves open is seldom off by so much

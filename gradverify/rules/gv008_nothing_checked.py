@@ -1,24 +1,4 @@
-"""GV008 nothing-checked: there is nothing to compare
-
-What. No input is differentiable, no output has a graph, or no element of a gradient was compared, although a rule that compares
-them was asked for: GV101 and the like are ignored, or the tensors are empty and the spec asks for no empty one, or not for GV221,
-which looks at these. A warning, where other inputs are compared: an argument is an object that holds tensors, which cannot be taken
-out of it and moved.
-
-Why it matters. A check that compares nothing is green for ever. It is an error (exit code 3), never a pass.
-
-How it is measured. After the base forward: differentiable inputs, outputs with a `grad_fn`, their sizes.
-
-How to repair. For the other rules alone select them: `rules: {select: [GV2]}`. `x: [40, 30]` is a list of two numbers, passed as it
-is; a tensor of that shape is `x: {shape: [40, 30]}`. Integer tensors and `requires_grad: false` inputs are not differentiable: give
-at least one floating input. An output without a graph was detached (`.detach()`, `.data`, NumPy, `no_grad`) or marked with
-`mark_non_differentiable`. Tensors inside a dict, list, tuple, namedtuple or dataclass are inputs; for another class, check a
-function that takes the tensors and builds the object.
-
-Example.
-    def scale(x):
-        return torch.from_numpy(2 * x.detach().numpy())     # no graph leads back to x
-"""
+"""GV008 nothing-checked: there is nothing to compare."""
 
 from __future__ import annotations
 
@@ -35,9 +15,6 @@ from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Subject
 
-ORDER = 10
-VERDICT = "error"
-STOPS = True
 DIMENSIONS = 8      # of a shape that is written by hand; a longer list of whole numbers is data
 COMPARE = ("finite differences", "reference", "given numbers")     # of what a rule looks for causes in, if it compares gradients
 

@@ -1,20 +1,4 @@
-"""GV009 could-not-fail: at these inputs a wrong gradient would pass too
-
-What. All gradients are zero here (a dead region: relu of negative numbers), or `atol` is above every one of them, or an index input
-never repeats, so that a backward which overwrites where it must add up looks right. Not said beside an error: that check did fail.
-
-Why it matters. The check passes whatever backward does with the numbers that training will see. A warning; an error under `strict`.
-Of indices it is said only where GV223, which repeats them itself, is not looked for.
-
-How it is measured. From the comparison itself: the largest gradient against its tolerance. For index inputs: with every second index
-set to the first, two halves of a random cotangent reach a common element of the gradient, which they do not with the spec's indices.
-
-How to repair. Draw inputs where the function lives (`uniform`, `values`), lower `atol`, repeat an index.
-
-Example.
-    - function: relu
-      inputs: {input: {uniform: [-2, -1], shape: [8]}}       # every gradient is 0: `return None` would pass
-"""
+"""GV009 could-not-fail: at these inputs a wrong gradient would pass too."""
 
 from __future__ import annotations
 
@@ -32,10 +16,6 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 
-SEVERITY = "warning"
-ORDER = 450
-VERDICT = "error"
-LAST = True
 ELSEWHERE = "draw inputs at which the function changes, or check an output that does, if there are any"
 
 

@@ -1,20 +1,4 @@
-"""GV102 missing-gradient: no gradient where the function has one
-
-What. `backward` returns None for an input on which the output depends, or an output that the spec names under `outputs` has no graph
-although it moves with the inputs.
-
-Why it matters. The parameter behind that input never learns, and nothing says so: autograd takes None for zero.
-
-How it is measured. The finite difference of a pair whose gradient is None throughout is compared with zero.
-
-How to repair. Return the gradient, or mark the input as not differentiable in the spec (`requires_grad: false`) if that is meant.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, weight = ctx.saved_tensors
-        return grad_output * weight, None           # and d y / d weight?
-"""
+"""GV102 missing-gradient: no gradient where the function has one."""
 
 from __future__ import annotations
 
@@ -26,11 +10,6 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.shown import place_name, unjudged
 from gradverify.subject.subject import Argument
 
-CATCHES = "forgets_second_gradient"
-ORDER = 330
-RANK = 40
-LINE = True
-KILLS = "values"
 UNREGISTERED = "WarnNotImplemented"     # torch's node behind an operator that has kernels only
 
 

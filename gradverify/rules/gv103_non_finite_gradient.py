@@ -1,21 +1,4 @@
-"""GV103 non-finite-gradient: backward gives NaN or inf where the function has a derivative
-
-What. The analytic gradient is not finite at an element where the forward and its finite difference are.
-
-Why it matters. One NaN spreads through the optimiser into every weight. It strikes at particular values: a zero, an equality, an
-overflow of an intermediate result that the forward avoids.
-
-How it is measured. Elements of the comparison of GV101 whose analytic value is not finite.
-
-How to repair. Work out the limit: a quotient 0/0 in backward usually has one. `torch.where` does not help if the bad branch is
-differentiated by autograd as well: make its input harmless first.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):                 # y = sin(x) / x, and 1 at 0
-        x, = ctx.saved_tensors
-        return grad_output * (x.cos() * x - x.sin()) / x ** 2       # 0 / 0 at x = 0
-"""
+"""GV103 non-finite-gradient: backward gives NaN or inf where the function has a derivative."""
 
 from __future__ import annotations
 
@@ -26,12 +9,6 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.shown import element_name, unjudged
-
-CATCHES = "sinc_divides_by_zero"
-ORDER = 340
-RANK = 40
-LINE = True
-KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

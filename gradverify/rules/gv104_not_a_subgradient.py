@@ -1,25 +1,4 @@
-"""GV104 not-a-subgradient: at a kink, backward gives no slope between the left and the right one
-
-What. The function has a kink at an element of the inputs (relu at 0, a clamp at its bound), and the analytic gradient there lies outside
-the slopes from left and right. Or the gradients of several inputs at kinks are such slopes one by one, and their sum is no slope that f has
-along all of these inputs together: at a tie of two, `max` moves by 1 when both do, and not by 2.
-
-Why it matters. Any value between the two is right, and torch itself uses several. A value outside comes from both branches, or from
-none, and exact zeros are common: behind a relu, in padding, at initialisation.
-
-How it is measured. The ladder finds that f(x + h) − 2 f(x) + f(x − h) shrinks like h, not h², and measures both slopes with their bars. A sum
-that is no slope at the point itself is compared with the slopes at points nearby, on either side of each kink: every subgradient is an average
-of gradients there.
-
-How to repair. Let exactly one branch hold at the boundary: one strict and one weak comparison, or `torch.where`. At a tie give the gradient to
-one of the equal inputs, or share it out among them.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        return grad_output * (x >= 0) + 0.1 * grad_output * (x <= 0)        # 1.1 at 0
-"""
+"""GV104 not-a-subgradient: at a kink, backward gives no slope between the left and the right one."""
 
 from __future__ import annotations
 
@@ -31,11 +10,6 @@ from gradverify.numerics.pairs.pair import ElementRecord, Outcome
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.shown import place_name, unjudged
 
-CATCHES = "counts_both_branches"
-ORDER = 350
-RANK = 130
-LINE = True
-KILLS = "values"
 SHOWN = 3     # of the elements of a sum
 BETWEEN = "at a kink backward may return the slope of either side, or a number between them"
 SHARED = "give the gradient to one of the inputs that share the kink, or share it out among them"

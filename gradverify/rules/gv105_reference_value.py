@@ -1,20 +1,4 @@
-"""GV105 reference-value: the forward differs from the reference's
-
-What. With `reference:`, the outputs of the function and of the other implementation differ in shape or in numbers.
-
-Why it matters. A backward can be consistent with its own forward, and both wrong: finite differences cannot see it.
-
-How it is measured. Both are called with the same arguments. Numbers are compared within the tolerance, plus rounding. Where forward in float32 is
-so noisy that this does not decide, it is held against the reference and against itself in float64: a value that is beyond the tolerance, and off
-both by more than float32 costs either of them (GV112's native errors), is wrong.
-
-How to repair. Decide which of the two is right. A factor, an offset or a missing term in the forward; or the reference is called with
-another meaning of an argument.
-
-Example.
-    def forward(ctx, x, scale):
-        return x.sigmoid()              # the reference: (scale * x).sigmoid()
-"""
+"""GV105 reference-value: the forward differs from the reference's."""
 
 from __future__ import annotations
 
@@ -29,11 +13,6 @@ from gradverify.rules.shown import element_name
 
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
 FEWER_BITS = "look for an approximation, and for fewer bits than float32"
-CATCHES = "forgets_the_offset"
-ORDER = 300
-RANK = 135      # it stands before GV106: of two functions that differ, the gradients do
-METHOD = "forward"
-APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

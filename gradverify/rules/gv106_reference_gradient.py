@@ -1,27 +1,4 @@
-"""GV106 reference-gradient: backward differs from autograd through the reference
-
-What. With `reference:`, an element of the Jacobian from `backward` differs from the one that autograd computes through the other
-implementation.
-
-Why it matters. The two should be interchangeable; training with one is not training with the other.
-
-How it is measured. The same vector-Jacobian products of both, compared within the tolerance, plus rounding: of up to 16 outputs one by one,
-else of groups of outputs that share no input; in the modes `columns` and `blocks`, and where the budget affords no more, of three random
-cotangents. What differs is resolved to elements. At a kink both are right where both lie between the slopes from the left and the right.
-A difference that comes and goes with the bits of the inputs, and is at most some roundings of 1, is rounding inside one of them: undecided.
-So is one of float32 that the reference in float64 shows when every operation of it rounds at random as in float32; and one where forward
-loses as much in float32 (a variance as E[x²] − E[x]²), if in float64 the function's own backward is that of the reference, and random
-roundings of it explain the difference.
-
-How to repair. As for GV101. If finite differences agree with backward (no GV101), the reference is the one that differs. Where the forwards differ
-too (GV105), decide first which of the two is right.
-
-Example.
-    checks:
-      - function: my_ops:Gelu                       # backward of the exact form
-        reference: torch.nn.functional:gelu
-        inputs: {x: {shape: [8]}}
-"""
+"""GV106 reference-gradient: backward differs from autograd through the reference."""
 
 from __future__ import annotations
 
@@ -32,13 +9,6 @@ from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.oracle import blamed
 from gradverify.rules.shown import comparison, differs, unjudged
-
-CATCHES = "forgets_the_scale"
-ORDER = 290
-RANK = 140
-LINE = True
-CAUSES = "reference"
-KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

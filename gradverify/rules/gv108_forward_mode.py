@@ -1,26 +1,4 @@
-"""GV108 forward-mode: jvp differs from backward
-
-What. The tangents that forward mode gives (`jvp` of a Function) are not the derivative that backward is the transpose of; or `jvp` raises,
-or writes into the tangents it was given.
-
-Why it matters. `torch.func.jvp`, `jacfwd`, `hessian`, Hessian-vector products and `torch.autograd.forward_ad` use jvp and never backward: a
-formula that no training step runs is wrong unseen. `torch.autograd.gradcheck` looks at it only with `check_forward_ad=True`.
-
-How it is measured. For a random direction u and cotangent v, ⟨v, jvp(u)⟩ must be ⟨backward(v), u⟩: two exact ways to one number, no step size. With
-`make_dual` on all inputs, then on each alone (the others have no tangent: a zero), with v that makes small outputs count as much as large
-ones. Where they part by more than either rounds away (then their difference jumps when the inputs move a little), the element is named, and
-the finite difference there says which of the two is right; at a kink both may be.
-Runs where every Function in the graph declares `jvp`, and on torch's operators; `forward_ad: true` makes a missing one a finding.
-
-How to repair. Derive jvp from forward: the sum over all inputs of (derivative with respect to it) · (its tangent). Save what it needs with
-`ctx.save_for_forward`. A tangent that is None is a zero.
-
-Example.
-    @staticmethod
-    def jvp(ctx, x_t, y_t):             # of x * y
-        x, y = ctx.saved_tensors
-        return x_t * y                  # must be x_t * y + x * y_t
-"""
+"""GV108 forward-mode: jvp differs from backward."""
 
 from __future__ import annotations
 
@@ -40,11 +18,6 @@ from gradverify.subject.declared import lacking
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forward_mode import Pushed
 
-CATCHES = "jvp_forgets_a_tangent"
-ORDER = 370
-METHOD = "jvp"
-PRICE, WORTH = (2, 2), 80
-APART = True
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show
 SMALL = 1e-6            # of an output's value: tangents below that are not weighed up, they are mostly rounding
 NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the function uses forward mode itself (jvp, jacfwd, hessian)

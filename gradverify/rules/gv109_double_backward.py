@@ -1,29 +1,4 @@
-"""GV109 double-backward: second derivatives are wrong, and nothing says so
-
-What. Differentiating through backward (`create_graph=True`) gives other numbers than the derivative of backward. Nothing is raised.
-
-Why it matters. Gradient penalties, Hessian-vector products, meta-learning and `torch.func.hessian` differentiate through backward. One that
-detaches, reads `.data`, runs under `no_grad` or in NumPy, or uses an intermediate kept on ctx is a constant there: its term is missing,
-silently. A warning, and an error where the spec says `second_order: true`. A backward marked `@once_differentiable` raises, which is honest.
-
-How it is measured. Backward is run with `create_graph=True` and a cotangent that itself requires grad, then differentiated by `.backward()`
-for random weights. With respect to the cotangent backward is linear, so the result must be backward of another cotangent: no step is
-needed. With respect to the inputs it is compared with finite differences of backward along a random direction for two choices of weights, along two
-where that is not smooth. What looks rough is measured again with the noise of backward at nine points nearby; what still does has no derivative, and
-is left out. What differs is traced to one element, and judged there with an error bar, and against what both make of their operations rounding at
-random, and of points a few roundings away. `second_order: true` makes a double backward that raises a finding, holds each gradient against each input
-alone too, and looks at another point of the same kind. Where backward calls another Function, the second derivative is what the backward of that one
-makes of it, and the hint names it.
-
-How to repair. Compute gradients with torch operations on `ctx.saved_tensors`, and save only inputs and outputs of forward there; compute an
-intermediate again in backward, or return it as a further output. Or mark backward `@once_differentiable`.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        ctx.cosine = x.cos()            # made without a graph: backward sees a constant
-        return x.sin()
-"""
+"""GV109 double-backward: second derivatives are wrong, and nothing says so."""
 
 from __future__ import annotations
 
@@ -44,10 +19,6 @@ from gradverify.subject.another import other_points
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_classes
 
-CATCHES = "keeps_an_intermediate"
-ORDER = 380
-PRICE, WORTH = (2, 6), 10
-APART = True
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
         "or mark it @once_differentiable, so that it raises")

@@ -1,24 +1,4 @@
-"""GV110 vmap: a vmapped call differs from a loop
-
-What. `torch.vmap` of the function gives other outputs or gradients than one call per example; or the Function declares a vmap rule (a `vmap`
-staticmethod, or `generate_vmap_rule = True`), and it raises: a warning, as the caller is told (an error where the spec says `vmap: true`).
-
-Why it matters. Per-example gradients, ensembles and `jacrev` run the function under vmap. A rule that takes every argument as batched along its
-first dimension is right in the first test and wrong where a weight is shared.
-
-How it is measured. Three examples (x, a second point, 1.01 x) along in_dims 0 of all tensor arguments, along −1, and of each argument alone
-along −1 with the others shared; output and gradient against a loop. Functions that write into their inputs or draw random numbers are left
-out. Runs where every Function in the graph declares a rule, which then must not raise; `vmap: true` makes a missing one a finding, and runs
-torch's own operators too.
-
-How to repair. Where forward is made of torch operations, write it with `setup_context` and say `generate_vmap_rule = True`. Else move each
-batched argument's dimension to where the kernel wants it, by `in_dims`; None means that the argument is shared.
-
-Example.
-    @staticmethod
-    def vmap(info, in_dims, x, weight):         # of x @ weight.T
-        return MatMul.apply(x, weight), 0       # weight may be batched too: in_dims[1] was not looked at
-"""
+"""GV110 vmap: a vmapped call differs from a loop."""
 
 from __future__ import annotations
 
@@ -39,11 +19,6 @@ from gradverify.subject.declared import lacking
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.vmapped import Batch, Dims
 
-CATCHES = "vmap_ignores_in_dims"
-ORDER = 390
-METHOD = "vmap"
-PRICE, WORTH = (6, 6), 70
-APART = True
 HINT = ("the vmap rule returns (outputs, out_dims), as a loop over the examples would: in_dims holds one entry per argument, the "
         "dimension that is batched, or None for an argument that all examples share")
 GENERATED = "the generated rule runs forward and backward on all examples at once, under vmap, where each must do what it does for one example"

@@ -1,23 +1,4 @@
-"""GV111 parameters: the gradient of a module's parameter differs from the finite difference
-
-What. As GV101, for the parameters of a `torch.nn.Module`.
-
-Why it matters. The gradient of the input is what tests usually look at; the gradient of a weight is what training uses.
-
-How it is measured. The module is called with its parameters replaced by inputs under their own names, and its buffers by fresh copies; they
-stay replaced while backward runs, which may call the module again (checkpoints, reversible blocks). Every element is compared as in GV101.
-Where forward updates buffers that it reads (the power iteration of spectral norm), it is called until they are at rest, as training has
-them. Hooks run as they do in training: those of the module, and those that `register_hook` put on a parameter, which may change its
-gradient. Hooks that run after `.grad` is written do not: a note names them.
-
-How to repair. As for GV101. A gradient averaged over the batch where it must be summed is the classic.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, weight = ctx.saved_tensors
-        return grad_output @ weight, grad_output.T @ x / len(x)     # the mean of what must be a sum
-"""
+"""GV111 parameters: the gradient of a module's parameter differs from the finite difference."""
 
 from __future__ import annotations
 
@@ -30,13 +11,6 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.rules.meant import meant
 from gradverify.rules.shown import against, comparison, differs, fixed_step, pairs, unfinished, unjudged
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
-
-CATCHES = "averages_weight_gradient"
-ORDER = 320
-RANK = 150
-LINE = True
-CAUSES = "finite differences"
-KILLS = "values"
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

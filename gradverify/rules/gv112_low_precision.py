@@ -1,35 +1,4 @@
-"""GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway
-
-What. With `dtype: bfloat16` or `float16`, the output or a gradient of the function in that dtype differs from the same function in float64 (or
-from the `reference`) by more than rounding explains.
-
-Why it matters. Kernels are trained in 16 bits and tested in others. A branch that only 16 bits take, an accumulator of 8 bits, a tail that is not
-written: finite differences of 16-bit numbers are too coarse to see any of them.
-
-How it is measured. Two legs. First, the function in float64, at inputs that 16 bits can hold, is checked by finite differences like any other
-(what it asks for in fewer bits, as by `.float()`, is float64 too). Second, the function in its own dtype, forward and the gradients of three
-random cotangents, against that. What it may be off by is the native error, row by row: what the same computation (the reference's, where one is
-named, its sums over more than 64 rows as they are) loses when its operations run in 16 bits, at the point and beside it, and when its inputs
-move by half an ulp. Wrong are an element that is off by more than 8 native errors of its row (or 3 times the most that the computation itself
-lost in it) and 3 ulp, a row by 2 and 0.2 ulp, the tensor by 1.5 and 0.15 ulp, a gain ⟨kernel, exact⟩ / ⟨exact, exact⟩ by 8 of its standard
-deviations and one roundoff, and what is infinite or NaN where the right number fits. Rows and tensors are never held to less than the computation
-itself lost in any of its runs. Numbers that the dtype cannot hold are left out. Finite differences are never taken of 16-bit numbers. What three
-identical calls of the kernel differ by (atomic adds) counts as native error, up to as much again as there is.
-
-With `dtype: float32` finite differences judge the gradient, of the same function in float64 where its values are the same there. Where they are
-others, by more than the tolerance and than float32 costs, and no `reference` says which are right, that is a warning.
-
-How to repair. Accumulate and exponentiate in float32; subtract the maximum first; keep constants as Python numbers; look for branches on the dtype
-and for the tail of the last block. A function that refuses float64 needs a `reference` in torch operations.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        if x.dtype == torch.bfloat16:
-            return grad_output * x      # the fast path forgot the 2
-        return grad_output * 2 * x
-"""
+"""GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway."""
 
 from __future__ import annotations
 
@@ -53,10 +22,6 @@ from gradverify.rules.shown import element_name
 from gradverify.subject.returned_line import returned_line
 from gradverify.subject.wide import is_narrow
 
-CATCHES = "forgets_in_bfloat16"
-ORDER = 345
-VERDICT = "fail"
-OWN_DTYPE = True
 KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
          "gain": "; every element is within rounding, but all are off by one factor"}
 INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault and not the kernel's"

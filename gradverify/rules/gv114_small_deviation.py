@@ -1,26 +1,4 @@
-"""GV114 small-deviation: everything is within the tolerance, but off by far more than the error bars
-
-What. No element is a mismatch, yet one differs by more than ten times its error bar, and by more than 1e-9 of its size.
-
-Why it matters. A right gradient agrees to the bar. A deviation that is small and certain comes from a rounded constant, a truncated
-series or float32 inside backward: harmless today, and a sign that forward and backward are not written from one formula. A warning.
-
-How it is measured. From the comparison of GV101. The largest such deviation is printed, unless it is no more than backward's operations
-make of their own roundings (nine backwards a row, each rounding at random). So is what an iteration leaves, where it is too much for the element
-itself: below 1e-9 of the output's row for an input whose gradient is zero throughout (as an initial guess); and in a function that iterates until
-something is below a tolerance, what is off by less than `rtol` of the largest row, and is gone where the same function iterates to a tighter one.
-
-With `witness: always` errors of 1e-12 of the largest element are seen too: backward is held against torch's own derivative of forward at three points
-1e-7 apart, and what is off by the same share at all of them is no rounding.
-
-How to repair. Compute constants instead of typing digits; use the same in forward and backward; keep backward in the input's dtype. Let an
-iteration stop later.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        c = 0.7978846                   # forward has math.sqrt(2 / math.pi)
-"""
+"""GV114 small-deviation: everything is within the tolerance, but off by far more than the error bars."""
 
 from __future__ import annotations
 
@@ -38,12 +16,6 @@ from gradverify.numerics.rungs import Z
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.shown import apart, place_name, unjudged
 
-SEVERITY = "warning"
-CATCHES = "rounds_a_constant"
-ORDER = 360
-RANK = 150
-LINE = True
-CAUSES = "deviations"
 OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE, Outcome.MISMATCH)
 ROWS = 8  # of a pair whose rounding is asked for
 HINT = "look for a rounded constant, an approximation, an eps or fewer bits that forward and backward do not share"

@@ -1,26 +1,4 @@
-"""GV116 compiled: through torch.compile the function gives other numbers, or raises
-
-What. Called through `torch.compile`, at the inputs or at another point of the same kind, outputs or gradients are not those of the eager function.
-
-Why it matters. Whoever compiles a model compiles the functions in it. What depends on Python state, reads values that tracing bakes in, or takes
-another path while it is compiled then computes something else, without a word.
-
-How it is measured. Under `compile: true`, which may stand in a `matrix:`. With the backend `aot_eager`, which traces forward and backward and runs
-them by torch's own kernels, so that numbers may differ by rounding only; where torch.compile breaks the graph, the rest runs eagerly. The eager
-function is judged by all other rules of the same check. Random functions are not compared: compiled, they may draw in another order. Importing the
-compiler takes two to four seconds in every worker.
-
-How to repair. No branches on `torch.compiler.is_compiling()`, on values or on state that Python keeps; `torch.library.custom_op` with a fake kernel
-for what cannot be traced.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        if torch.compiler.is_compiling():
-            return grad_output * x              # forgets the factor
-        return grad_output * 2 * x
-"""
+"""GV116 compiled: through torch.compile the function gives other numbers, or raises."""
 
 from __future__ import annotations
 
@@ -37,10 +15,6 @@ from gradverify.subject.compiled import Compiler, no_compiler
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 
-CATCHES = "forgets_a_factor_when_compiled"
-ORDER = 446
-PRICE, WORTH = (4, 4), 60
-APART = True
 HINT = "look for what Python decides or keeps, which is fixed where torch.compile traces it"
 BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")     # what torch says before what was raised
 TOLD = 400      # characters of what was raised

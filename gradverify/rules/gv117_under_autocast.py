@@ -1,25 +1,4 @@
-"""GV117 under-autocast: with forward inside autocast outputs or gradients are off by far more than 16 bits cost, or something raises
-
-What. A row of an output, or of a gradient, with forward inside `torch.autocast` and backward outside is further from the one without than eight times
-what rounding every intermediate number to that dtype does to it, at the inputs and beside them; or forward or backward raises there.
-
-Why it matters. Mixed-precision training calls it so. A branch that only 16-bit numbers take, a scale that is forgotten there, or dtypes that
-do not meet in backward show nowhere else.
-
-How it is measured. Under `autocast: bfloat16` or `float16`, which may stand in a `matrix:`, in a check with `dtype: float32`: autocast leaves
-float64 alone (GV225). The native error of a row is the largest distance, over several runs of forward and backward without autocast, when each number
-that an operation returns is moved by up to one roundoff and rounded. Rows are those of the last dimension; one that rounding takes away by a quarter
-is not judged. The eager function is judged by all other rules of the same check.
-
-How to repair. `torch.amp.custom_fwd` and `custom_bwd` on forward and backward, and one formula for all dtypes.
-
-Example.
-    @staticmethod
-    def forward(ctx, q, k):
-        ctx.save_for_backward(q, k)
-        scores = q @ k.T
-        return scores if scores.dtype == torch.bfloat16 else scores / q.shape[1] ** 0.5
-"""
+"""GV117 under-autocast: with forward inside autocast outputs or gradients are off by far more than 16 bits cost, or something raises."""
 
 from __future__ import annotations
 
@@ -40,10 +19,6 @@ from gradverify.subject.draw import DTYPES, generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import ROUNDOFF, rounded, shaken
 
-CATCHES = "forgets_the_scale_in_16_bits"
-ORDER = 447
-PRICE, WORTH = (8, 8), 55
-APART = True
 NATIVE = 4      # runs with every number rounded, for the native error
 BESIDE = 2      # points beside the inputs, where a row has to be off too: what rounds to the other side of a step here does not there
 FAR = 8.0       # native errors

@@ -1,30 +1,4 @@
-"""GV118 devices: on one device the function gives other numbers than on another
-
-What. Outputs, or gradients for the same `grad_output`, at the same inputs, are not those of another device that the spec's `matrix` names beside the
-check's: `device: [cpu, cuda]`.
-
-Why it matters. A kernel has a source of its own for each device. Where forward and backward of one of them are wrong in the same way, each device
-passes by itself: backward is the derivative of a forward that is another function there.
-
-How it is measured. In the checks of all devices of the list but one, which is the CPU where that is named, else the first. Function and inputs are
-brought there; one forward and backward here and one there are compared as calls that may round differently are: within 1e-9 of the largest number in
-float64, 3e-5 in float32, and what a nudge of the inputs does. 16 bits are compared row by row, within the native errors of both (GV112). Both
-sides run without TF32 and without sums in fewer bits. Which side is wrong is for the other rules to say. Where there is no such device, check and
-comparison are skipped; a combination that `exclude` drops is computed nevertheless to compare others with. Random functions are not compared.
-
-How to repair. Compare the two sources: what one of them computes and the other does not.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x if x.is_cuda else x * x * 0.5
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        return grad_output * (2 * x if x.is_cuda else x)
-"""
+"""GV118 devices: on one device the function gives other numbers than on another."""
 
 from __future__ import annotations
 
@@ -48,10 +22,6 @@ from gradverify.subject.fewer_bits import in_all_bits
 from gradverify.subject.on_device import back, on_device
 from gradverify.subject.subject import Subject
 
-CATCHES = "forgets_a_factor_on_cuda"
-ORDER = 449
-PRICE, WORTH = (2, 2), 60
-APART = True
 HINT = "the other rules, on each device, say which of the two is wrong; where they find nothing, forward is another function there"
 
 

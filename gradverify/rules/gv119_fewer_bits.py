@@ -1,26 +1,4 @@
-"""GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves its tolerance
-
-What. With torch's switches for products in fewer bits on, outputs or gradients for the same `grad_output` are further from those with them
-off than the check allows; or forward or backward raises.
-
-Why it matters. Tensor cores read operands of float32 as TF32, ten bits of mantissa, where `torch.backends.cuda.matmul.allow_tf32` says so, and in
-convolutions unless told otherwise. Most functions bear that. One that subtracts what is nearly equal (distances by |x|² + |y|² - 2xy, a variance by
-squares) does not, and its training differs between GPUs. A kernel that reads the switch has a path of its own for it, which may be wrong.
-
-How it is measured. Under `tf32: true`, in a check with `dtype: float32`, by two calls of forward and backward: no element may be off by more
-than `atol` and `rtol` of the largest of its tensor. What rounding every number to ten bits costs stands beside it: far more than that comes from
-another formula, and not from TF32. Under `reduced_sums: true`, with `dtype: bfloat16` or `float16`, row by row, within the native errors of both
-(GV112): `allow_bf16_reduced_precision_reduction`, `allow_fp16_reduced_precision_reduction` and `allow_fp16_accumulation` are off, and then on. All
-other rules judge the function without TF32. Both settings may stand in a `matrix:`; the switches are put back afterwards, whatever is raised.
-
-How to repair. Another formula, or `torch.backends.cuda.matmul.allow_tf32 = False` around this product alone.
-
-Example.
-    @staticmethod
-    def forward(ctx, x, y):                     # squared distances: in TF32 nothing is left of them
-        ctx.save_for_backward(x, y)
-        return x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
-"""
+"""GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves its tolerance."""
 
 from __future__ import annotations
 
@@ -41,10 +19,6 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.lowered import TF32, rounded, shaken
 
-CATCHES = "subtracts_squares_in_tf32"
-ORDER = 451
-PRICE, WORTH = (6, 6), 58
-APART = True
 RUNS = 4        # with every number rounded, for what that costs
 FAR = 8.0       # of what that costs, as GV117 has it: beyond it the formula is another
 SAME = "it computes the same bits: nothing in it heeds the switch here"

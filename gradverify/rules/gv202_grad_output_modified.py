@@ -1,21 +1,4 @@
-"""GV202 grad-output-modified: backward writes into grad_output
-
-What. The tensor that backward was given holds other numbers afterwards.
-
-Why it matters. The caller's tensor is damaged: wherever autograd hands the same tensor to a second consumer (a residual connection, a
-sum), that one computes with the wrong numbers. The gradient of this Function alone looks right.
-
-How it is measured. The cotangents are compared by value before and after the base backward.
-
-How to repair. Work on a copy: `grad_input = grad_output.clone()`, or `torch.where`, or multiply by a mask.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        grad_output[x < 0] = 0          # the caller's tensor
-        return grad_output
-"""
+"""GV202 grad-output-modified: backward writes into grad_output."""
 
 from __future__ import annotations
 
@@ -24,12 +7,6 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.shown import element_name
-
-CATCHES = "relu_modifies_grad_output"
-ORDER = 90
-METHOD = "backward"
-RANK = 60
-SPREADS = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -1,27 +1,4 @@
-"""GV203 input-modified: forward or backward writes into an input
-
-What. After the call an argument holds other numbers than before, though it is not what the function returns.
-
-Why it matters. The tensor belongs to the caller, who goes on using it: a residual branch, a second loss, the next step. Where the write goes
-past autograd (`.data`, NumPy, a kernel's pointer), the gradients of everything else that read the tensor are silently wrong. For an argument
-that needs no gradient (running statistics) it is a warning. A module's own buffers may change in forward. Memory of an input that forward gives back
-(`storage().resize_(0)`, `set_`, as reversible layers do) is a warning where backward rebuilds it: meanwhile nobody may read the tensor. Else it is
-lost.
-
-How it is measured. All arguments are remembered by value around the base forward and the base backward, so that every way of writing is seen; for
-Functions inside a callable or module their own arguments around one more forward. An argument that is returned was written on purpose
-(`mark_dirty`). Sparse and jagged inputs of a Function are made anew for each call: the numbers that they hold are remembered around one more forward
-and backward.
-
-How to repair. Write into a copy. If forward is meant to work in place: `ctx.mark_dirty(x)`, and return x itself.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        x.data.clamp_(-1, 1)            # must be x = x.clamp(-1, 1)
-        ctx.save_for_backward(x)
-        return x * x
-"""
+"""GV203 input-modified: forward or backward writes into an input."""
 
 from __future__ import annotations
 
@@ -43,10 +20,6 @@ from gradverify.subject.outputs import leaves
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument
 
-CATCHES = "centres_its_input_in_place"
-ORDER = 100
-RANK = 60
-SPREADS = True
 HINTS = {"forward": "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x itself",
          "backward": "backward must leave what forward was given as it is: write into a copy"}
 

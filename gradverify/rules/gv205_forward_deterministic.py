@@ -1,25 +1,4 @@
-"""GV205 forward-deterministic: the forward gives other values when it is called again
-
-What. Two forwards with the same inputs and the same seed differ by more than `nondeterminism`. Up to 2¹⁰ roundings of the output's size are a
-warning: that is what a sum in another order does (atomic adds, split-k). With `deterministic: true` any difference is an error.
-
-Why it matters. A forward that depends on more than its inputs (a counter, a buffer, a generator of its own) has no gradient that could be
-compared, and activation checkpointing, which computes it again, trains on another function than it differentiates.
-
-How it is measured. Two further forwards at the same point, compared bit by bit with the first. torch's generators (and NumPy's and Python's
-global ones) are set to the check's seed before every forward, so that dropout and samplers pass. The generators of the second forward start
-elsewhere where the first was not seen to draw: one that draws and puts their state back (`torch.random.fork_rng`) is then treated as any other
-that draws, so that a backward that draws again meets other numbers, as it does in training. After an error the Jacobian is not judged; roundings are
-noise to its finite differences, which measure it. Where any bit differs, 3 more calls count the different results, which `-v` and the JSON report
-tell. A function that iterates (it goes on where the tolerance that it stops at is tighter) may differ within `rtol`: a warning.
-
-How to repair. Draw random numbers with torch; keep no state between calls; sum in a fixed order. Where larger differences are meant, say
-`nondeterminism: 1e-9`.
-
-Example.
-    class Dropout(Function):
-        own = torch.Generator()         # no seed of the check's reaches it
-"""
+"""GV205 forward-deterministic: the forward gives other values when it is called again."""
 
 from __future__ import annotations
 
@@ -37,10 +16,6 @@ from gradverify.rules.repeats import ANOTHER, ATOMIC, LEFT, ORDER_OF_SUMS, Repea
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.snapshot import same
 
-CATCHES = "draws_from_its_own_generator"
-ORDER = 30
-METHOD = "forward"
-RANK = 20
 MORE = 3        # calls, to count the different results of a forward that has some
 
 

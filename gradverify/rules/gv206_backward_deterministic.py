@@ -1,34 +1,4 @@
-"""GV206 backward-deterministic: backward gives other gradients when it is called again
-
-What. Calls of backward with the same `grad_output`, on the same inputs, differ.
-
-Why it matters. A gradient that depends on how often backward ran (a counter, a warm-up, an uninitialised buffer, a race) is right in a test that
-calls it once and wrong in training. Up to 4 ulp are right. Up to 2¹⁰ roundings of the gradient's size are a warning: that is what atomic adds in
-another order do, and two runs of one training then differ; so is what an iteration leaves, below `rtol`. More is an error, and with
-`deterministic: true` any difference.
-
-How it is measured. 20 identical calls: the first of the check's process (GV231), the base call, and 18 more; 4 calls where a second backward of one
-graph is refused and each needs its own forward. Where up to four inputs and several outputs make the other rules call more often, it is as many as
-keep all rules GV2xx within 60 backward calls. A fault that shows more rarely than that is not seen; `-v` prints how many calls were compared, and
-how many different results they gave, as the JSON report does (`reproducibility`). What differs is called again on fresh graphs: a backward that is
-spoilt by an earlier one of the same graph has a code of its own. What GV211, GV214 and GV220 ask of graphs of their own, of the same inputs (for a
-backward that depends on how often forward ran), is compared too. A backward that draws random numbers (from torch, NumPy or Python) is called 60
-times more, each time with another seed: every call of a check is seeded alike, so that it seems to repeat itself. What these calls differ by is an
-error beyond `rtol` of the gradient's size, and a warning below (an iteration that starts from random numbers).
-
-How to repair. Keep no state on the class. Fill what `torch.empty` returns. Draw a mask in forward, and save it. Sum in a fixed order, or say in the
-docstring that it is not deterministic.
-
-Example.
-    class Square(Function):
-        calls = 0
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            Square.calls += 1
-            x, = ctx.saved_tensors
-            return (2 if Square.calls > 1 else 1) * x * grad_output     # a warm-up: the first call is another one
-"""
+"""GV206 backward-deterministic: backward gives other gradients when it is called again."""
 
 from __future__ import annotations
 
@@ -49,10 +19,6 @@ from gradverify.rules.shown import apart as told_apart
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients, copied
 
-CATCHES = "decays_every_twentieth_call"
-ORDER = 80
-RANK = 20
-PRICE, WORTH = (0, 2), 100
 CALLS, FEW = 20, 4      # compared calls; where each needs a forward of its own
 SEEDS = 60              # calls of a backward that draws: a mask that drops 5 % of three elements is missed once in 10,000
 ASKED = 2               # calls of one graph that show whether it may be asked again

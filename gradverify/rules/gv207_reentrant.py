@@ -1,26 +1,4 @@
-"""GV207 reentrant: a call changes what an earlier call returned or will return
-
-What. Backward of one graph gives another gradient, or raises, when it is called again or after a forward with other inputs; or an output or a
-gradient of an earlier call changes afterwards; or a call goes on with the numbers that an input held before it was updated in place.
-
-Why it matters. State that is kept on the class, in a module or in a buffer that all calls share is right in a test of one forward and one
-backward. A layer that is used twice in a network, two branches, gradient accumulation or activation checkpointing mix the calls up. An optimizer
-writes new numbers into the same tensors: a transpose or a packed copy that is remembered by a weight's address is old after the first step.
-
-How it is measured. Forward a, backward three times; forward and backward at another point b of the same kind; backward of a again; then the
-numbers of a are written into the tensors that held b, under `no_grad`, and forward and backward called with these. All gradients and outputs must
-be those of the first time, and the tensors that were returned before must still hold what they held. What is remembered by the version of a tensor,
-or by its shape, stays right. Where a second backward of a graph is refused, each graph gets one.
-
-How to repair. Keep what belongs to one call on ctx, return fresh tensors, change nothing that outlives the call. What is remembered of a tensor from
-call to call belongs to its `_version` too, which every write in place raises.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        Clip.mask = x.abs() < 1         # must be ctx.mask
-        return x.clamp(-1, 1)
-"""
+"""GV207 reentrant: a call changes what an earlier call returned or will return."""
 
 from __future__ import annotations
 
@@ -43,11 +21,6 @@ from gradverify.subject.elsewhere import leaf_elsewhere
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import change, same
 
-CATCHES = "keeps_its_mask_on_the_class"
-ORDER = 170
-RANK = 80
-PRICE, WORTH = (2, 3), 180
-KILLS = "memory"
 HINT = "what belongs to one call must not be kept where other calls reach it: on the class, in a module, in a shared buffer"
 AGAIN = "backward must leave what it reads as it is (ctx, the class, buffers), so that the next call of it finds the same"
 FRESH = "return fresh tensors: what was handed out is the caller's"

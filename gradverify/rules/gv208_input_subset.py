@@ -1,26 +1,4 @@
-"""GV208 input-subset: a gradient is wrong or missing when other inputs need none
-
-What. With only some of the inputs requiring a gradient, backward gives these another gradient than with all, gives none, or raises; or forward gives
-other values.
-
-Why it matters. Frozen weights, a first layer whose input needs no gradient, an optional bias: real networks never ask for all gradients, and
-tests always do. A branch on `ctx.needs_input_grad` at the wrong index freezes a parameter silently.
-
-How it is measured. Every subset of `requires_grad` for up to four inputs; for more each one alone, all but each, and up to eight inputs all but
-every two (data and state without a gradient, weights with one): a forward and a backward each, as `ctx.needs_input_grad` is fixed in forward.
-A forward that refuses a subset is left alone. One that returns nothing to differentiate there and warns of it, as a re-entrant checkpoint does whose
-input needs no gradient, is a warning here too.
-
-How to repair. Look at `ctx.needs_input_grad[i]` for the gradient of argument i only; save what each of them reads.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):     # forward(ctx, x, weight)
-        x, weight = ctx.saved_tensors
-        if not ctx.needs_input_grad[0]:
-            return None, None           # must be None, grad_output.T @ x
-        return grad_output @ weight, grad_output.T @ x
-"""
+"""GV208 input-subset: a gradient is wrong or missing when other inputs need none."""
 
 from __future__ import annotations
 
@@ -36,10 +14,6 @@ from gradverify.rules.at_forward import at_forward
 from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.failure import UserCodeError
 
-CATCHES = "skips_weight_with_its_input"
-ORDER = 190
-RANK = 100
-PRICE, WORTH = (1, 1), 170
 ALL_SUBSETS = 4         # up to so many inputs every subset is tried
 PAIRS = 8               # up to so many every two that need none together
 HINT = "each gradient must be the same whichever others are wanted: ctx.needs_input_grad[i] is about argument i alone"

@@ -1,27 +1,4 @@
-"""GV209 unused-output: backward is wrong when not all outputs are used
-
-What. With a gradient for one output only, backward raises, or its gradients do not add up to those of all outputs together.
-
-Why it matters. Whoever uses one output of several gets a backward with zeros, or with None under `ctx.set_materialize_grads(False)`, in the other
-places. That branch runs in no test that sums all outputs. After a backward that raises for None, the other rules put zeros in its place.
-
-How it is measured. Each output alone, whose gradients must sum to the joint one; the first also against explicit zeros for the others. Of three
-outputs and more, all but each too, against the sum of those alone. At last every output undefined, as behind a Function that returns None:
-gradients must be None or zero there, and raising is a warning.
-
-How to repair. Treat each incoming gradient as one that may be zero, and under `set_materialize_grads(False)` as one that may be None.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        ctx.set_materialize_grads(False)
-        return x.sin(), x.cos()
-
-    @staticmethod
-    def backward(ctx, grad_sin, grad_cos):
-        if grad_sin is None or grad_cos is None:
-            return torch.zeros_like(ctx.x)      # drops the gradient of the one that is used
-"""
+"""GV209 unused-output: backward is wrong when not all outputs are used."""
 
 from __future__ import annotations
 
@@ -38,11 +15,6 @@ from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
 from gradverify.torch_private import undefined
 
-CATCHES = "needs_both_outputs"
-ORDER = 230
-METHOD = "backward"
-RANK = 120
-PRICE, WORTH = (1, 1), 160
 HINT = "treat every incoming gradient as one that may be zero, or None under set_materialize_grads(False)"
 
 

@@ -1,27 +1,4 @@
-"""GV210 cotangent-layout: backward gives another gradient when grad_output is not contiguous
-
-What. The same numbers in `grad_output`, laid out differently in memory, give another gradient, or backward raises.
-
-Why it matters. Autograd hands over whatever the next operation made: behind `y.T` it is transposed, behind `y[:, 0::2]` sliced, behind `y.sum()` one
-number with strides 0. A kernel that reads `grad_output.data_ptr()` as contiguous then reads other numbers, and `grad_output.view(-1)` raises.
-
-How it is measured. The base cotangent sliced (every second column of wider rows) and permuted (channels last), and a constant with
-strides 0, for complex outputs also one with the conjugate bit, and one that begins behind other numbers where the first call of the check, which has
-such ones, gives another gradient: each against the same numbers contiguous, relative to the size of the gradient.
-In float64 the sliced one is 2²¹ times as large, which shows a backward that clips an element; where its numbers make it, that is GV201.
-The constant is −2, and what GV213 saw for ones must be the like share of it: where it is the number that matters, and not the layout, that is GV201.
-Not where backward draws random numbers. What differs is held against other roundings: 14 more calls, most with every operation an ulp off at
-random, in its own dtype, and 16 times what that changes is left alone (numbers that cancel, a part in float32).
-
-How to repair. `grad_output = grad_output.contiguous()` before any pointer, `.reshape` for `.view`, `.resolve_conj()` where bits matter.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        grad_input = torch.empty_like(ctx.saved_tensors[0])
-        lib.scale(grad_input.data_ptr(), grad_output.data_ptr(), grad_output.numel())   # as if contiguous
-        return grad_input
-"""
+"""GV210 cotangent-layout: backward gives another gradient when grad_output is not contiguous."""
 
 from __future__ import annotations
 
@@ -40,12 +17,6 @@ from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.variants import conjugated, constant, offset, permuted, sliced
 
-CATCHES = "takes_grad_output_for_contiguous"
-ORDER = 240
-METHOD = "backward"
-RANK = 120
-LAYOUT = True
-PRICE, WORTH = (0, 2), 110
 TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 LARGE = 2.0**21         # times the base cotangents, exactly: above a million, at which gradients are clipped
 SLICED = "sliced (every second column of wider rows)"

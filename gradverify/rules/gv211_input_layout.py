@@ -1,27 +1,4 @@
-"""GV211 input-layout: an input that is not contiguous gives other numbers
-
-What. With the same numbers in a tensor argument, laid out differently in memory, the outputs or the gradients are others, or backward raises.
-
-Why it matters. `f(x.T)`, `f(x[:, ::2])` and channels-last images are everyday calls. A kernel that reads `x.data_ptr()` as contiguous computes with
-other numbers and says nothing.
-
-How it is measured. One forward and one backward with all tensor arguments sliced (every second column of wider rows), and one with
-all permuted (channels last), compared with the base call. One by one only where they differ, to name the argument. A forward that refuses such
-inputs is right to do so: not applicable. Inputs that the spec calls `layout: expanded` go through one more such call with stride 0 first, which the
-forward must take. Gradients of a backward that draws random numbers are not compared. What differs is held against other roundings: 14 more
-calls, most with every operation an ulp off at random, in its own dtype. Another layout is another order of sums, and 16 times what these calls
-change is left alone (numbers that cancel, a part in float32). A wrong Jacobian of contiguous tensors is told beside it: no layout explains it.
-
-How to repair. `x = x.contiguous()` first thing in forward, or refuse: `if not x.is_contiguous(): raise ValueError(...)`.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.empty(x.shape, dtype=x.dtype)
-        lib.exp(y.data_ptr(), x.data_ptr(), x.numel())      # as if contiguous
-        ctx.save_for_backward(y)
-        return y
-"""
+"""GV211 input-layout: an input that is not contiguous gives other numbers."""
 
 from __future__ import annotations
 
@@ -43,11 +20,6 @@ from gradverify.subject.layout import expanded
 from gradverify.subject.subject import Argument
 from gradverify.subject.variants import permuted, sliced
 
-CATCHES = "takes_input_for_contiguous"
-ORDER = 250
-RANK = 120
-LAYOUT = True
-PRICE, WORTH = (1, 1), 120
 LAYOUTS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("sliced (every second column of wider rows)", sliced), ("permuted (its dimensions in another order in memory)", permuted))
 HINT = "call .contiguous() on it before its memory is read, or refuse what is not contiguous"

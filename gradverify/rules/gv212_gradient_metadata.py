@@ -1,21 +1,4 @@
-"""GV212 gradient-metadata: backward returns the wrong number, dtype, device or shape of gradients
-
-What. What `backward` itself returns does not fit the arguments of forward. A wrong number, dtype or device, or a shape that cannot be
-summed to the input's, is an error; a shape that autograd sums down to the input's is a warning.
-
-Why it matters. Autograd hides most of it: it casts a float32 gradient for a float64 input silently (its precision is lost), and sums a
-gradient that was never reduced over its broadcast dimensions (memory and time are lost).
-
-How it is measured. The raw return of every custom Function in the graph is looked at during the base backward, before autograd casts it. A
-Function written in C++ is called once more for that, with the cotangents that it got.
-
-How to repair. One value per argument of forward, None for those that are no floating tensors, each of its input's shape and dtype.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):     # forward(ctx, x, n): two arguments
-        return grad_output              # must be grad_output, None
-"""
+"""GV212 gradient-metadata: backward returns the wrong number, dtype, device or shape of gradients."""
 
 from __future__ import annotations
 
@@ -34,11 +17,6 @@ from gradverify.subject.graph import Edge, RawReturn
 from gradverify.subject.guard import of_type
 from gradverify.subject.native import wrong_number
 
-CATCHES = "returns_float32_gradient"
-ORDER = 50
-RANK = 30
-REFUSED = True
-LINE = True
 OWN = "return a gradient of the input's own shape, dtype and device"
 
 

@@ -1,25 +1,4 @@
-"""GV213 gradient-alias: backward returns memory that somebody else goes on using
-
-What. A returned gradient shares memory with a saved tensor, a tensor on ctx or on the class, or an argument. Two gradients that share memory
-with one another are a warning.
-
-Why it matters. Autograd may keep the returned tensor as `.grad` and add to it in place, and an optimizer or a gradient clip writes into it: then
-the saved tensor, the buffer or the weight itself is changed. The first step is right.
-
-How it is measured. The memory of what backward really returns is compared, element by element of the storage, with what forward saved and
-what hangs on ctx and the class, in the base backward and in one for a cotangent of ones (shortcuts for `loss.backward()` show only then). Memory
-of grad_output may be returned, also twice, as `torch.add` does. Of a Function written in C++ the saved tensors are known, its ctx is not.
-
-How to repair. Return a result of your own: `.clone()` where nothing is computed.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        gradient, = ctx.saved_tensors
-        if grad_output == 1:
-            return gradient             # must be gradient.clone()
-        return grad_output * gradient
-"""
+"""GV213 gradient-alias: backward returns memory that somebody else goes on using."""
 
 from __future__ import annotations
 
@@ -32,11 +11,6 @@ from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.alias import Shared
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import RawReturn
-
-CATCHES = "returns_what_it_saved"
-ORDER = 160
-RANK = 70
-PRICE, WORTH = (0, 3), 210
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -1,24 +1,4 @@
-"""GV214 kept-alive: memory lives on after its last use
-
-What. After a finished backward an input stays in memory although the caller dropped it and holds the output only; or outputs and graph stay when
-everything was dropped.
-
-Why it matters. `save_for_backward` gives its tensors back when backward is over. A tensor that is an attribute of ctx lives as long as the
-output, and an output on ctx refers to itself in a circle: every step leaves its activations behind until Python's collector happens to run, and
-the GPU is out of memory before. A warning.
-
-How it is measured. One forward on `x * 1` and one finished backward with the collector off; then the memory of inputs (of a Function itself), outputs
-and the Function's nodes is looked at through weak references. The gradients of this graph must be those of the base call; else it is GV206.
-
-How to repair. Save inputs and outputs with `ctx.save_for_backward`. Keep only other values on ctx.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.y = y                       # must be ctx.save_for_backward(y)
-        return y
-"""
+"""GV214 kept-alive: memory lives on after its last use."""
 
 from __future__ import annotations
 
@@ -30,13 +10,6 @@ from gradverify.rules.agreement import equal, on_another_graph
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lifetime import Alive, still_alive
-
-SEVERITY = "warning"
-CATCHES = "keeps_its_output_on_ctx"
-ORDER = 220
-METHOD = "saving"
-PRICE, WORTH = (1, 1), 40
-APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -1,23 +1,4 @@
-"""GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
-
-What. When an input or an output is written in place between forward and backward, backward computes with the new numbers and says nothing.
-
-Why it matters. `save_for_backward` remembers the version of a tensor, and backward raises when it has changed. A tensor kept as an attribute of
-ctx (`ctx.y = y.detach()`), or saved as `x.data`, is not compared: an in-place activation or dropout after this function, or an optimizer step
-between forward and backward, gives a wrong gradient without a word. A warning, as the function alone is right.
-
-How it is measured. One forward on `x * 1`; then each input and each output in turn is overwritten and backward called, which must raise or give the
-gradient at the old numbers. Never under hooks on saved tensors, which switch the check of versions off. An output that is itself an attribute of ctx,
-in a circle, is for GV214.
-
-How to repair. `ctx.save_for_backward(x)`; and read `ctx.saved_tensors`, once, in backward.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        ctx.x = x                       # must be ctx.save_for_backward(x)
-        return x * x
-"""
+"""GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently."""
 
 from __future__ import annotations
 
@@ -40,13 +21,6 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Argument
 from gradverify.torch_private import version_preserved
-
-SEVERITY = "warning"
-CATCHES = "saves_without_a_version"
-ORDER = 210
-METHOD = "saving"
-PRICE, WORTH = (1, 2), 150
-APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

@@ -1,21 +1,4 @@
-"""GV217 integer-gradient: backward returns a gradient for an argument that has none
-
-What. For an integer tensor (indices, targets, lengths) or a plain value, backward returns something else than None.
-
-Why it matters. Autograd drops it for a tensor, silently: work is done for nothing, or the gradients are in the wrong order, which other shapes would
-show. A warning. It raises for a plain value: an error.
-
-How it is measured. The raw return of backward, argument by argument.
-
-How to repair. Return None at that place.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):     # forward(ctx, table, index)
-        index, = ctx.saved_tensors
-        ...
-        return grad_table, torch.zeros_like(index)      # must be grad_table, None
-"""
+"""GV217 integer-gradient: backward returns a gradient for an argument that has none."""
 
 from __future__ import annotations
 
@@ -25,11 +8,6 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Argument
-
-CATCHES = "gives_index_a_gradient"
-ORDER = 60
-REFUSED = True
-LINE = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

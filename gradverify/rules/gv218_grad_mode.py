@@ -1,24 +1,4 @@
-"""GV218 grad-mode: the result depends on the grad mode
-
-What. Forward gives other values under `torch.no_grad` or `torch.inference_mode`, or where no input requires a gradient; or backward gives another
-gradient under `create_graph=True`.
-
-Why it matters. What is validated and deployed is not what was trained; a gradient penalty or a second derivative optimises something else than
-the loss. Nobody looks at both modes side by side.
-
-How it is measured. One forward under each of the two modes, the second one of inputs that require no gradient, against the base forward; one backward
-with `create_graph=True` against the base backward; where they differ, five more say what it rounds (torch's `det` takes another way there). What
-raises there is refused honestly, and left alone.
-
-How to repair. Compute the same in all modes. A path for inference may save memory, not accuracy.
-
-Example.
-    @classmethod
-    def apply(cls, x):
-        if torch.is_grad_enabled():
-            return super().apply(x)
-        return torch.nn.functional.gelu(x, approximate="tanh")  # must be the exact one here too
-"""
+"""GV218 grad-mode: the result depends on the grad mode."""
 
 from __future__ import annotations
 
@@ -36,10 +16,6 @@ from gradverify.rules.shown import RANDOM
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 
-CATCHES = "approximates_without_gradients"
-ORDER = 200
-RANK = 110
-PRICE, WORTH = (2, 1), 140
 NO_GRAD = ("under torch.no_grad", torch.no_grad, True)        # in words, the mode, whether inputs require a gradient
 BOTH = ("under torch.inference_mode", torch.inference_mode, False)
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # found by BOTH: asked for by itself only to say which it is

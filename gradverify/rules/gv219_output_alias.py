@@ -1,19 +1,4 @@
-"""GV219 output-alias: an output shares memory with an input, and autograd does not know
-
-What. An output lies in the memory of an input, though it is neither that input itself nor a view that autograd made.
-
-Why it matters. An in-place operation on the output (`relu_`, `+=`) changes the input, and autograd, which tracks views by their base, neither
-raises nor adapts the graph: whatever else read the input gets a wrong gradient. A warning.
-
-How it is measured. The memory of the outputs of the base forward is compared with that of the arguments, element by element of the storage.
-
-How to repair. Return a view (`x.view_as(x)`), which autograd tracks, or a copy (`x.clone()`); not `x.detach()` or a NumPy array of the same memory.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        return x.detach()               # must be x.view_as(x)
-"""
+"""GV219 output-alias: an output shares memory with an input, and autograd does not know."""
 
 from __future__ import annotations
 
@@ -27,12 +12,6 @@ from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.alias import overlaps
 from gradverify.subject.custody import arguments
 from gradverify.torch_private import is_view
-
-SEVERITY = "warning"
-CATCHES = "returns_its_inputs_memory"
-ORDER = 120
-METHOD = "forward"
-APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

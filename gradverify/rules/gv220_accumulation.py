@@ -1,21 +1,4 @@
-"""GV220 accumulation: gradients that accumulate in .grad come out wrong
-
-What. `.backward()` twice on one graph does not leave twice the gradient in `.grad`, or changes an argument.
-
-Why it matters. Autograd keeps a tensor that nobody else holds as `.grad` itself, without a copy, and adds the next gradient to it in place. Two
-views of one tensor, returned for two inputs, become two `.grad` that share their memory: with gradient accumulation each is added to twice. The
-first step is right.
-
-How it is measured. `.backward(ones)` twice on one graph (where that is refused: on two graphs of the same leaves), with no reference held on what
-backward returns; for leaves that go straight into a custom Function.
-
-How to repair. Return one tensor twice, which autograd copies, or a clone; not two views of it.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):     # forward(ctx, x, y) returns x + y
-        return grad_output.view(ctx.shape), grad_output.view(ctx.shape)     # must be grad_output, grad_output
-"""
+"""GV220 accumulation: gradients that accumulate in .grad come out wrong."""
 
 from __future__ import annotations
 
@@ -32,10 +15,6 @@ from gradverify.subject.accumulate import Accumulated, accumulated, straight
 from gradverify.subject.failure import UserCodeError
 from gradverify.torch_private import is_zerotensor
 
-CATCHES = "returns_two_views"
-ORDER = 180
-RANK = 90
-PRICE, WORTH = (1, 2), 130
 HINT = "return grad_output itself or a tensor that nothing else holds: autograd may keep what it gets as .grad, and add to it"
 
 

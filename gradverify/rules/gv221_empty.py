@@ -1,18 +1,4 @@
-"""GV221 empty: backward fails on the empty tensor that the spec gives
-
-What. Where the spec gives a zero size, backward raises, or its gradients are not what the sum over nothing is: zeros.
-
-Why it matters. The last batch of a filtered data set, or an expert that got no token, is empty. It comes after hours of training.
-
-How it is measured. The base backward on the inputs of the spec. Zero sizes are never tried unasked: some of torch's own operators crash on them.
-
-How to repair. Do not loop, stack, divide by a count or take memory with `torch.empty` without thinking of zero.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        return torch.stack([row.flip(0) for row in grad_output])        # no rows: stack raises
-"""
+"""GV221 empty: backward fails on the empty tensor that the spec gives."""
 
 from __future__ import annotations
 
@@ -21,10 +7,6 @@ from collections.abc import Iterator
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.flat import flat_real
-
-CATCHES = "stacks_no_rows"
-ORDER = 70
-REFUSED = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

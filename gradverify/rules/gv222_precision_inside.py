@@ -1,21 +1,4 @@
-"""GV222 precision-inside: the forward computes in fewer bits than it claims
-
-What. The inputs and outputs are float64 (complex128), but all values of the output are float32 (or 16-bit) numbers: they were computed as such, or
-rounded to them.
-
-Why it matters. Results claim 16 digits and have 7. Gradients are right to float32 only, which the check then accepts (rtol 1e-3), and a float64
-test of whatever is built on this function fails without its own fault. A warning.
-
-How it is measured. From the bits of the outputs at all points that the comparison visits. Multiples of one power of two, large and small alike, are
-what a quantiser gives, and no narrow dtype.
-
-How to repair. Do not cast inside (`.float()`, a kernel with `float` accumulators); make the dtype a parameter of the kernel.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        return x.float().exp().to(x.dtype)
-"""
+"""GV222 precision-inside: the forward computes in fewer bits than it claims."""
 
 from __future__ import annotations
 
@@ -25,10 +8,6 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.shown import unjudged
 
-SEVERITY = "warning"
-CATCHES = "computes_in_float32"
-ORDER = 400
-METHOD = "forward"
 DOUBLE = ("float64", "complex128")
 FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))     # by unit roundoff
 

@@ -1,21 +1,4 @@
-"""GV224 saved-unused: forward saves tensors that backward never reads
-
-What. `ctx.save_for_backward` was called, and backward never looked at `ctx.saved_tensors`.
-
-Why it matters. The tensors stay in memory from forward to backward, for every call in the graph, for nothing. A warning.
-
-How it is measured. Hooks count what is packed in the base forward and unpacked in the base backward. Only where every floating input needs a
-gradient: otherwise a branch of backward may rightly leave them alone.
-
-How to repair. Do not save them.
-
-Example.
-    @staticmethod
-    def forward(ctx, x, y):
-        result = x + y
-        ctx.save_for_backward(result)   # backward returns grad_output, grad_output
-        return result
-"""
+"""GV224 saved-unused: forward saves tensors that backward never reads."""
 
 from __future__ import annotations
 
@@ -23,12 +6,6 @@ from collections.abc import Iterator
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-
-SEVERITY = "warning"
-CATCHES = "add_saves_unused"
-ORDER = 130
-METHOD = "saving"
-APART = True
 
 
 def applies(evidence: Evidence, found: frozenset[str]) -> str | None:

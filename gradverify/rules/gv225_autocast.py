@@ -1,23 +1,4 @@
-"""GV225 autocast: under autocast forward or backward gives other numbers, in float64
-
-What. With forward inside `torch.autocast` and backward outside, or the reverse, outputs or gradients differ from those without, or something raises.
-
-Why it matters. Mixed-precision training runs forward inside autocast and backward outside: what forward saved then has other dtypes than what
-backward computes with. Autocast leaves float64 alone, so that in float64 not one number may change.
-
-How it is measured. A forward inside autocast whose backward is outside, and a forward outside whose backward is inside, with the base cotangent,
-against the base call. Only where all floating inputs are float64 or complex128, and the forward computes in that.
-
-How to repair. `torch.amp.custom_fwd` and `custom_bwd` on forward and backward; no casts of one's own that ask `torch.is_autocast_enabled()`.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        if torch.is_autocast_enabled("cpu"):
-            x = x.bfloat16()            # eight bits of a float64 input
-        return 2 * x * grad_output
-"""
+"""GV225 autocast: under autocast forward or backward gives other numbers, in float64."""
 
 from __future__ import annotations
 
@@ -37,10 +18,6 @@ from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.wide import casts_inside
 
-CATCHES = "casts_under_autocast"
-ORDER = 260
-PRICE, WORTH = (1, 2), 50
-APART = True
 HINT = "look for a cast or a branch on the dtype; torch.amp.custom_fwd and custom_bwd run backward under the autocast of forward"
 Context = Callable[[], AbstractContextManager[Any]]
 

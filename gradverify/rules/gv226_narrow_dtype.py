@@ -1,27 +1,4 @@
-"""GV226 narrow-dtype: in float32 the outputs are not float32, or the gradient is another one
-
-What. The same Function on the same inputs in float32 (complex64): its outputs have another dtype, its gradient is not that of float64, or backward
-raises.
-
-Why it matters. Checks run in float64, training runs in float32. A branch by dtype, a kernel instance for float, a constant in the wrong precision are
-executed there only.
-
-How it is measured. One forward and one backward with every float64 input cast, against the base call. The gradient may differ by 1e-3 of its
-size, or by 300 times what the forward's own values differ by, where that is more; what differs is compared again with float64 at the inputs that
-casting left. Rounding is left alone: what comes and goes at points a few float32 numbers away, up to 64 roundings of the cotangents times the
-inputs, and 64 roundings of the gradient at inputs of a half to an eighth, where a function that saturates has its slope. A forward that refuses
-float32, overflows or loses its digits in it, or iterates without an end for a tolerance that only float64 reaches, is no fault: not applicable.
-
-How to repair. Test with `dtype: float32` as well; make the dtype a parameter of the kernel, accumulate in more bits.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        if x.dtype == torch.float32:
-            return grad_output * x      # the fast path forgot the 2
-        return grad_output * 2 * x
-"""
+"""GV226 narrow-dtype: in float32 the outputs are not float32, or the gradient is another one."""
 
 from __future__ import annotations
 
@@ -48,10 +25,6 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.subject import Argument
 
-CATCHES = "forgets_in_float32"
-ORDER = 270
-PRICE, WORTH = (1, 1), 60
-APART = True
 NARROW = {wide: narrow for narrow, wide in WIDE.items()}
 LEAST, TIMES = 1e-3, 300    # of the gradient's size; of the forward's own deviation
 ROUNDINGS = 4               # of float32: how far the inputs are nudged to see whether the gradient is steady

@@ -1,24 +1,4 @@
-"""GV228 unbatchable: backward does not take several cotangents at once
-
-What. `torch.autograd.grad(…, is_grads_batched=True)` hands backward a batch of cotangents as one, and it raises, because it asks `grad_output` for a
-number (`.item()`, an `if`) or writes a result in place into a tensor that has no batch; or it gives other numbers than one after the other.
-
-Why it matters. `torch.autograd.functional.jacobian(vectorize=True)`, Gauss-Newton and Hessian-vector code batch their cotangents. On a GPU an
-`.item()` in backward waits for the device in every step, too. A warning, as training itself does not batch them.
-
-How it is measured. One batched backward of two cotangents, v and -v/2, against the base gradient. Where torch has no batching rule for an operation
-(`einsum`), where backward leaves torch (NumPy, a kernel that reads the memory), or puts rows and slices in their places (`index_add_`,
-`out[:, a:b] =`), or where it is a solver that asks whether to go on, that is said, and is no finding.
-
-How to repair. `torch.where` in the place of `if`; results that are computed, or written into `torch.zeros_like(grad_output)`.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        if grad_output.abs().max().item() == 0:     # must go: what it spares is less than what it costs
-            return torch.zeros_like(grad_output)
-        return 2 * ctx.saved_tensors[0] * grad_output
-"""
+"""GV228 unbatchable: backward does not take several cotangents at once."""
 
 from __future__ import annotations
 
@@ -37,11 +17,6 @@ from gradverify.subject.batched import batched_gradients
 from gradverify.subject.failure import UserCodeError
 from gradverify.torch_private import CPP_NODE
 
-SEVERITY = "warning"
-CATCHES = "asks_grad_output_for_a_number"
-ORDER = 430
-PRICE, WORTH = (0, 2), 20
-APART = True
 FACTORS = (1.0, -0.5)       # of the base cotangent: backward is linear, or GV201 stands
 ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")      # torch's words for a number out of a batch
 WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")                # and for a batch that is written into one tensor

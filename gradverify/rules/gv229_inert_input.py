@@ -1,26 +1,4 @@
-"""GV229 inert-input: an input moves no output, and gets zeros as its gradient
-
-What. A differentiable input moves no output at any point that was looked at, and backward returns zeros for it.
-
-Why it matters. Is it meant to be differentiated? Zeros look like an answer: a parameter that forward forgot to use (or uses behind a flag only) is
-listed by the optimizer, gets a gradient, and never learns. `None` says plainly that there is none. A warning.
-
-How it is measured. Only where backward returns zeros for a dense cotangent: forwards at the point, at the second point, and at one where no input is
-zero (the first factor of a product whose second starts at 0 moves there), with that input alone exchanged for its value at the others, turned round,
-and enlarged; all outputs must stay bitwise. A dead region (relu of negative numbers, a bound that clamps nothing) moves at one of these. At last all
-axes of one element get two: a softmax over one element is still because of its size. Not where every gradient is zero, which is GV009's.
-
-How to repair. Use the input in forward; else return `None` for it, and say `requires_grad: false` in the spec.
-
-Example.
-    @staticmethod
-    def forward(ctx, x, gain):
-        return x.tanh()                 # must be gain * x.tanh()
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return grad_output * (1 - ctx.y ** 2), torch.zeros_like(ctx.gain)
-"""
+"""GV229 inert-input: an input moves no output, and gets zeros as its gradient."""
 
 from __future__ import annotations
 
@@ -41,11 +19,6 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument
 
-SEVERITY = "warning"
-CATCHES = "forgets_its_gain"
-ORDER = 440
-PRICE, WORTH = (3, 0), 30
-APART = True
 WIDE = (-1.0, 1e3, -1e3)    # times the input: across every sign, threshold and bound of its own size
 
 

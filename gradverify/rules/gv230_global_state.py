@@ -1,25 +1,4 @@
-"""GV230 global-state: a call leaves torch's global state changed
-
-What. After forward or backward a setting of the whole process is another one than before (the default dtype or device, the gradient mode, autocast,
-the precision of products), or a global random generator is in one fixed state, whatever it was before: the call seeds it.
-
-Why it matters. The gradient is right, and what comes after it in the network is not: layers are made in another dtype, nothing is trained any more,
-or every step draws the same dropout masks and the same batches. Drawing from a generator is no such change: only seeding it is. A warning.
-
-How it is measured. By a look at torch's and NumPy's settings around the base forward and the base backward. Of a generator: what it would draw next
-after the base call and after one that starts from another seed; where these are the same, the call seeds it. GV205 makes that second forward where
-nothing is drawn; what draws is called once more. Not with `reseed: false`, for the generators.
-
-How to repair. Put it back: `with torch.autocast(…):`, `with torch.no_grad():`, `try: … finally:`; draw inside of `torch.random.fork_rng()`, or from a
-`torch.Generator` of its own. What the whole program is to have belongs into its first lines.
-
-Example.
-    @staticmethod
-    def forward(ctx, x):
-        torch.manual_seed(7)            # must be inside `with torch.random.fork_rng(devices=[]):`
-        ctx.save_for_backward(torch.rand_like(x) < 0.5)
-        return x * ctx.to_save[0] * 2
-"""
+"""GV230 global-state: a call leaves torch's global state changed."""
 
 from __future__ import annotations
 
@@ -30,10 +9,6 @@ from gradverify.model.result import Finding
 from gradverify.rules.at_forward import at_forward
 from gradverify.subject.left import Left, generator_name
 
-CATCHES = "seeds_torch_for_its_mask"
-SEVERITY = "warning"
-ORDER = 205
-APART = True
 HINT = "put it back before the call ends (a `with` statement, or `finally`), or set it once where the program starts"
 OWN_GENERATOR = "seed inside `with torch.random.fork_rng(devices=[]):`, or draw from a generator of its own (torch.Generator, numpy.random.Generator)"
 

@@ -14,7 +14,7 @@ class NotApplicable(Exception):     # noqa: N818 - no error: an answer
 
 
 class Rule(Protocol):
-    """A module of this folder named gvNNN_name.py. Its docstring is its page; constants in capitals declare the fields of `model.rule.RuleInfo`."""
+    """A module of this folder named gvNNN_name.py. The catalogue has its row, pages/gvNNN_name.md is its page."""
 
     def applies(self, evidence: Evidence, found: frozenset[str]) -> str | None:
         """None where the rule can run; else why not, in a few words. `found` are the codes found so far."""
