@@ -382,7 +382,7 @@ def test_the_compiler():
 
 # ---- nobody else
 PACKAGE = Path(private.__file__).parent
-TEXTS = {"source/functions.py", "running/preload.py", "rules/gv228_unbatchable.py"}     # names in a user's source or messages, or to import
+TEXTS = {"source/functions.py", "running/preload.py", "rules/vmapped.py"}     # names in a user's source or messages, or to import
 DOTTED = re.compile(r"torch(\.\w+)*\._[a-zA-Z]\w*")
 
 

@@ -16,6 +16,7 @@ Kills = Literal["values", "elsewhere", "memory"]
 class RuleInfo:
     """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
 
+    file: the module of rules/ that holds its function `gvNNN` and, unless it is always asked, `gvNNN_applies`; by default one named as its page.
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the file of specs/gallery with its fault.
     asked: no for a code that is found where user code is called. last: what is said when all is known.
@@ -34,6 +35,7 @@ class RuleInfo:
 
     code: str
     name: str
+    file: str = ""
     severity: Severity = "error"
     catches: str | None = None
     asked: bool = True
@@ -58,7 +60,7 @@ class RuleInfo:
 
     @property
     def module(self) -> str:
-        """The name of its page and of its file."""
+        """The name of its page."""
         return f"{self.code}_{self.name}".lower().replace("-", "_")
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradverify.numerics.halving import most_off
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.rules.agreement import DUST
+from gradverify.rules.differ import DUST
 
 
 @dataclass(frozen=True, slots=True)

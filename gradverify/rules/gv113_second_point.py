@@ -14,7 +14,7 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.rules.culprit import at_culprit
+from gradverify.rules.at_line import at_culprit
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
@@ -51,14 +51,14 @@ class Look:
         return self.point + (", with " if self.point and words else "with " if words else "") + words
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv113_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = wrong_here(found)
     if evidence.subject.restless:
         return "the module's buffers, which forward updates and reads, do not come to rest"
     return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     try:
         yield from _elsewhere(evidence)
     except NotApplicable:

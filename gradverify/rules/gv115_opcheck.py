@@ -9,7 +9,7 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding, Frame, Severity
-from gradverify.rules.agreement import unsteady
+from gradverify.rules.differ import unsteady
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.opchecked import Operator, operator_of
 
@@ -28,7 +28,7 @@ NO_FAKE = re.compile(r"no fake impl|no .*[Mm]eta kernel|'Meta' backend|Unsupport
 TOLD = 300      # characters of what torch says
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv115_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     operator = operator_of(evidence.subject)
     if isinstance(operator, str):
         return operator
@@ -37,7 +37,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return "the spec says `opcheck: false`" if evidence.settings.opcheck is False else unsteady(found)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | str]:
+def gv115(evidence: Evidence) -> Iterator[Finding | str]:
     operator = operator_of(evidence.subject)
     assert isinstance(operator, Operator)
     must, clean = evidence.settings.opcheck is True, True

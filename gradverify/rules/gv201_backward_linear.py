@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
+from gradverify.rules.differ import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
 from gradverify.rules.shown import apart as apart_in_digits
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
@@ -29,11 +29,11 @@ OVER = "the scale of a loss in mixed precision makes grad_output large"
 UNDER = "look for an absolute tolerance or threshold inside backward: losses that are averages make grad_output small"
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv201_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return "there are no elements" if sum(y.numel() for y in evidence.outputs) == 0 else None
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def gv201(evidence: Evidence) -> Iterator[Finding]:
     halves = _Halves(evidence)
     coarse = evidence.precision > SIXTEEN
     factors = FACTORS_16 if coarse else FACTORS

@@ -26,14 +26,14 @@ ALWAYS = "; of what is always a permutation say `kind: permutation`, or ignore t
 STEP = 1e-3     # of an element's size: does it move the forward?
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv223_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if not any(map(_is_index, evidence.subject.arguments)):
         return "no input holds two or more integers"
     wrong = wrong_here(found)
     return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | str]:
+def gv223(evidence: Evidence) -> Iterator[Finding | str]:
     seen = list(_everything(evidence))
     if any(isinstance(each, Finding) for each in seen) and (name := _of_backward_only(evidence)):
         raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")

@@ -160,7 +160,7 @@ EFFECTS = {
         )
     ],
     "gradverify": [
-        "from gradverify.rules import gv101_jacobian as g; g.check = lambda evidence: iter(())",
+        "from gradverify.rules import values as g; g.gv101 = lambda evidence: iter(())",
         "import gradverify.rules.catalogue as g; g.asked = lambda: ()",
         "import gradverify.verify as g; g._verdict = lambda *a: 'pass'",
         "import gradverify.verify as g; g.verify = None",

@@ -105,18 +105,18 @@ def test_a_fault_of_a_whole_check_costs_that_check(checked, monkeypatch, place, 
     assert "gradverify itself failed in 1 check" in stdout and "ERROR      struck" in stdout
 
 
-RAISED = ("GV001", "GV002", "GV003", "GV004", "GV005")      # rules without a `check` of their own
+RAISED = ("GV001", "GV002", "GV003", "GV004", "GV005")      # codes without a rule of their own
 
 
 @pytest.mark.population(most=12)
-@pytest.mark.parametrize("code, where", [*((info.code, "check") for info in rules() if info.code not in RAISED),
-                                         ("GV101", "applies"), ("GV108", "applies")])
+@pytest.mark.parametrize("code, where", [*((info.code, info.code.lower()) for info in rules() if info.code not in RAISED),
+                                         ("GV101", "gv101_applies"), ("GV108", "gv108_applies")])
 def test_a_fault_of_a_rule_leaves_the_findings_of_the_others(checked, monkeypatch, code, where):
     info = next(info for info in rules() if info.code == code)
-    struck(monkeypatch, f"gradverify.rules.{info.module}:{where}", when=is_second)
+    struck(monkeypatch, f"gradverify.rules.{info.file or info.module}:{where}", when=is_second)
     exit_code, checks, _, stderr = checked("Wrong")
     others_are_whole(checks)
-    reached = code in stderr        # a rule that does not apply does not get as far as its check
+    reached = code in stderr        # a rule that does not apply does not get as far
     told = {finding["code"] for finding in checks["struck"]["findings"]}
     assert exit_code == (4 if reached else 1)
     assert checks["struck"]["verdict"] == ("error" if code == "GV101" and reached else "fail") and (told == {"GV101"}) == (code != "GV101")
@@ -125,22 +125,22 @@ def test_a_fault_of_a_rule_leaves_the_findings_of_the_others(checked, monkeypatc
 
 
 def test_the_findings_that_a_rule_had_when_it_failed_are_kept(checked, monkeypatch):
-    from gradverify.rules import gv101_jacobian
+    from gradverify.rules import values
 
-    original = gv101_jacobian.check
+    original = values.gv101
 
     def fails_afterwards(evidence):
         yield from original(evidence)
         raising(Bug("struck"))()
 
-    monkeypatch.setattr(gv101_jacobian, "check", fails_afterwards)
+    monkeypatch.setattr(values, "gv101", fails_afterwards)
     code, checks, _, stderr = checked("Wrong")
     assert code == 4 and checks["struck"]["verdict"] == checks["last"]["verdict"] == "fail" and checks["before"]["verdict"] == "error"
     assert stderr.count("Please report it") == 1 and "s.yaml::before, s.yaml::struck, s.yaml::after and 1 more" in stderr
 
 
 @pytest.mark.parametrize("place, during", [("gradverify.causes.attach:_cause", "the search for the cause of GV101"),
-                                           ("gradverify.rules.meant:_meant", "the search for a hint")])
+                                           ("gradverify.rules.values:_meant", "the search for a hint")])
 def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, place, during):
     struck(monkeypatch, place)
     code, checks, stdout, stderr = checked("Wrong")
@@ -162,8 +162,8 @@ def test_a_picture_that_fails_costs_the_picture(checked, monkeypatch, place, lef
 
 
 def test_two_faults_are_told_apart_and_each_told_once(checked, monkeypatch):
-    struck(monkeypatch, "gradverify.rules.gv209_unused_output:check", Bug)
-    struck(monkeypatch, "gradverify.rules.gv210_cotangent_layout:check", ZeroDivisionError)
+    struck(monkeypatch, "gradverify.rules.variants:gv209", Bug)
+    struck(monkeypatch, "gradverify.rules.variants:gv210", ZeroDivisionError)
     code, checks, _, stderr = checked()
     assert code == 4 and stderr.count("Please report it") == 2 and all(len(check["faults"]) == 2 for check in checks.values())
 

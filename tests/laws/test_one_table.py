@@ -12,7 +12,7 @@ from gradverify.model.mode import ASKED
 ROOT = Path(gradverify.__file__).parent
 SOURCES = {"model/dtypes.py", "model/mode.py"}
 OWN = {     # lists that mean something else
-    "spec/fault.py": "slips in spelling", "rules/gv222_precision_inside.py": "what the bits of a number show", "causes/scaled.py": "the same",
+    "spec/fault.py": "slips in spelling", "rules/low_precision.py": "what the bits of a number show", "causes/scaled.py": "the same",
     "causes/precision.py": "the same", "numerics/function/buffers.py": "what a NumPy view of the memory can show"}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.relative_to(ROOT).as_posix() not in SOURCES | OWN.keys()]
 SEVERAL = 3

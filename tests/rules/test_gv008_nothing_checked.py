@@ -6,7 +6,7 @@ from live import case as made
 from live import check, codes, fixed, message, randn
 
 from gradverify.model.case import InputRecipe, TensorRecipe
-from gradverify.rules.gv008_nothing_checked import _may_be_empty
+from gradverify.rules.unjudged import _may_be_empty
 
 
 @pytest.mark.parametrize(("function", "values", "settings", "said"), [

@@ -17,8 +17,7 @@ from torch.autograd.function import once_differentiable
 from gradverify.evidence import Evidence
 from gradverify.numerics.function.flat import flat_all
 from gradverify.oracles.along import Along
-from gradverify.rules.doubled import backwards
-from gradverify.rules.second import Cotangents, Inputs, Wrong
+from gradverify.rules.double_backward import Cotangents, Inputs, Wrong, backwards
 
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 

@@ -12,7 +12,7 @@ from live import case, codes, evidence, randn, tensor
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.rules.gv118_devices import Side, compared
+from gradverify.rules.variants import Side, compared
 from gradverify.running.inline import run_case
 
 FAULTY, RIGHT = (f"{GALLERY}/forgets_a_factor_on_cuda.py:{twin}" for twin in ("Faulty", "Right"))

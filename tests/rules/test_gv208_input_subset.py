@@ -7,7 +7,7 @@ import torch
 from live import check, codes, message, randn
 from torch.autograd import Function
 
-from gradverify.rules.gv208_input_subset import subsets
+from gradverify.rules.variants import subsets
 from rules.functions import RightProduct, X, Y, product
 from rules.tricky import TRICKY, AsksForEach
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from live import check, codes, evidence, message, randn
 
-from gradverify.rules.anew import rounded_anew
-from gradverify.rules.difference import Difference
+from gradverify.rules.differ import Difference, rounded_anew
 from rules.rounding import as_contiguous, attention, biased, branch, centred, distances, function, loss, variance
 
 ASKED = ("GV205", "GV206", "GV207", "GV208", "GV209", "GV210", "GV211", "GV213", "GV215", "GV218", "GV220", "GV228")
@@ -96,6 +95,6 @@ def test_one_that_is_wrong_every_other_time_does_not_excuse_itself():
 
 def test_agreeing_checks_call_nothing_more(monkeypatch):
     asked = []
-    monkeypatch.setattr("gradverify.rules.agreement.rounded_anew", lambda *given: asked.append(given) or torch.zeros(()))
+    monkeypatch.setattr("gradverify.rules.differ.rounded_anew", lambda *given: asked.append(given) or torch.zeros(()))
     assert found(function(torch.sin, lambda g, x: g * x.cos())(), drawn([(4, 5)], 0)) == set()
     assert asked == []
