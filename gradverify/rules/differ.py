@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -32,6 +33,26 @@ from gradverify.subject.lowered import Perturbed
 from gradverify.subject.subject import Argument
 from gradverify.subject.wide import wide
 from gradverify.torch_private import is_zerotensor
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What one call gives: the checked outputs, and the gradient of each input."""
+
+    outputs: Sequence[Tensor]
+    gradients: Gradients
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The same function called in another way: the rule, the words for that call (`through torch.compile`) and for the usual one (`as in eager
+    mode`), and what to look for where they differ."""
+
+    code: str
+    words: str
+    usual: str
+    hint: str
+    shapes: bool = True     # are they said where dtypes differ?
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +133,7 @@ def random_backward(evidence: Evidence) -> str | None:
 def _other_elsewhere(evidence: Evidence) -> bool:
     """Return whether the base call gives other gradients with other random seeds."""
     again = evidence.subject.seeded_elsewhere(lambda: copied(evidence.function.vjp(evidence.cotangents("base"))))
-    pairs = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
-    return any(differing(evidence, argument, a, b) is not None for argument, a, b in pairs)
+    return other_gradient(evidence, again) is not None
 
 
 def torchs_own(evidence: Evidence) -> str | None:
@@ -131,6 +151,13 @@ def is_double(evidence: Evidence) -> bool:
 def differing(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None) -> Difference | None:
     """Where two gradients of one computation differ by more than rounding; None counts as zero."""
     return None if equal(expected, seen) else _apart(evidence, argument, expected, seen, 0.0)
+
+
+def other_gradient(evidence: Evidence, seen: Gradients) -> Difference | None:
+    """The first input whose gradient differs by more than rounding from that of the base call, for the same cotangents."""
+    triples = zip(evidence.inputs, evidence.worked.gradients, seen, strict=True)
+    found = (differing(evidence, argument, first, now) for argument, first, now in triples)
+    return next((difference for difference in found if difference is not None), None)
 
 
 def clearly_differing(evidence: Evidence, argument: Argument, expected: Tensor | None, seen: Tensor | None,
@@ -212,11 +239,26 @@ def clearly_differing_output(evidence: Evidence, place: int, expected: Tensor, s
     return _output_apart(evidence, place, expected, seen, noisy + DUST * rounded_anew(evidence, output))
 
 
-def outputs_apart(evidence: Evidence, seen: Sequence[Tensor]) -> Iterator[Difference]:
-    """`clearly_differing_output` of every output that is not the base call's; one of another shape or dtype is for the caller to see."""
-    places = zip(evidence.forward.checked, evidence.outputs, seen, strict=True)
+def outputs_apart(evidence: Evidence, seen: Sequence[Tensor], base: Sequence[Tensor] | None = None) -> Iterator[Difference]:
+    """`clearly_differing_output` of every output that is not the base call's (or `base`); of the same shapes and dtypes."""
+    places = zip(evidence.forward.checked, base or evidence.outputs, seen, strict=True)
     found = (clearly_differing_output(evidence, place, y, again) for place, y, again in places)
     return (difference for difference in found if difference is not None)
+
+
+def differ(evidence: Evidence, variant: Variant, seen: Called, base: Called | None = None, v: Sequence[Tensor] | None = None) -> Iterator[Finding]:
+    """What the same function called in another way gives, against the base call (or `base`): another dtype or shape of an output, else other numbers
+    than both calls may round. `v`: the cotangents, the base ones if none are given."""
+    here = base or Called(evidence.outputs, evidence.worked.gradients)
+    for place, y, usual in zip(evidence.forward.checked, seen.outputs, here.outputs, strict=True):
+        if y.dtype != usual.dtype or (variant.shapes and y.shape != usual.shape):
+            given, wanted = (str(each.dtype).removeprefix("torch.") + (f" {list(each.shape)}" if variant.shapes else "") for each in (y, usual))
+            yield Finding(variant.code, f"{variant.words} {evidence.name_of(place)} is {given}, and not {wanted} {variant.usual}", output=place,
+                          hint=variant.hint)
+            return
+    gradients = gradients_apart(evidence, here.gradients, seen.gradients, evidence.cotangents("base") if v is None else v)
+    for each in chain(outputs_apart(evidence, seen.outputs, here.outputs), gradients):
+        yield Finding(variant.code, f"{variant.words} {each.text} {variant.usual}", input=each.input, output=each.output, hint=variant.hint)
 
 
 def _output_apart(evidence: Evidence, place: int, expected: Tensor, seen: Tensor, noisy: Tensor | float) -> Difference | None:

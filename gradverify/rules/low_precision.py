@@ -22,7 +22,7 @@ from gradverify.oracles.legs import Kernel
 from gradverify.oracles.single import off_itself
 from gradverify.oracles.widened import OTHERS
 from gradverify.rules.at_line import at_forward_of
-from gradverify.rules.differ import DUST, dust, flat, gradient_at, is_double, largest, nudged, off, unsteady, worst_of
+from gradverify.rules.differ import DUST, Called, dust, flat, gradient_at, is_double, largest, nudged, off, unsteady, worst_of
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name, unjudged
@@ -286,18 +286,9 @@ def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]) if x.dim() and x.numel() else x.reshape(1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What one device gives: the checked outputs, and the gradient of each input."""
-
-    outputs: Sequence[Tensor]
-    gradients: Gradients
-
-
-def side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Side:
+def side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Called:
     """Of one fresh forward and its backward for the cotangents v. Raises UserCodeError."""
-    outputs, gradients = Differentiable(subject, evidence.forward.checked).once([cotangent.clone() for cotangent in v])
-    return Side(outputs, gradients)
+    return Called(*Differentiable(subject, evidence.forward.checked).once([cotangent.clone() for cotangent in v]))
 
 
 def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | None, str]:

@@ -26,6 +26,7 @@ from gradverify.rules.differ import (
     flat,
     largest,
     on_another_graph,
+    other_gradient,
     torchs_own,
     unsteady,
 )
@@ -417,7 +418,7 @@ def _backward(evidence: Evidence, graph: Graph) -> Gradients:
 
 
 def _gradients(evidence: Evidence, again: Gradients, what: str, hint: str = OF_ONE_CALL) -> Iterator[Finding]:
-    difference = _other_gradient(evidence, again)
+    difference = other_gradient(evidence, again)
     if difference is not None:
         yield _of_reentry(f"{what}: {_first_and_then(difference)}", hint)
 
@@ -432,12 +433,6 @@ def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:
     """Where a forward with the numbers of the base call has other outputs."""
     places = zip(evidence.forward.checked, evidence.outputs, evidence.function.of(graph), strict=True)
     found = (differing_output(evidence, place, first, now) for place, first, now in places if first.shape == now.shape)
-    return next((difference for difference in found if difference is not None), None)
-
-
-def _other_gradient(evidence: Evidence, again: Gradients) -> Difference | None:
-    triples = zip(evidence.inputs, evidence.worked.gradients, again, strict=True)
-    found = (differing(evidence, argument, first, now) for argument, first, now in triples)
     return next((difference for difference in found if difference is not None), None)
 
 
@@ -477,7 +472,7 @@ def _called(evidence: Evidence, leaves: Sequence[Tensor]) -> tuple[Graph, Differ
     if difference is not None:
         return graph, difference
     try:
-        return graph, _other_gradient(evidence, _backward(evidence, graph))
+        return graph, other_gradient(evidence, _backward(evidence, graph))
     except UserCodeError as error:
         return graph, error
 

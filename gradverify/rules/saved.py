@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.differ import Difference, differing, equal, on_another_graph, unsteady
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, unsteady
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.custody import arguments, saved_tensors
@@ -150,9 +150,7 @@ def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | Non
         finally:
             with suppress(RuntimeError):
                 written.detach().copy_(before)
-    triples = zip(evidence.inputs, evidence.worked.gradients, seen, strict=True)
-    found = (differing(evidence, argument, first, now) for argument, first, now in triples)
-    return next((difference for difference in found if difference is not None), None)
+    return other_gradient(evidence, seen)
 
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know

@@ -22,22 +22,26 @@ from gradverify.rules.differ import (
     DUST,
     NUDGE,
     SINGLE,
+    Called,
     Difference,
+    Variant,
     clearly_differing,
     clearly_differing_output,
+    differ,
     differing,
     flat,
     gradients_apart,
     is_double,
     largest,
     nudged,
+    other_gradient,
     outputs_apart,
     random_backward,
     tolerance,
     torchs_own,
     unsteady,
 )
-from gradverify.rules.low_precision import CASTS, Context, Side, beyond_native, side
+from gradverify.rules.low_precision import CASTS, Context, beyond_native, side
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.another import other_points
@@ -85,24 +89,17 @@ def gv116(evidence: Evidence) -> Iterator[Finding | str]:
 
 def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Iterator[Finding]:
     """Yield what differs between compiled and eager mode. At another point: of a function compiled at the `first` one."""
-    v, eager = evidence.cotangents("base"), evidence.worked.gradients
+    eager = Called(evidence.outputs, evidence.worked.gradients)
     try:
         with compiler.compiling(evidence.subject):
             if first is not None:
                 Differentiable(compiler.through(first.subject), first.forward.checked).once(first.cotangents("base"))
-            outputs, gradients = Differentiable(compiler.through(evidence.subject), evidence.forward.checked).once(v)
+            seen = side(compiler.through(evidence.subject), evidence, evidence.cotangents("base"))
     except UserCodeError as error:
         text = BACKEND.sub("", error.message).partition(" Set TORCH")[0]
         yield Finding("GV116", f"through torch.compile{where} {text if len(text) <= TOLD else f'{text[:TOLD]}…'}", frames=error.frames)
         return
-    for number, y, usual in zip(evidence.forward.checked, outputs, evidence.outputs, strict=True):
-        if (y.dtype, y.shape) != (usual.dtype, usual.shape):
-            said = [f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}" for each in (y, usual)]
-            yield Finding("GV116", f"through torch.compile{where} {evidence.name_of(number)} is {said[0]}, and not {said[1]} as in eager mode",
-                          output=number, hint=TRACED)
-            return
-    for apart in chain(outputs_apart(evidence, outputs), gradients_apart(evidence, eager, gradients, v)):
-        yield Finding("GV116", f"through torch.compile{where} {apart.text} as in eager mode", input=apart.input, output=apart.output, hint=TRACED)
+    yield from differ(evidence, Variant("GV116", f"through torch.compile{where}", "as in eager mode", TRACED), seen, eager)
 
 
 # ---- GV118 devices: on one device the function gives other numbers than on another
@@ -140,20 +137,11 @@ def gv118(evidence: Evidence) -> Iterator[Finding | str]:
     yield f"compared with {beside}"
 
 
-def compared(evidence: Evidence, here: Side, there: Side, beside: str) -> Iterator[Finding]:
+def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Iterator[Finding]:
     """What the device `beside` gives against what is computed here, both for the base cotangents."""
-    on = evidence.settings.device
-    for place, y, x in zip(evidence.forward.checked, here.outputs, there.outputs, strict=True):
-        if (y.dtype, y.shape) != (x.dtype, x.shape):
-            said = [f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}" for each in (x, y)]
-            yield Finding("GV118", f"on {beside} {evidence.name_of(place)} is {said[0]}, and not {said[1]} as on {on}", output=place,
-                          hint=WHICH_DEVICE)
-            return
-    outputs = zip(evidence.forward.checked, here.outputs, there.outputs, strict=True)
-    apart = [clearly_differing_output(evidence, place, y, back(x, y)) for place, y, x in outputs]
-    moved = tuple(None if g is None else back(g, x) for g, x in zip(there.gradients, evidence.subject.inputs, strict=True))
-    for each in (*filter(None, apart), *gradients_apart(evidence, here.gradients, moved, evidence.cotangents("base"))):
-        yield Finding("GV118", f"on {beside} {each.text} as on {on}", input=each.input, output=each.output, hint=WHICH_DEVICE)
+    moved = Called([back(x, y) for x, y in zip(there.outputs, here.outputs, strict=True)],
+                   tuple(None if g is None else back(g, x) for g, x in zip(there.gradients, evidence.subject.inputs, strict=True)))
+    return differ(evidence, Variant("GV118", f"on {beside}", f"as on {evidence.settings.device}", WHICH_DEVICE), moved, here)
 
 
 # ---- GV225 autocast: under autocast forward or backward gives other numbers, in float64
@@ -193,13 +181,7 @@ def _under_autocast(evidence: Evidence, what: str, forward: Context, backward: C
     except UserCodeError as error:
         yield Finding("GV225", f"with {what}, {error.message}", frames=error.frames, hint=CASTS)
         return
-    for number, y, usual in zip(evidence.forward.checked, outputs, evidence.outputs, strict=True):
-        if y.dtype != usual.dtype:
-            names = [str(dtype).removeprefix("torch.") for dtype in (y.dtype, usual.dtype)]
-            yield Finding("GV225", f"with {what}, {evidence.name_of(number)} is {names[0]}, and not {names[1]} as without", output=number, hint=CASTS)
-            return
-    for apart in chain(outputs_apart(evidence, outputs), gradients_apart(evidence, evidence.worked.gradients, gradients, v)):
-        yield Finding("GV225", f"with {what}, {apart.text} as without", input=apart.input, output=apart.output, hint=CASTS)
+    yield from differ(evidence, Variant("GV225", f"with {what},", "as without", CASTS, shapes=False), Called(outputs, gradients))
 
 
 def _inside(evidence: Evidence, v: Sequence[Tensor], forward: Context, backward: Context, outside: bool) -> tuple[Sequence[Tensor], Gradients]:
@@ -537,7 +519,7 @@ def _agrees_for_large(evidence: Evidence) -> bool:
         got = _for_large(evidence, sliced)
     except UserCodeError:
         return False
-    return all(differing(evidence, argument, a, b) is None for argument, a, b in zip(evidence.inputs, evidence.worked.gradients, got, strict=True))
+    return other_gradient(evidence, got) is None
 
 
 def _for_large(evidence: Evidence, laid: Callable[[Tensor], Tensor]) -> Gradients:
