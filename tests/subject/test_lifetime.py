@@ -6,7 +6,7 @@ import pytest
 import torch
 from live import evidence, randn
 from rules.functions import Right
-from rules.test_gv214_kept_alive import InputOnCtx, OutputOnCtx
+from rules.test_saved import InputOnCtx, OutputOnCtx
 from rules.tricky import Flat
 
 from gradverify.subject.lifetime import Alive, still_alive

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
-from corpus.functions import SAMPLES
 from gallery.twins import load
-from live import check, codes, evidence, fixed, message, randn
-from torch import Tensor, nn
+from live import check, codes, fixed, message, randn
+from torch import Tensor
 from torch.autograd import Function
 
-X, W = randn(4, 3), randn(2, 3, seed=1)
+from rules.functions import Right, X, square
+from rules.tricky import InPlace
+
+# ---- GV110 vmap
+LEFT, W = randn(4, 3), randn(2, 3, seed=1)
 FLIPPED = torch.tensor([0, 2, 1])
 
 
@@ -67,31 +69,13 @@ RAISES = ruled(lambda apply, info, in_dims, x, w: (apply(x, w).item(), 0))
 
 @pytest.mark.parametrize("rule", WRONG.values(), ids=WRONG)
 def test_a_wrong_vmap_rule_is_found(rule):
-    result = check(ruled(rule), X, W)
+    result = check(ruled(rule), LEFT, W)
     assert (result.verdict, codes(result)) == ("fail", {"GV110"})
     assert message(result, "GV110").startswith("with in_dims (")
 
 
-@pytest.mark.parametrize("name", ["every argument along 0", "only the first example", "no graph to the weight"])
-def test_it_is_found_in_float32_and_for_complex_numbers_too(name):
-    assert codes(check(ruled(WRONG[name]), X.float(), W.float(), dtype="float32")) == {"GV110"}
-    wide = randn(4, 3, dtype=torch.complex128), randn(2, 3, seed=1, dtype=torch.complex128)
-    assert codes(check(ruled(WRONG[name]), *wide, dtype="complex128")) == {"GV110"}
-
-
-def test_the_element_is_named_with_the_number_that_torch_has_for_it():
-    said = message(check(ruled(WRONG["a factor"]), X, W), "GV110")
-    row, column, example, mine, looped = re.fullmatch(
-        r"with in_dims \(0, 0\) y0\[(\d),(\d)\] of example (\d) is (\S+), but (\S+) from a loop", said).groups()
-    seen = evidence(ruled(WRONG["a factor"]), X, W)
-    points = seen.modes.batches.points((0, 0))
-    truth = torch.func.vmap(F.linear)(*(torch.stack(each) for each in zip(*points, strict=True)))[int(example), int(row), int(column)]
-    assert float(looped) == pytest.approx(float(truth), rel=1e-5)
-    assert float(mine) == pytest.approx(2 * float(truth), rel=1e-5)
-
-
 def test_a_gradient_is_compared_too():
-    said = message(check(ruled(WRONG["no graph to the weight"]), X, W), "GV110")
+    said = message(check(ruled(WRONG["no graph to the weight"]), LEFT, W), "GV110")
     assert re.search(r"grad_w\[\d,\d\] of example \d is 0, but ", said)
 
 
@@ -125,8 +109,8 @@ class Branches(Linear):
         return x @ w.mT if x.sum() > -1e9 else x.new_zeros(4, 2)
 
 
-LOUD = {"by hand": (RAISES, (X, W)), "a boolean mask": (Masks, (X,)), "a branch": (Branches, (X, W)),
-        "a number": (load("vmap_rule_reads_a_number").Faulty, (X, fixed(W)))}
+LOUD = {"by hand": (RAISES, (LEFT, W)), "a boolean mask": (Masks, (LEFT,)), "a branch": (Branches, (LEFT, W)),
+        "a number": (load("vmap_rule_reads_a_number").Faulty, (LEFT, fixed(W)))}
 
 
 @pytest.mark.parametrize("function, inputs", LOUD.values(), ids=LOUD)
@@ -144,14 +128,8 @@ def test_wrong_numbers_are_an_error_though_another_choice_of_in_dims_raises():
             raise NotImplementedError("a batched weight")
         return 2 * right(apply, info, in_dims, x, w)[0], 0
 
-    found, = check(ruled(rule), X, W).findings
+    found, = check(ruled(rule), LEFT, W).findings
     assert (found.severity, found.message.startswith("with in_dims (-1, None) y0[")) == ("error", True)
-
-
-def test_a_rule_that_raises_shows_the_users_own_frames():
-    found, = check(RAISES, X, W).findings
-    assert "the vmapped call raised RuntimeError" in found.message
-    assert [frame.function for frame in found.frames] == ["vmap", "<lambda>"]
 
 
 def test_a_function_that_declares_a_rule_and_has_no_setup_context_is_found():
@@ -167,7 +145,7 @@ def test_a_function_that_declares_a_rule_and_has_no_setup_context_is_found():
         def backward(ctx, grad_output):
             return 2 * ctx.saved_tensors[0] * grad_output
 
-    assert "setup_context" in message(check(Old, X), "GV110")
+    assert "setup_context" in message(check(Old, LEFT), "GV110")
 
 
 class Generated(Linear):
@@ -251,14 +229,14 @@ class Both(Function):
 
 
 RIGHT = {
-    "a rule": (ruled(right), (X, W)),
-    "a rule in float32": (ruled(right), (X.float(), W.float())),
-    "a generated rule": (Generated, (X, W)),
+    "a rule": (ruled(right), (LEFT, W)),
+    "a rule in float32": (ruled(right), (LEFT.float(), W.float())),
+    "a generated rule": (Generated, (LEFT, W)),
     "complex": (Generated, (randn(4, 3, dtype=torch.complex128), randn(2, 3, seed=1, dtype=torch.complex128))),
-    "one input fixed": (Generated, (X, fixed(W))),
-    "integers": (Gather, (X, torch.tensor([3, 0, 3]))),
-    "rounding throughout": (Normalised, (X,)),
-    "another output": (Both, (X,)),
+    "one input fixed": (Generated, (LEFT, fixed(W))),
+    "integers": (Gather, (LEFT, torch.tensor([3, 0, 3]))),
+    "rounding throughout": (Normalised, (LEFT,)),
+    "another output": (Both, (LEFT,)),
     "0-dim": (Both, (torch.tensor(1.5, dtype=torch.float64),)),
     "defined near x only": (Logarithm, (torch.tensor([1.9, 1.5], dtype=torch.float64),)),
 }
@@ -271,38 +249,21 @@ def test_a_right_rule_is_spared(function, inputs):
     assert ran(result).calls.batched > 0
 
 
-@pytest.mark.parametrize("twin, expected", [("Faulty", {"GV110"}), ("Right", set())])
-def test_functions_inside_callables_and_modules_are_seen(twin, expected):
-    function = getattr(load("vmap_ignores_in_dims"), twin)
-
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(randn(3, 3))
-
-        def forward(self, x):
-            return function.apply(x.tanh(), self.weight).sum(-1)
-
-    square = randn(3, 3, seed=2)
-    assert codes(check(lambda x, w: function.apply(x.tanh(), w).sum(-1), square, randn(3, 3))) == expected
-    assert codes(check(Layer(), square)) == expected
-
-
 def ran(result: Any) -> Any:
     run, = (run for run in result.rules if run.code == "GV110")
     return run
 
 
 def test_without_a_rule_it_says_so_and_vmap_true_makes_that_a_finding():
-    assert ran(check(Linear, X, W)).reason == "Linear declares no vmap rule"
-    assert message(check(Linear, X, W, vmap=True), "GV110") == "the spec says `vmap: true`, but Linear declares no vmap rule"
-    assert ran(check(ruled(WRONG["a factor"]), X, W, vmap=False)).reason == "the spec says `vmap: false`"
+    assert ran(check(Linear, LEFT, W)).reason == "Linear declares no vmap rule"
+    assert message(check(Linear, LEFT, W, vmap=True), "GV110") == "the spec says `vmap: true`, but Linear declares no vmap rule"
+    assert ran(check(ruled(WRONG["a factor"]), LEFT, W, vmap=False)).reason == "the spec says `vmap: false`"
 
 
 def test_torchs_own_operators_are_left_to_torch_unless_the_spec_says_otherwise():
-    assert ran(check(torch.sin, X)).reason.startswith("no custom Function is in the graph")
-    assert ran(check(torch.sin, X, vmap=True)).status == "ran"
-    assert "the vmapped call raised" in message(check(lambda x: x * float(x.detach().sum()) / float(x.detach().sum()), X, vmap=True,
+    assert ran(check(torch.sin, LEFT)).reason.startswith("no custom Function is in the graph")
+    assert ran(check(torch.sin, LEFT, vmap=True)).status == "ran"
+    assert "the vmapped call raised" in message(check(lambda x: x * float(x.detach().sum()) / float(x.detach().sum()), LEFT, vmap=True,
                                                       select=("GV110",), ignore=("GV0",)), "GV110")
 
 
@@ -324,7 +285,7 @@ class Drops(Function):
         return grad_output * ctx.saved_tensors[0]
 
 
-class InPlace(Function):
+class InPlaceVmapped(Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -340,31 +301,10 @@ class InPlace(Function):
         return 2 * grad_output
 
 
-@pytest.mark.parametrize("function, reason", [(Drops, "the function draws random numbers"), (InPlace, "the function writes into its inputs")])
+@pytest.mark.parametrize("function, reason", [(Drops, "the function draws random numbers"), (InPlaceVmapped, "the function writes into its inputs")])
 def test_what_vmap_cannot_be_compared_on_is_said(function, reason):
-    result = check(function, X)
+    result = check(function, LEFT)
     assert (codes(result), ran(result).reason) == (set(), reason)
-
-
-@pytest.mark.population(most=26)
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_right_functions_raise_no_false_alarm(sample):
-    result = check(sample.call, *sample.make(), vmap=True, select=("GV110",), ignore=("GV0",))
-    assert codes(result) == set()
-
-
-def test_a_batched_call_counts_its_examples():
-    calls = ran(check(Generated, X, W)).calls
-    variants, examples = 4, 3                   # in_dims (0, 0), (−1, −1), (−1, None), (None, −1)
-    assert calls.batched == 2 * variants * examples
-    assert (calls.forward, calls.backward) == (2 * variants * examples, 2 * variants * examples)
-
-
-def test_torchs_own_faults_under_vmap_are_found():
-    x = randn(3, 4)
-    assert codes(check(lambda x, v: x.index_fill(0, torch.tensor([0]), v), x, randn(), vmap=True)) == {"GV110"}
-    assert codes(check(lambda x: x.sum().roll(1), x, vmap=True)) == {"GV110"}
-    assert codes(check(lambda x, s: torch.select_scatter(x, s, 0, 2), randn(4), randn(), vmap=True)) == {"GV110"}
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -389,3 +329,142 @@ def test_a_generated_rule_counts_an_output_that_examples_share_for_each_of_them(
     result = check(Both, randn(3), randn(3, seed=1))
     assert codes(result) == (set() if apart else {"GV110"})
     assert all("torch's generated rule counts" in finding.hint for finding in result.findings)
+
+
+# ---- GV228 unbatchable
+# Backwards that ask a batch of cotangents for a number, write it into a tensor without one, or give others; what torch cannot batch is none.
+def vectorized(function, x):
+    """torch's own batched Jacobian."""
+    return torch.autograd.functional.jacobian(function.apply, x, vectorize=True)
+
+
+def written(x, g):
+    gradient = torch.zeros_like(x)
+    gradient += 2 * x * g
+    return gradient
+
+
+def indexed(x, g):
+    return torch.zeros_like(x).index_add_(0, torch.arange(len(x)), 2 * x * g)
+
+
+def sliced(x, g):
+    gradient = torch.empty_like(x)
+    gradient[:, :2] = (2 * x * g)[:, :2]
+    gradient[:, 2:] = (2 * x * g)[:, 2:]
+    return gradient
+
+
+ASKS = {
+    ".item()": lambda x, g: 2 * x * g * (1 if g.abs().max().item() >= 0 else 0),
+    "float()": lambda x, g: 2 * x * g * (1 if float(g.abs().max()) >= 0 else 0),
+    "if": lambda x, g: 2 * x * g if g.abs().sum() >= 0 else x,
+    "any": lambda x, g: 2 * x * g if g.any() else torch.zeros_like(x),
+    "equal": lambda x, g: torch.zeros_like(x) if torch.equal(g, torch.zeros_like(g)) else 2 * x * g,
+}
+FINE = {
+    "out of place": lambda x, g: 2 * x * g,
+    "into zeros like grad_output": lambda x, g: torch.zeros_like(g).add_(2 * x * g),
+    "a copy of grad_output in place": lambda x, g: g.clone().mul_(2 * x),
+    "a question to its shape": lambda x, g: 2 * x * g if g.shape == x.shape and g.numel() > 0 else x,
+    "rows one by one": lambda x, g: torch.stack([2 * x[i] * g[i] for i in range(len(g))]),
+    "views": lambda x, g: (2 * x.reshape(-1) * g.reshape(-1)).reshape(x.shape),
+    "a mask of x": lambda x, g: torch.where(x > 0, 2 * x * g, 2 * x * g),
+    "a question to x": lambda x, g: 2 * x * g if float(x.abs().max()) > 0 else g,
+}
+CANNOT = {
+    "einsum": lambda x, g: 2 * torch.einsum("ij,ij->ij", x, g),
+    "numpy": lambda x, g: torch.from_numpy(2 * x.detach().numpy() * g.detach().numpy()),
+    "the memory itself": lambda x, g: 2 * x * g if g.data_ptr() else x,
+    "rows added in their places": indexed,
+    "a slice in its place": sliced,
+    "random numbers": lambda x, g: 2 * x * g + 0 * torch.rand(2, 3, dtype=g.dtype),
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_number_out_of_grad_output_is_a_warning(name):
+    function = square(ASKS[name])
+    with pytest.raises(RuntimeError, match="aten::"):
+        vectorized(function, X)
+    result = check(function, X, second_order=False)
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV228", "warning")])
+    assert "(is_grads_batched): it asks grad_output for a number" in message(result, "GV228")
+
+
+def test_a_batch_written_into_one_tensor_is_a_warning():
+    with pytest.raises(RuntimeError, match="vmap"):
+        vectorized(square(written), X)
+    result = check(square(written), X)
+    assert codes(result) == {"GV228"}
+    assert "(is_grads_batched): it writes them in place (" in message(result, "GV228")
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_can_be_batched_is_left_alone(name):
+    function = square(FINE[name])
+    assert torch.equal(vectorized(function, X), torch.autograd.functional.jacobian(function.apply, X))
+    assert codes(check(function, X, second_order=False)) == set()
+
+
+@pytest.mark.parametrize("name", CANNOT)
+def test_what_torch_has_no_batching_rule_for_is_no_finding_and_said(name):
+    function = square(CANNOT[name])
+    with pytest.raises(RuntimeError):
+        vectorized(function, X)
+    result = check(function, X, second_order=False)
+    assert codes(result) == set()
+    run = next(run for run in result.rules if run.code == "GV228")
+    assert run.status == "not_applicable" and run.reason.startswith("a batched backward raised RuntimeError: ")
+
+
+def test_wrong_numbers_for_a_batch_are_a_warning():
+    """A backward that takes every tensor with a dimension more for a batch of its own."""
+
+    class Mixes(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            batched = torch._C._functorch.is_batchedtensor(g) if hasattr(torch._C, "_functorch") else False
+            return 2 * x * g * (3 if batched or "Batched" in str(torch._C._dispatch_keys(g)) else 1)
+
+    assert not torch.equal(vectorized(Mixes, X), vectorized(Right, X))
+    result = check(Mixes, X)
+    assert codes(result) == {"GV228"}
+    assert "of batched cotangents (is_grads_batched) the gradient at x[" in message(result, "GV228")
+
+
+def test_where_it_cannot_say_anything_it_says_why():
+    reasons = {name: next(run for run in check(function, *inputs).rules if run.code == "GV228").reason for name, function, inputs in (
+        ("torch's own", torch.sin, (X,)), ("in place", InPlace, (X,)),
+        ("random", lambda x: Right.apply(torch.nn.functional.dropout(x)), (X,)), ("wrong", square(lambda x, g: x * g), (X,)))}
+    assert reasons == {"torch's own": "no custom Function is in the graph", "in place": "the function writes into its inputs",
+                       "random": "the function draws random numbers", "wrong": "GV101 has to be repaired first"}
+
+
+@pytest.mark.parametrize("way", ["while", "break", "break below"])
+def test_a_solver_that_asks_whether_to_go_on_is_left_alone(way):
+    """The inverse of 2 by Richardson's iteration: conjugate gradients in the backward of an implicit function do the same."""
+
+    def solved(g, rest):
+        if way == "while":
+            while rest.abs().max() > 1e-14 * g.abs().max():
+                g, rest = g + rest, rest / 2
+            return g
+        for _ in range(200):
+            if way == "break":
+                if rest.abs().max() <= 1e-14 * g.abs().max(): break     # noqa: E701
+            elif rest.abs().max() <= 1e-14 * g.abs().max():
+                break
+            g, rest = g + rest, rest / 2
+        return g
+
+    result = check(square(lambda x, g: x * solved(g, g / 2)), X, second_order=False, select=("GV101", "GV228"))
+    assert codes(result) == set()
+    run = next(run for run in result.rules if run.code == "GV228")
+    assert run.reason == "backward iterates until grad_output has converged, which each cotangent does in its own time"

@@ -1,17 +1,21 @@
-"""Functions in 16 bits: wrong ones are found where finite differences and `allclose` see nothing, right ones left alone however they round.
-
-The class of faults: what only 16 bits do. The truth is torch's own gradient in float64.
-"""
-
 from __future__ import annotations
+
+import inspect
 
 import pytest
 import torch
-from live import Oracles, check, codes, message, randn
+from live import Oracles, case, check, codes, message, randn, tensor
+from torch.autograd import Function
 
 from gradverify.direct import check as check_live
+from gradverify.subject.prepare import prepare
+from gradverify.verify import verify
 from rules.functions import square
 
+# ---- GV112 low-precision
+# Functions in 16 bits: wrong ones are found where finite differences and `allclose` see nothing, right ones left alone however they round.
+#
+# The class of faults: what only 16 bits do. The truth is torch's own gradient in float64.
 BF, HALF = torch.bfloat16, torch.float16
 X = randn(12, 24)
 
@@ -135,7 +139,7 @@ def norm(factor=1.0):
 @pytest.mark.parametrize(("function", "found"), [(norm(), set()), (norm(1.02), {"GV112"})])
 def test_a_bias_that_is_summed_in_sixteen_bits_is_right_and_a_factor_is_not(function, found):
     inputs = (randn(64, 24).to(BF), randn(24, seed=1).to(BF), randn(24, seed=2).to(BF))
-    result = check(function, *inputs, dtype="bfloat16", select=("GV112",), oracles=Oracles(reference="rules.test_gv112_low_precision:normed"))
+    result = check(function, *inputs, dtype="bfloat16", select=("GV112",), oracles=Oracles(reference="rules.test_low_precision:normed"))
     assert codes(result) == found
 
 
@@ -151,7 +155,7 @@ def one_by_one(x):
 
 
 def test_a_sum_in_sixteen_bits_is_found_beside_a_reference_that_sums_in_more():
-    oracles = Oracles(reference="rules.test_gv112_low_precision:total")
+    oracles = Oracles(reference="rules.test_low_precision:total")
     x = randn(96, 32).to(BF)
     assert run(lambda x: x.float().sum(-1).to(x.dtype), x, oracles=oracles).verdict == "pass"
     assert codes(run(one_by_one, x, oracles=oracles)) == {"GV112"}
@@ -161,30 +165,6 @@ def test_a_gradient_that_is_wrong_everywhere_is_said_once():
     assert codes(run(square(lambda x, g: g * x), X[:2, :8].to(BF), select=("GV101", "GV112"))) == {"GV101"}
 
 
-def test_casting_to_float32_inside_is_no_fault_in_any_rule():
-    """The function is given float64 where it asks for float32: no rule may take that for the function's own doing."""
-    class Logarithm(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            single = x.float()
-            return (single.abs() + torch.finfo(single.dtype).eps).log().to(x.dtype)
-
-        @staticmethod
-        def backward(ctx, g):
-            x, = ctx.saved_tensors
-            return (g.float() / x.float()).to(x.dtype)
-
-    class Wrong(Logarithm):
-        @staticmethod
-        def backward(ctx, g):
-            return Logarithm.backward(ctx, g) * (2 if g.dtype == torch.float32 else 1)
-
-    x = X[0, :6].abs() + 0.01
-    assert check(Logarithm, x.to(BF), dtype="bfloat16").verdict == "pass"
-    assert codes(check(Wrong, x.to(BF), dtype="bfloat16")) == {"GV226"}
-
-
 # ---- float32
 def in_float32(change, then=torch.square):
     """Changed in float32 alone, gradient and value alike."""
@@ -192,7 +172,7 @@ def in_float32(change, then=torch.square):
 
 
 @pytest.mark.population(most=3)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("change", [lambda x: 1.01 * x, lambda x: x + (x.detach().bfloat16().float() - x.detach())])
 @pytest.mark.parametrize("then", [torch.square, lambda x: x.cumsum(-1)])
 def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, then, seed):
@@ -202,7 +182,7 @@ def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, then
 
 
 @pytest.mark.population(most=10)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("function", [
     softmax, rms_norm, lambda x: x.cumsum(-1), in_float32(lambda x: x * (1 + 1e-4)), lambda x: (x + 1e4) - 1e4 + x * x,
     lambda x: x * torch.rand(24, dtype=x.dtype), lambda x: x / (x.norm() + torch.finfo(x.dtype).eps)],
@@ -212,9 +192,112 @@ def test_a_float32_function_that_rounds_or_is_good_to_the_tolerance_is_not_warne
     assert "GV112" not in {each.code for each in result.findings}
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 5)])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_an_empty_tensor_has_nothing_to_compare(dtype, shape):
-    result = check(square(lambda x, g: 2 * x * g), torch.zeros(shape, dtype=dtype), dtype=str(dtype).removeprefix("torch."))
+# ---- GV112 references
+# What a `reference` says of 16 bits: how it sums is what native means; kernels of bfloat16 alone are what a result is about.
+#
+# The truth is the sum in float64, beside which the sums of bfloat16 below are off by 3 to 35 %.
+ROWS = 520
+
+
+class Scale(Function):
+    """x · w, of which the gradient of w is summed in float32."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, (g.float() * x.float()).sum(0).to(w.dtype)
+
+
+class SummedInBfloat16(Scale):
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        total = torch.zeros_like(w)
+        for row in g * x:
+            total = total + row
+        return g * w, total
+
+
+class BfloatAlone(Scale):
+    """As kernels are that take nothing else."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        assert x.dtype == torch.bfloat16
+        return Scale.forward(ctx, x, w)
+
+
+class BfloatAloneSummed(BfloatAlone):
+    backward = SummedInBfloat16.backward
+
+
+class BfloatAloneScaled(BfloatAlone):
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, 1.1 * (g.float() * x.float()).sum(0).to(w.dtype)
+
+
+def plain(x, w):
+    return x * w
+
+
+def checked(function, reference):
+    named = Oracles(reference=f"{__name__}:{reference}") if reference else Oracles()
+    inputs = [tensor(ROWS, 8, name="x"), tensor(8, name="w")]
+    return verify(prepare(case(f"{__name__}:{function}", inputs, dtype="bfloat16", select=("GV112",), oracles=named)))
+
+
+@pytest.mark.parametrize("reference", ["plain", "in_float32"])
+@pytest.mark.parametrize("function", ["Scale", "BfloatAlone"])
+def test_a_kernel_that_sums_as_the_reference_does_passes(function, reference):
+    result = checked(function, reference)
     assert (result.verdict, codes(result)) == ("pass", set())
-    assert [(each.rule, each.elements, each.worst) for each in result.comparisons if each.rule == "GV112"] == [("GV112", 0, ())] * 2
+
+
+@pytest.mark.parametrize("reference", ["plain", "in_float32"])
+@pytest.mark.parametrize("function", ["SummedInBfloat16", "BfloatAloneSummed", "BfloatAloneScaled"])
+def test_one_that_sums_in_fewer_bits_fails_at_the_line_of_its_backward(function, reference):
+    result = checked(function, reference)
+    assert codes(result) == {"GV112"}
+    lines, first = inspect.getsourcelines(globals()[function].backward)
+    assert all(first <= finding.line < first + len(lines) for finding in result.findings)
+
+
+def test_without_a_reference_such_a_sum_is_the_functions_own():
+    assert checked("SummedInBfloat16", None).verdict == "pass"
+
+
+def summed(x):
+    return x.sum(0)
+
+
+# ---- GV222 precision-inside
+@pytest.mark.parametrize(("inside", "name"), [(torch.float32, "float32"), (torch.bfloat16, "bfloat16")])
+def test_a_forward_in_fewer_bits_is_told_by_the_bits(inside, name):
+    result = check(lambda x: (x.to(inside).sin() * 1.7).to(x.dtype), randn(12))
+    assert result.verdict != "fail"
+    assert "GV222" in codes(result) or result.verdict == "undecided"
+    if "GV222" in codes(result):
+        assert f"is a {name} number: forward computes in {name}, or rounds to it" in message(result, "GV222")
+
+
+def test_float32_inside_passes_at_float32_accuracy():
+    result = check(lambda x: x.float().exp().double(), randn(12))
+    assert (result.verdict, codes(result)) == ("pass", {"GV222"})
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2, torch.sign, torch.round, lambda x: (x > 0).double() * x, lambda x: x.sum()],
+                         ids=["times 2", "sign", "round", "mask", "sum"])
+def test_round_numbers_are_no_low_precision(function):
+    assert "GV222" not in codes(check(function, torch.tensor([0.5, 1.25, -2.0, 3.0], dtype=torch.float64)))
+
+
+def test_float32_inputs_claim_no_more_than_they_have():
+    result = check(torch.exp, randn(12, dtype=torch.float32), dtype="float32")
+    assert codes(result) == set()
