@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -275,3 +276,38 @@ class WrongAtSumZero(Function):
 def test_a_backward_that_is_wrong_only_for_a_row_that_adds_up_to_zero_is_found(exactly, factor, shape, seed):
     function = type("Softmax", (WrongAtSumZero,), {"exactly": exactly, "factor": factor})
     assert codes(check(function, randn(*shape), seed=seed, select=("GV201",))) == (set() if factor == 1 else {"GV201"})
+
+
+def saturated_layer(bend):
+    """softmax(x @ w), which may be saturated: what cancels in its slopes rounds by more than 1e-9 of them."""
+    class Layer(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            y = (x @ w).softmax(-1)
+            ctx.save_for_backward(x, w, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w, y = ctx.saved_tensors
+            grad = bend(grad) if bend else grad
+            products = y * (grad - (grad * y).sum(-1, keepdim=True))
+            return products @ w.T, x.T @ products
+
+    return Layer
+
+
+def saturating(seed):
+    """Inputs at which the largest slope of a softmax is below 1e-10, and not zero."""
+    x, w = randn(3, 4, seed=seed), 20 * randn(4, 5, seed=seed + 50)
+    while ((weights := (x @ w).softmax(-1)) * (1 - weights)).max() > 1e-10:
+        x = 1.05 * x
+    return x, w
+
+
+@pytest.mark.parametrize("name", ["right", "its sign", "squared"])
+def test_a_saturated_layer_in_float64_is_linear_but_for_rounding(name):
+    for seed in (0, 1, 3, 4):
+        bend = None if name == "right" else partial(NON_LINEAR[name], 0.5)
+        found = "GV201" in codes(check(saturated_layer(bend), *saturating(seed), seed=seed, select=("GV201",)))
+        assert found is (name != "right")

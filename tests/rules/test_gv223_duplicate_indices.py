@@ -179,3 +179,45 @@ def test_what_overwrites_is_found_where_the_indices_of_the_spec_are_in_order_too
     result = check(lookup(assigned), randn(5, 2), fixed(torch.tensor(index)))
     assert (result.verdict, codes(result)) == ("fail", {"GV223"})
     assert "every second entry of index was the one before it" in message(result, "GV223")
+
+
+def test_of_several_inputs_the_others_are_asked_without_the_permutation():
+    inner = lookup(assigned)
+
+    def both(table, order, index):
+        return inner.apply(table[order], index)
+
+    order = torch.tensor([2, 0, 3, 1])
+    result = check(both, randn(4, 2), fixed(order), fixed(INDEX))
+    assert (result.verdict, codes(result)) == ("fail", {"GV223"})
+    assert "with repeated indices in index, d y" in message(result, "GV223")
+
+
+def test_an_input_that_is_drawn_as_a_permutation_is_not_asked(tmp_path):
+    import gradverify
+
+    (tmp_path / "ranked.py").write_text("""
+import torch
+
+
+class Sorted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, order):
+        ctx.save_for_backward(order)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx, g):
+        order, = ctx.saved_tensors
+        return torch.zeros_like(g).scatter(0, order, g), None
+""")
+    (tmp_path / "spec.yaml").write_text("""
+gradverify: 1
+checks:
+  - {name: drawn, function: ranked:Sorted, inputs: {x: {shape: [4]}, order: {shape: [4], kind: permutation}}}
+  - {name: written, function: ranked:Sorted, inputs: {x: {shape: [4]}, order: {values: [1, 0, 3, 2], dtype: int64}}}
+""")
+    drawn, written = gradverify.run(tmp_path / "spec.yaml").checks
+    assert (drawn.verdict, [finding.code for finding in drawn.findings]) == ("pass", [])
+    assert (written.verdict, [(finding.code, finding.severity) for finding in written.findings]) == ("pass", [("GV223", "warning")])
+    assert next(rule.reason for rule in drawn.rules if rule.code == "GV223") == "its indices are permutations"

@@ -504,3 +504,25 @@ def test_sizes_counts_and_indices_are_not_varied():
 
     assert codes(found(Rows, randn(3, 4), fixed(2), fixed(1), fixed(4))) == set()
     assert {(int(c), int(i), int(b)) for c, i, b in seen if all(type(n) is int for n in (c, i, b))} == {(2, 1, 4)}
+
+
+@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_power_that_backward_does_not_follow_is_found_in_float32_too(dtype, hard):
+    """3 % of the power are less of the sum along one direction than float32's tolerance; no element hides them."""
+
+    class Focal(Function):
+        @staticmethod
+        def forward(ctx, x, gamma):
+            ctx.save_for_backward(x)
+            ctx.gamma = gamma
+            return torch.sigmoid(-x) ** gamma * torch.nn.functional.softplus(-x)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, = ctx.saved_tensors
+            power, p = 2.0 if hard else ctx.gamma, torch.sigmoid(-x)
+            return -g * p**power * (power * (1 - p) * torch.nn.functional.softplus(-x) + p), None
+
+    result = check(Focal, randn(8, 25, dtype=dtype), 2.0, dtype=str(dtype).removeprefix("torch."))
+    assert codes(result) == ({"GV113"} if hard else set())
