@@ -24,9 +24,9 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
+from gradverify.rules.low_precision import without_a_leg
 from gradverify.rules.precedence import contiguous_throughout, in_sight, specific
 from gradverify.rules.repeated import graded
-from gradverify.rules.standing import without_a_leg
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
 from gradverify.subject.subject import Subject

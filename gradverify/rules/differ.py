@@ -3,8 +3,9 @@
 Differences are judged against the gradient of a dense cotangent and its natural size ‖v‖‖f‖/‖x‖, never against the two compared numbers alone
 (softmax and norms under a constant cotangent are pure rounding). Where the two calls may round differently (another layout, another subset of
 inputs), what is then still too large must stand out from what a nudge of the cotangents, and of the inputs, does to the same element: gradients that
-are rounding throughout and ties go far under a nudge. So does it from what other roundings in every operation make of it (`rules.anew`): of numbers
-that cancel, of a part in float32. Two calls of a function that iterates agree to `rtol` only."""
+are rounding throughout and ties go far under a nudge. So does it from what other roundings in every operation make of it (`rounded_anew`): of numbers
+that cancel, of a part in float32. Two calls of a function that iterates agree to `rtol` only.
+"""
 
 from __future__ import annotations
 

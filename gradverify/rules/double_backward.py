@@ -22,8 +22,8 @@ from gradverify.numerics.rungs import BASE, U32, U64, Array, Mask, Z, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, parts, shaped
 from gradverify.oracles.widened import InFloat64
-from gradverify.rules.adjoint import Identity, bisect
 from gradverify.rules.differ import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
+from gradverify.rules.forward_mode import Identity, bisect
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked

@@ -560,3 +560,10 @@ def _beside(argument: Argument, source: torch.Generator) -> Argument:
     """The argument a few float32 numbers away."""
     x = argument.value
     return replace(argument, value=(x + ROUNDINGS * U32 * x.abs() * torch.randn(x.shape, generator=source).to(x)).to(x.dtype))
+
+
+def without_a_leg(dtype: str, refusal: str) -> Finding:
+    """`refusal`: what the function says to float64."""
+    message = (f"gradients in {dtype} are judged against float64, which the function refuses ({refusal.rstrip('.')}), and the spec names no "
+               "`reference` in its place")
+    return Finding("GV007", message, hint="let the function take float64, or name a `reference` in torch operations")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from docs.rules_page import markdown
 from docs.snippets import ROOT
 from gradverify.rules.catalogue import rules
-from gradverify.rules.pages import markdown
 
 PAGE = ROOT / "docs" / "rules.md"
 

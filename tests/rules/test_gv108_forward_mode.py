@@ -12,7 +12,7 @@ from live import check, codes, fixed, message, randn
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.rules.adjoint import Identity
+from gradverify.rules.forward_mode import Identity
 
 Faulty, Right = twins("jvp_forgets_a_tangent")
 X, Y = randn(2, 3), randn(2, 3, seed=1)
