@@ -483,9 +483,3 @@ def modules_untagged() -> Iterator[None]:
         if (cls.__init__, cls.__setstate__) != before:
             cls.__init__, cls.__setstate__ = before
             cls.___needs_generation_tag_patch = True        # so that a later compilation does it again
-
-
-# ---- devices
-def cuda_sleep(cycles: int) -> None:
-    """Keeps the current stream busy. (`torch.cuda._sleep`, 0.2)"""
-    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]

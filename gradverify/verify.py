@@ -22,11 +22,11 @@ from gradverify.numerics.costs import Mode
 from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity
+from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
-from gradverify.rules.placed import placed
+from gradverify.rules.low_precision import without_a_leg
 from gradverify.rules.precedence import contiguous_throughout, in_sight, specific
-from gradverify.rules.repeats import graded
-from gradverify.rules.standing import without_a_leg
+from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
 from gradverify.subject.subject import Subject

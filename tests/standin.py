@@ -1,9 +1,9 @@
 """A CUDA device that is not there: CPU tensors that say they lie on it, and refuse what tensors on a real one refuse.
 
 Inside `cuda()` whatever is put on the device "cuda" computes as on the CPU. Torch's own rules on devices are held: operations that mix it with
-tensors of the CPU (of more than one number), a CPU generator that draws there, and `.numpy()` raise what torch raises. Streams are those of
-`standin_streams`. Kernels, memory and 16 bits (whose modes hide this one) are not imitated, nor is forward mode with tangents of some inputs only,
-where torch makes zeros on the CPU. `is_cuda` and `device` say what they would.
+tensors of the CPU (of more than one number), a CPU generator that draws there, and `.numpy()` raise what torch raises. Streams, kernels, memory and
+16 bits (whose modes hide this one) are not imitated, nor is forward mode with tangents of some inputs only, where torch makes zeros on the CPU.
+`is_cuda` and `device` say what they would.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from standin_streams import Streams
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -141,9 +140,9 @@ class Functions(TorchFunctionMode):
 class Operations(TorchDispatchMode):
     """What an operation makes of tensors there lies there; those of both devices together are refused."""
 
-    def __init__(self, device: Device, streams: Streams) -> None:
+    def __init__(self, device: Device) -> None:
         super().__init__()
-        self.device, self.streams = device, streams
+        self.device = device
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -159,7 +158,7 @@ class Operations(TorchDispatchMode):
             raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
         made = not given and self.device.engine     # zeros in the place of an undefined gradient
         on = made or (wanted if wanted is not None else there[0] if func._schema.name == "aten::copy_" else any(there))
-        returned = self.streams.ran(func, args, kwargs, [x for x, lies_there in zip(given, there, strict=True) if lies_there], on)
+        returned = func(*args, **kwargs)
         if on:
             pytree.tree_map_only(Tensor, self.device.take, returned)
         return returned
@@ -169,9 +168,8 @@ class Operations(TorchDispatchMode):
 def cuda() -> Iterator[Device]:
     """Inside, one CUDA device seems to be there."""
     device = Device()
-    streams = Streams(parts, GPU)
     answers = {"is_available": lambda: True, "device_count": lambda: 1, "get_device_name": lambda index=0: "a stand-in",
-               "manual_seed_all": lambda seed: None, "init": lambda: None, "empty_cache": lambda: None,
+               "manual_seed_all": lambda seed: None, "init": lambda: None, "synchronize": lambda device=None: None, "empty_cache": lambda: None,
                "reset_peak_memory_stats": lambda device=None: None,
                "max_memory_allocated": lambda device=None: 0, "get_rng_state_all": list}
     with ExitStack() as stack:
@@ -182,8 +180,7 @@ def cuda() -> Iterator[Device]:
         edge = graph.Edge
         stack.enter_context(patch.object(graph, "Edge", lambda shape, dtype, device, leaf: edge(shape, dtype, GPU, leaf)))
         stack.enter_context(Functions(device))
-        stack.enter_context(Operations(device, streams))
-        stack.enter_context(streams.there())
+        stack.enter_context(Operations(device))
         yield device
 
 

@@ -26,7 +26,7 @@ def remedy(cause: Cause) -> str | None:
 
 @cache
 def _remedies() -> Mapping[str, str]:
-    """By the beginning of a cause's name, the longest first: `scaled per` before `scaled`."""
+    """By the beginning of a cause's name, the longest first."""
     found = {name: hint for module in _modules() for name, hint in getattr(module, "REMEDIES", {}).items()}
     return dict(sorted(found.items(), key=lambda each: -len(each[0])))
 

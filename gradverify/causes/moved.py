@@ -1,4 +1,4 @@
-"""The right numbers at the wrong places: transposed, shifted or permuted along an axis; or with the other sign of an imaginary part.
+"""The right numbers at the wrong places: transposed or shifted along an axis; or with the other sign of an imaginary part.
 
 A move of the gradient permutes the inputs of the Jacobian, one of grad_output its outputs, one of a saved tensor both; a matrix operand that was
 transposed exchanges positions of input and output.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from math import prod
 
 import numpy as np
 
 from gradverify.causes.pattern import Claim, Explanation, Pattern, Side
-from gradverify.causes.ways import Way, along_axes, transposes
 from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Array, Index, Mask
 
@@ -40,7 +40,7 @@ class Move:
 
 
 def explain(pattern: Pattern) -> Iterator[Claim]:
-    yield from _claims(pattern, _along)
+    yield from _claims(pattern, _shifted)
 
 
 def transposed(pattern: Pattern) -> Iterator[Claim]:
@@ -81,17 +81,13 @@ def _conjugated(pattern: Pattern, what: str) -> bool:
 # ---- moves
 def _transposed(pattern: Pattern) -> Iterator[Move]:
     for moved, side, put in _movable(pattern):
-        for way in transposes(side):
-            yield put(moved, way)
+        yield from (put(moved, way) for way in transposes(side))
     yield from _exchanged(pattern)
 
 
-def _along(pattern: Pattern) -> Iterator[Move]:
-    e = pattern.entries
-    coordinates = {GRADIENT: (e.input, e.output), COTANGENT: (e.output, e.input), SAVED: (e.input, None)}
+def _shifted(pattern: Pattern) -> Iterator[Move]:
     for moved, side, put in _movable(pattern):
-        for way in along_axes(pattern, side, *coordinates[moved]):
-            yield put(moved, way)
+        yield from (put(moved, way) for way in shifts(side))
 
 
 def _movable(pattern: Pattern) -> Iterator[tuple[str, Side, Callable[[str, Way], Move]]]:
@@ -103,8 +99,7 @@ def _movable(pattern: Pattern) -> Iterator[tuple[str, Side, Callable[[str, Way],
         name, words, of = way
         out = rest_out if moved == GRADIENT else pattern.output.lifted(of)
         in_ = rest_in if moved == COTANGENT else pattern.input.lifted(of)
-        freedom = 2 * int((of != np.arange(len(of))).sum()) if name == "permuted" else ENOUGH
-        return _separate(name, words.format(BOTH if moved == SAVED and not each else moved), out, in_, min(freedom, max(len(rest_in), len(rest_out))))
+        return _separate(name, words.format(BOTH if moved == SAVED and not each else moved), out, in_, min(ENOUGH, max(len(rest_in), len(rest_out))))
 
     yield GRADIENT, pattern.input, put
     if pattern.output.name:
@@ -132,6 +127,50 @@ def _exchanged(pattern: Pattern) -> Iterator[Move]:
 def _exchange(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:
     steps = x.along(b, i) - y.along(a, o)
     return o + steps * prod(y.shape[a + 1 :]) * y.parts, i - steps * prod(x.shape[b + 1 :]) * x.parts
+
+
+# ---- ways to move along the axes of a side
+Way = tuple[str, str, Index]
+"""The name of the cause, what happened in words around `{}`, and the map [elements] of a side (−1: nothing)."""
+
+
+def shifts(side: Side) -> Iterator[Way]:
+    """By one or two positions along one axis, around or with zeros moved in."""
+    for axis in side.axes():
+        along = f" along axis {axis}" if axis is not None and len(side.shape) > 1 else ""
+        for steps in (1, -1, 2, -2):
+            if abs(steps) < side.length(axis):
+                yield "shifted", f"{{}} shifted by {steps}{along}", _rolled(side, axis, steps, wrap=True)
+                yield "shifted", f"{{}} shifted by {steps}{along}, zeros moved in", _rolled(side, axis, steps, wrap=False)
+
+
+def transposes(side: Side) -> Iterator[Way]:
+    """Two axes exchanged: read so, or, where that has another shape, laid out so and read as it was."""
+    places = np.arange(side.elements)
+    for a, b in combinations([axis for axis, n in enumerate(side.shape) if n > 1], 2):
+        swapped = list(side.shape)
+        swapped[a], swapped[b] = swapped[b], swapped[a]
+        words = "{} transposed" if len(side.shape) == 2 else f"{{}} with axes {a} and {b} exchanged"
+        yield "transposed", words, places.reshape(side.shape).swapaxes(a, b).reshape(-1)
+        if side.shape[a] != side.shape[b]:
+            yield "transposed", words, places.reshape(swapped).swapaxes(a, b).reshape(-1)
+
+
+def _rolled(side: Side, axis: int | None, steps: int, wrap: bool) -> Index:
+    n = side.length(axis)
+    order = np.arange(n) - steps
+    return _taken(side, axis, order % n if wrap else np.where((order < 0) | (order >= n), -1, order))
+
+
+def _taken(side: Side, axis: int | None, order: Index) -> Index:
+    """The map that takes position order[k] to k along an axis."""
+    places = np.arange(side.elements)
+    if axis is None or not side.shape:
+        return order
+    taken = np.take(places.reshape(side.shape), np.maximum(order, 0), axis)
+    shape = [1] * len(side.shape)
+    shape[axis] = -1
+    return np.where(order.reshape(shape) < 0, -1, taken).reshape(-1)
 
 
 # ---- do they explain it?
@@ -180,5 +219,4 @@ REMEDIES = {
     "missing conjugate": "multiply grad_output by the conjugate of the derivative: `.conj()`",
     "transposed": "look for a transpose that is missing or one too many: of a matrix that is multiplied by, `.mT`, or of the result",
     "shifted": "each number is that of another element: backward must send it back to where forward took it from",
-    "permuted": "each number is that of another element: backward must send it back to where forward took it from",
 }

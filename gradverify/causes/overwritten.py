@@ -12,8 +12,6 @@ from gradverify.model.result import Cause
 from gradverify.numerics.rungs import Index
 
 NAME = "repeated index overwritten"
-REPEATS = "wrong where an index repeats"
-BITS = 5  # rows that are wrong or right as the index has it: by chance 1 in 32
 SHOWN = 8  # numbers of an index
 
 
@@ -69,35 +67,7 @@ def _places(value: Value, number: int) -> str:
     return f"{', '.join(places[:-1][: SHOWN])} and {places[-1]}"
 
 
-def summed(pattern: Pattern) -> Iterator[Claim]:
-    """Wrong in the rows of the input that an index names more than once, right in those that it names once: outputs that sum what they read."""
-    yield from (partial(_again, pattern, value) for value in pattern.integers if _repeats(pattern, value) is not None)
-
-
-def _again(here: Pattern, value: Value, there: Pattern) -> Cause | None:
-    rows = _repeats(here, value)
-    if rows is None or not any(each.name == value.name and _repeats(there, each) is not None for each in there.integers):
-        return None
-    shown = ", ".join(map(str, rows[:SHOWN].tolist())) + (", …" if len(rows) > SHOWN else "")
-    return Cause(REPEATS, f"analytic is wrong in row{'s' if len(rows) > 1 else ''} {shown} of {here.input.name}, which {value.name} names more than "
-                 f"once, {here.everywhere}; the rows that it names once are right")
-
-
-def _repeats(pattern: Pattern, value: Value) -> Index | None:
-    """The rows of the input that this index repeats, where they and no others are wrong."""
-    side, numbers = pattern.input, value.numbers
-    if not side.shape or numbers.size < 2 or numbers.min() < 0 or numbers.max() >= side.shape[0]:
-        return None
-    counts = np.bincount(numbers.reshape(-1), minlength=side.shape[0])
-    row = side.along(0, pattern.entries.input)
-    wrong, right = np.unique(row[pattern.wrong]), np.unique(row[pattern.right & pattern.significant])
-    repeated, once = np.flatnonzero(counts > 1), np.flatnonzero(counts == 1)
-    told = len(repeated) > 0 and len(once) > 1 and len(repeated) + len(once) >= BITS
-    return repeated if told and np.array_equal(wrong, repeated) and np.isin(once, right).all() else None
-
-
-EXPLANATIONS = (Explanation(40, explain), Explanation(65, summed))
+EXPLANATIONS = (Explanation(40, explain),)
 REMEDIES = {
-    "wrong where an index repeats": "look at what backward does with an index that repeats",
     "repeated index overwritten": "add up what repeats: index_add, scatter_add, index_put(accumulate=True)",
 }

@@ -81,7 +81,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Other:
-    """Another input of the same output, or another output of the same input: what its own elements are."""
+    """Another input of the same output: what its own elements are."""
 
     name: str
     shape: tuple[int, ...]
@@ -93,10 +93,9 @@ class Other:
 class Pattern:
     """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
 
-    `values`: real tensor arguments and the output; `integers`: those of them that hold integers. `others`: the other inputs of this output,
-    `siblings`: the other outputs.
+    `values`: real tensor arguments and the output; `integers`: those of them that hold integers. `others`: the other inputs of this output.
     `scattered`: there are analytic numbers where f has no element, which the finding does not count. `mismatched`: all of the pair, where not all
-    were kept. `constants`: arguments that are plain numbers.
+    were kept.
     """
 
     input: Side
@@ -110,8 +109,6 @@ class Pattern:
     others: Sequence[Other] = field(default=())
     scattered: bool = False
     mismatched: int = 0
-    constants: Sequence[tuple[str, float]] = ()
-    siblings: Sequence[Other] = ()
 
     @property
     def count(self) -> int:

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from math import copysign, e, log, pi, sqrt
+from math import copysign
 
 import numpy as np
 
 from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, settled
-from gradverify.causes.words import LARGEST_DENOMINATOR, exact, factor
+from gradverify.causes.words import LARGEST_DENOMINATOR, factor
 from gradverify.model.result import Cause
 
 SLIGHT = 5e-3  # |c − 1| up to which a constant is rounded, not wrong: a bfloat16 constant is off by 2⁻⁸ at most
-SAME = 1e-3  # of c − 1: a typed constant explains c if it is off by the same amount
-TYPED = range(2, 8)  # significant digits of a constant that somebody typed
-CONSTANTS = {"π": pi, "√π": sqrt(pi), "√(2π)": sqrt(2 * pi), "√(2/π)": sqrt(2 / pi), "2/√π": 2 / sqrt(pi), "√2": sqrt(2), "1/√2": 1 / sqrt(2), "e": e,
-             "ln 2": log(2), "ln 10": log(10), "1/ln 2": 1 / log(2)}
 SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
-ROOT = 1e-9  # relative, of c²
 NARROW = 1e-5  # relative: in an interval so narrow none of a few likely factors lies by chance
 ROUND_DIGITS = 4  # of a factor that somebody wrote
 ALL_ALIKE = 64  # roundings by which a right float32 gradient may be off throughout: −0.9999999 is a sign
@@ -45,13 +40,11 @@ def _confirmed(here: Pattern, c: float, there: Pattern) -> Cause | None:
 
 
 def _likely(pattern: Pattern, low: float, high: float) -> float | None:
-    """The factor in an interval that float32 leaves wider than float64 does: a size, a fraction or a constant of the call before its digits."""
+    """The factor in an interval that float32 leaves wider than float64 does: a size or a fraction before its digits."""
     c = settled(low, high)
     if c is None or not high - low <= NARROW * abs(c) or float(f"{c:.{ROUND_DIGITS}g}") == c:
         return c
-    numbers = [float(n) for n, _ in _sizes(pattern) if n > 1] + [abs(n) for _, n in pattern.constants if n]
-    ratios = [n / (n - 1) for n in numbers if n > 1]
-    likely = [copysign(each, c) for n in (*numbers, *(sqrt(n) for n in numbers), *(sqrt(n) for n in ratios)) for each in (n, 1 / n)]
+    likely = [copysign(each, c) for n, _ in _sizes(pattern) if n > 1 for each in (n, 1 / n)]
     fraction = float(Fraction(c).limit_denominator(LARGEST_DENOMINATOR))
     return next((each for each in (fraction, *likely) if low <= each <= high), c)
 
@@ -79,13 +72,10 @@ def _named(pattern: Pattern, c: float) -> Cause:
     if abs(c + 1) <= ALL_ALIKE * pattern.unit:
         return Cause("sign flipped", f"analytic = −1 × numeric {pattern.everywhere}")
     if abs(c - 1) <= SLIGHT:
-        return Cause("constant slightly off", f"analytic = (1 {'+' if c > 1 else '−'} {abs(c - 1):.3g}) × numeric {pattern.everywhere}{_rounded(c)}")
-    size, constant = _size(pattern, c), _constant(pattern, c)
-    evidence = f"analytic = {factor(c)} × numeric {pattern.everywhere}"
-    if constant is not None:
-        return Cause("scaled", f"{evidence}; {constant}{f' and {size[1]}' if size else ''}: left out, or applied twice?")
+        return Cause("constant slightly off", f"analytic = (1 {'+' if c > 1 else '−'} {abs(c - 1):.3g}) × numeric {pattern.everywhere}")
+    size, evidence = _size(pattern, c), f"analytic = {factor(c)} × numeric {pattern.everywhere}"
     if size is None:
-        return Cause("scaled", evidence + _root(pattern, c))
+        return Cause("scaled", evidence)
     number, what = size
     guess = ": a sum instead of a mean?" if abs(c) > 1 else ": a mean instead of a sum?"
     return Cause("scaled", f"{evidence}; {number} is {what}{guess}")
@@ -100,26 +90,6 @@ def _size(pattern: Pattern, c: float) -> tuple[int, str] | None:
     return None
 
 
-def _constant(pattern: Pattern, c: float) -> str | None:
-    """The argument n for which c is n or 1/n, or of a probability 1 − n; 2 and ½ are common mistakes beside any."""
-    for name, n in pattern.constants:
-        for value, what in ((n, f"{n:g} is {name}"), (1 - n, f"{1 - n:g} is 1 − {name}") if 0 < n < 1 else (n, "")):
-            if abs(value) not in (0.0, 0.5, 1.0, 2.0) and min(abs(c - value), abs(c - 1 / value)) <= 1e-9 * abs(c):
-                return what
-    return None
-
-
-def _root(pattern: Pattern, c: float) -> str:
-    """What c is, where its square is n or n/(n − 1) of a size n: the scale of attention, a variance with or without Bessel's correction."""
-    square = max(c * c, 1 / (c * c))
-    for n, what in _sizes(pattern) if c > 0 and not exact(c) else ():
-        if n > 1 and abs(square - n) <= ROOT * n:
-            return f"; {'' if c > 1 else '1/'}√{n}, and {n} is {what}: a scale of 1/√{n} {'left out' if c > 1 else 'applied twice'}?"
-        if n > 1 and abs(square - n / (n - 1)) <= ROOT:
-            return f"; its square is {n}/{n - 1} or {n - 1}/{n}, and {n} is {what}: a variance over {n} instead of {n - 1}, or the reverse?"
-    return ""
-
-
 def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
     sides: list[Side] = [side for side in (pattern.input, pattern.output) if side.name]
     for side in sides:
@@ -129,17 +99,6 @@ def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
     for side in sides:
         for axis, n in enumerate(side.shape):
             yield side.elements // max(n, 1), f"the number of elements of {side.name} per index of axis {axis}"
-
-
-def _rounded(c: float) -> str:
-    """Which typed constant is off by as much."""
-    for name, constant in CONSTANTS.items():
-        for digits in TYPED:
-            typed = f"{constant:.{digits}g}"
-            for ratio in (float(typed) / constant, constant / float(typed)):
-                if ratio != 1 and abs(ratio - c) <= SAME * abs(c - 1):
-                    return f"; {typed} for {name} is off by as much"
-    return ""
 
 
 EXPLANATIONS = (Explanation(10, explain, of_stream=True),)

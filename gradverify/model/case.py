@@ -163,7 +163,6 @@ class Settings:
     autocast: Literal["bfloat16", "float16"] | None = None
     tf32: bool = False
     reduced_sums: bool = False
-    streams: bool = False
     nondeterminism: float = 0.0
     deterministic: bool = False
     reseed: bool = True

@@ -1,4 +1,4 @@
-"""A rule as its file declares it: its code, its page, when it is asked, what its findings mean."""
+"""A rule as the rule book declares it: its code, its page, when it is asked, what its findings mean."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Kills = Literal["values", "elsewhere", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-    """One rule of the book. `message` is the page's first line, `page` the whole docstring, `module` the file's name without its ending.
+    """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
 
-    All else is declared by a constant of the same name in capitals in the rule's file; what a rule does not declare is as it stands here:
+    file: the module of rules/ that holds its function `gvNNN` and, unless it is always asked, `gvNNN_applies`; by default one named as its page.
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the file of specs/gallery with its fault.
-    order: rules are asked by it, lowest first; none for a code that is found where user code is called. last: what is said when all is known.
+    asked: no for a code that is found where user code is called. last: what is said when all is known.
     rank: of findings on one (input, output) the lowest stands and names the others; none: it stands beside others, as does one that is `apart`.
     price, worth: forward and backward calls that a rule takes at least which varies the call (one input, one output, nothing wrong); where the
     budget is short such rules wait, those of the largest worth are asked first, and what it does not afford is left out.
@@ -35,12 +35,10 @@ class RuleInfo:
 
     code: str
     name: str
-    message: str
-    page: str
-    module: str
+    file: str = ""
     severity: Severity = "error"
     catches: str | None = None
-    order: int | None = None
+    asked: bool = True
     last: bool = False
     rank: int | None = None
     price: Calls | None = None
@@ -57,6 +55,13 @@ class RuleInfo:
     causes: Causes | None = None
     takes_over: str | None = None
     kills: Kills | None = None
+    page: str = ""
+    message: str = ""
+
+    @property
+    def module(self) -> str:
+        """The name of its page."""
+        return f"{self.code}_{self.name}".lower().replace("-", "_")
 
     @property
     def numeric(self) -> bool:

@@ -12,7 +12,7 @@ from gradverify.evidence import Evidence
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import flat_all, flat_real
 from gradverify.numerics.rungs import U64
-from gradverify.rules.agreement import DUST, flat, largest
+from gradverify.rules.differ import DUST, flat, largest
 from gradverify.subject.damage import Damage, done
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator

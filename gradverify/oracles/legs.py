@@ -6,7 +6,7 @@ The kernel is the function in its own dtype. What it is compared with is the fun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.dtypes import SIXTEEN
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.disguised import ROWS, Disguised, Lifted, undisguised
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
@@ -25,7 +25,6 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
 COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
-Once = Callable[[Differentiable, list[Tensor]], tuple[list[Tensor], Gradients]]
 ROWS_OF_REFERENCE = 64  # rows whose sum may round after each, as in torch's layer_norm; 512 lose 3 % so
 REPEATED = 3        # identical calls of the kernel: do they give the same?
 
@@ -151,14 +150,14 @@ class Kernel:
         legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
         return tuple(judge(each, self.dtype) for each in legs)
 
-    def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None,
-              once: Once = Differentiable.once) -> tuple[TensorResult, ...]:
-        """The kernel elsewhere (on another device, `inside` a context, by another way to call it `once`) against this one, each off by its own
-        native error. Raises UserCodeError."""
+    def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None) -> tuple[TensorResult, ...]:
+        """The kernel elsewhere (on another device, `inside` a context) against this one, each off by its own native error.
+
+        Raises UserCodeError."""
         with undisguised():
             here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
             with inside or nullcontext():
-                there = [_pulled(other._narrow, self._checked, v, once) for v in self._cotangents]
+                there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
         there = [_Pulled(tuple(y.to(device=x.device) for x, y in zip(a.tensors, b.tensors, strict=True))) for a, b in zip(here, there, strict=True)]
         both = ((self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native)) for n in range(len(here[0].tensors)))
         return tuple(judge(replace(a, rounded=a.rounded.hypot(b.rounded.to(a.rounded)), moved=a.moved.hypot(b.moved.to(a.moved))), self.dtype)
@@ -231,11 +230,11 @@ def _as_given(argument: Argument, own: Argument) -> Argument:
     return replace(argument, value=argument.value.to(dtype=torch.float32)) if narrow else argument
 
 
-def _pulled(subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None, once: Once = Differentiable.once) -> _Pulled:
+def _pulled(subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None) -> _Pulled:
     """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
     function = Differentiable(subject, checked)
     if cotangents is None:
         return _Pulled(tuple(y.detach().double() for y in function.values(subject.leaves())))
-    outputs, gradients = once(function, [cotangent.clone() for cotangent in cotangents])
+    outputs, gradients = function.once([cotangent.clone() for cotangent in cotangents])
     filled = [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(subject.inputs, gradients, strict=True)]
     return _Pulled(tuple(each.detach().double() for each in (*outputs, *filled)))

@@ -16,10 +16,10 @@ from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
-from gradverify.rules.gv007_undecided import CODE as UNDECIDED
-from gradverify.rules.gv007_undecided import unfinished as of_the_rest
-from gradverify.rules.gv008_nothing_checked import uncompared
 from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.unjudged import CODE as UNDECIDED
+from gradverify.rules.unjudged import uncompared
+from gradverify.rules.unjudged import unfinished as of_the_rest
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
@@ -113,13 +113,13 @@ def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Exami
 
 
 def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
-    rule, seen = _module(info), list[Finding | Comparison | str]()
-    before = evidence.subject.calls
+    module, seen = _module(info), list[Finding | Comparison | str]()
+    applies, before = getattr(module, f"{info.code.lower()}_applies", None), evidence.subject.calls
     try:
-        reason = rule.applies(evidence, found)
+        reason = applies(evidence, found) if applies else None
         if reason is not None:
             return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
-        seen.extend(rule.check(evidence))
+        seen.extend(getattr(module, info.code.lower())(evidence))
     except NotApplicable as reason:
         return Examined(RuleRun(info.code, "not_applicable", str(reason), evidence.subject.calls - before))
     except UserCodeError as error:
@@ -154,5 +154,5 @@ def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[F
 
 
 def _module(info: RuleInfo) -> ModuleType:
-    name = f"gradverify.rules.{info.module}"
+    name = f"gradverify.rules.{info.file or info.module}"
     return sys.modules.get(name) or importlib.import_module(name)

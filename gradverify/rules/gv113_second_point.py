@@ -1,35 +1,4 @@
-"""GV113 second-point: at another point of the same kind the gradient is wrong
-
-What. The gradient is right at the inputs of the check, and wrong at others, or with another plain number (a slope, an eps) among the arguments.
-
-Why it matters. A branch that no input of the check takes may be wrong. A mask, an index or a constant that was computed in the first call and kept
-(on the class, in a module-level cache) belongs to the first inputs; a slope that is written into backward as 0.5 belongs to one model. A check at
-one point sees nothing; training moves on.
-
-How it is measured. The recipes of the spec are drawn with another seed, and `inputs_from` is called with one; numbers that the spec gives change
-places (rows first), sizes and signs: zeros stay zeros, symmetric stays symmetric. Every float among the arguments, keyword arguments and `init` is
-1.37 times as large, or as small where one would leave 0 to 1 otherwise, one below 0.001 (an eps) as large as its root; a whole number is one more
-where forward takes a real one for it (a power, no size). Where forward refuses that, or is not finite, they stay; beside a `surrogate` too. There,
-one random signed direction d and one cotangent v: ⟨v, J d⟩ by finite differences (of the `surrogate`, where there is one) against ⟨Jᵀv, d⟩ by
-backward. What differs is judged by element, as in GV101. Where numbers that the spec gives were moved to a place at which forward is not finite, or
-constant while backward is not finite, nothing is judged, and another point is tried; where forward is constant there and backward is not 0, which
-may lie outside of what the function is meant for, that is a warning. What differs for one number only must differ with that number 3 % off too, as
-a solver may not converge with any step; an eps that backward does not follow is a warning. Not after a wrong gradient at the first point.
-At the point of the check one argument at a time that chooses a way to compute has another value: a flag, an axis (`dim`, `axis`), a reduction, a
-stride. A gradient that is wrong there is a warning, unless outputs are the same or flat there, or a flag is kept on ctx: that may be meant.
-
-How to repair. What depends on the inputs belongs in ctx, not on the class; a number that forward is given belongs on ctx too.
-
-Example.
-    class Relu(Function):
-        mask = None
-
-        @staticmethod
-        def forward(ctx, x):
-            if Relu.mask is None:
-                Relu.mask = x > 0       # the first call's, for ever
-            return x.clamp_min(0)
-"""
+"""GV113 second-point: at another point of the same kind the gradient is wrong."""
 
 from __future__ import annotations
 
@@ -45,7 +14,7 @@ from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.rules.culprit import at_culprit
+from gradverify.rules.at_line import at_culprit
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
@@ -58,12 +27,6 @@ from gradverify.subject.plain import BOLD, MILD, SMOOTH, Numbers, Variation, nam
 from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument, Subject
 
-CATCHES = "keeps_the_first_mask"
-ORDER = 420
-PRICE, WORTH = (3, 1), 190
-LINE = True
-APART = True
-KILLS = "elsewhere"
 COARSE = 1e-5        # rtol
 
 
@@ -88,14 +51,14 @@ class Look:
         return self.point + (", with " if self.point and words else "with " if words else "") + words
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv113_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     wrong = wrong_here(found)
     if evidence.subject.restless:
         return "the module's buffers, which forward updates and reads, do not come to rest"
     return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     try:
         yield from _elsewhere(evidence)
     except NotApplicable:

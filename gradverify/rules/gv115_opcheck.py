@@ -1,28 +1,4 @@
-"""GV115 opcheck: a registered operator is not what its registration says
-
-What. An operator of `torch.library` fails a test of `torch.library.opcheck`: it writes into an argument, or returns memory of one, which its schema
-does not declare; it has a backward that is registered at no autograd key; its fake kernel raises, or says another shape, dtype or stride than the
-operator returns; under AOT dispatch, which torch.compile uses, it gives other numbers or raises.
-
-Why it matters. torch reorders, drops and traces calls by what the registration says. A fake kernel that says another shape or dtype, and numbers that
-are others under AOT dispatch, are errors: what is compiled computes something else. All the rest is a warning, and an error under `opcheck: true`.
-
-How it is measured. By opcheck's own tests on copies of the inputs: schema, autograd registration, the fake kernel, and AOT dispatch where the
-others found nothing. An operator without a fake kernel does not say that it can be compiled: AOT dispatch is left out, and only `opcheck: true` makes
-that a finding. The first AOT dispatch of a worker takes two seconds, as torch's compiler gets ready. `opcheck: false`: not asked. Torch's own
-operators are not.
-
-How to repair. Declare in `mutates_args`, or in the schema (`Tensor(a!) x`), what is written to; return clones; `register_autograd`; let
-`register_fake` compute shape, dtype and strides as the operator does, without reading values.
-
-Example.
-    @torch.library.custom_op("mine::row_norms", mutates_args=())
-    def row_norms(x: torch.Tensor) -> torch.Tensor:
-        return x.norm(dim=-1, keepdim=True)
-    @row_norms.register_fake
-    def _(x):
-        return x.new_empty(x.shape[:-1])        # [n], where the operator returns [n, 1]
-"""
+"""GV115 opcheck: a registered operator is not what its registration says."""
 
 from __future__ import annotations
 
@@ -33,15 +9,9 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding, Frame, Severity
-from gradverify.rules.agreement import unsteady
+from gradverify.rules.differ import unsteady
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.opchecked import Operator, operator_of
-
-CATCHES = "misstates_its_shape"
-ORDER = 445
-METHOD = "forward"
-PRICE, WORTH = (3, 0), 30
-APART = True
 
 SCHEMA = (
     (re.compile(r"Argument (?P<x>\w+) is not defined as mutable"), "it writes into its argument `{x}`, and its schema does not say so",
@@ -58,7 +28,7 @@ NO_FAKE = re.compile(r"no fake impl|no .*[Mm]eta kernel|'Meta' backend|Unsupport
 TOLD = 300      # characters of what torch says
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv115_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     operator = operator_of(evidence.subject)
     if isinstance(operator, str):
         return operator
@@ -67,7 +37,7 @@ def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return "the spec says `opcheck: false`" if evidence.settings.opcheck is False else unsteady(found)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | str]:
+def gv115(evidence: Evidence) -> Iterator[Finding | str]:
     operator = operator_of(evidence.subject)
     assert isinstance(operator, Operator)
     must, clean = evidence.settings.opcheck is True, True

@@ -1,31 +1,4 @@
-"""GV201 backward-linear: backward is not linear in grad_output
-
-What. Backward of a combination of two cotangents is not the same combination of the two backwards.
-
-Why it matters. A vector-Jacobian product is linear in its cotangent, whatever the function. A backward that ignores `grad_output`, clips,
-masks or rounds it is right for `loss = y.sum()` only, which is how it was tested: the loss in training scales it, and then it is wrong.
-
-How it is measured. With v a dense random cotangent and m a random 0/1 mask per element: a = backward(−3·2¹⁸·v·m), b = backward(−2⁻⁴⁰·v·(1 − m));
-then a/(−3·2¹⁸) − b·2⁴⁰ must be backward(v), relative to the size of the gradient. Every element changes its sign, which a guided ReLU looks at.
-In one row of each output v·m is replaced by ±2ᵏ, each sign as often, and v·(1 − m) by the rest of v: a row of grad_output that adds up to zero.
-Neither half is empty; of a single element (a loss) both are all of it, and the mean must be backward(v). Calls of GV210 show whether ones and −2
-throughout have gradients that are as far apart: a shortcut for `y.sum().backward()`.
-What differs is tried again with −5/8 for the small factor, beside −3 and beside −3·2¹⁸. Where these agree within `rtol` and backward of zeros is
-zero, only one size is at fault. If halves under −3 and −2⁻⁴⁰ are further from the whole than those under −3·2¹⁸ and −5/8, it is the small one, which
-falls under a tolerance inside backward (a solver that stops at an absolute residual returns its start); else it loses digits where grad_output
-is large (`matrix_exp` of a matrix that grad_output is a block of). That is a warning, and the Jacobian is judged; after an error it is not. So is a
-gradient in float32 that is linear for factors of order 1 and, by the same code, in float64: it loses digits for large ones. Where
-2⁻⁴⁰ takes a gradient below the smallest normal number of its dtype (of a product of seven float32 numbers of 1e-6), −5/8 stands in for it.
-
-How to repair. Every gradient that backward returns must contain `grad_output` exactly once, as a factor. Let a solver stop relative to the size of
-its right-hand side, or divide grad_output by its norm before and multiply after.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, y = ctx.saved_tensors
-        return y, x                     # must be grad_output * y, grad_output * x
-"""
+"""GV201 backward-linear: backward is not linear in grad_output."""
 
 from __future__ import annotations
 
@@ -39,7 +12,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.agreement import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
+from gradverify.rules.differ import DUST, ODD, SIXTEEN, dust, flat, largest, noise, perturbed, tolerance
 from gradverify.rules.shown import apart as apart_in_digits
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
@@ -48,12 +21,6 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
 from gradverify.subject.wide import wide
 
-CATCHES = "mul_ignores_grad_output"
-ORDER = 150
-RANK = 50
-LINE = True
-CAUSES = "linearity"
-KILLS = "values"
 FACTORS, FACTORS_16 = (-3.0 * 2.0**18, -(2.0**-40)), (-12.0, -(2.0**-4))  # forced: both negative, far apart, one no power of two; then for 16 bits
 ROUNDED = 1e-6              # of the largest gradient: more is no rounding of float64, even where most of its digits cancel
 OF_ORDER_ONE = -5 / 8       # in the place of the small factor
@@ -62,11 +29,11 @@ OVER = "the scale of a loss in mixed precision makes grad_output large"
 UNDER = "look for an absolute tolerance or threshold inside backward: losses that are averages make grad_output small"
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv201_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     return "there are no elements" if sum(y.numel() for y in evidence.outputs) == 0 else None
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
+def gv201(evidence: Evidence) -> Iterator[Finding]:
     halves = _Halves(evidence)
     coarse = evidence.precision > SIXTEEN
     factors = FACTORS_16 if coarse else FACTORS

@@ -1,29 +1,4 @@
-"""GV223 duplicate-indices: with repeated indices the gradient is wrong
-
-What. With every second entry of an integer input set to the first, the gradient differs from the finite difference.
-
-Why it matters. What forward reads twice, backward must add up. `grad[index] = grad_output` overwrites instead, and two GPU threads that write one
-element race. Indices drawn at random from a large table hardly ever repeat in a test, and always do in training.
-
-How it is measured. At the repeated indices, one random direction d and one cotangent v: ⟨v, J d⟩ by finite differences against ⟨Jᵀv, d⟩ by backward.
-What differs is judged by element. A forward that itself overwrites what is written twice has no derivative for the loser: an element that does not
-move the forward is no finding. Nor is a forward that refuses. Where the spec's own indices repeat and GV101 finds wrong elements, the finding is this
-one if they are zero at all places of a repeated index but one, at a second point as well; after any other wrong gradient there is none.
-Integers in order (offsets, sorted segments) keep it: every second one is the one before it. An input that is a permutation (0 … n − 1, each once)
-may never repeat: it is asked for by itself, and what it shows is a warning; one that the spec draws with `kind: permutation` is not asked for.
-Nothing is found where an integer input moves backward and not forward: it was worked out from the others (a sparse matrix by columns, beside it
-by rows), and no longer fits them.
-
-How to repair. `index_add`, `scatter_add`, `index_put(..., accumulate=True)`, or an atomic add.
-
-Example.
-    @staticmethod
-    def backward(ctx, grad_output):     # forward: table[index]
-        index, = ctx.saved_tensors
-        grad_table = torch.zeros(ctx.shape)
-        grad_table[index] = grad_output         # must be index_add_(0, index, grad_output)
-        return grad_table, None
-"""
+"""GV223 duplicate-indices: with repeated indices the gradient is wrong."""
 
 from __future__ import annotations
 
@@ -46,25 +21,19 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument
 
-CATCHES = "overwrites_repeated_rows"
-ORDER = 410
-PRICE, WORTH = (3, 1), 90
-LINE = True
-APART = True
-TAKES_OVER = "repeated index overwritten"
 HINT = "look at what backward does with an index that repeats: an assignment keeps one of them, index_add and scatter_add add them up"
 ALWAYS = "; of what is always a permutation say `kind: permutation`, or ignore this rule"
 STEP = 1e-3     # of an element's size: does it move the forward?
 
 
-def applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+def gv223_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
     if not any(map(_is_index, evidence.subject.arguments)):
         return "no input holds two or more integers"
     wrong = wrong_here(found)
     return unjudged(found) or (f"{wrong} was found already" if wrong else None)
 
 
-def check(evidence: Evidence) -> Iterator[Finding | str]:
+def gv223(evidence: Evidence) -> Iterator[Finding | str]:
     seen = list(_everything(evidence))
     if any(isinstance(each, Finding) for each in seen) and (name := _of_backward_only(evidence)):
         raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")

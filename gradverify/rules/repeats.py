@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
-from gradverify.model.result import Finding, Reproduced
+from gradverify.model.result import Reproduced
 from gradverify.numerics.function.flat import flat_real
-
-ATOMIC = 2.0**10        # roundings of a tensor's size: sums in another order
-ASKS = ("GV205", "GV206")
-ANOTHER = "look for state that is kept from call to call, memory that was never written, random numbers or a race"
-LEFT = "that is what an iteration leaves that starts from other numbers, or rounds in another order: within `rtol`"
-ORDER_OF_SUMS = "that is what a sum in another order does (atomic adds, split-k); `deterministic: true` makes it an error"
 
 
 class Repeats:
@@ -56,9 +48,3 @@ def in_words(found: Iterable[Reproduced]) -> str:
     """Of those that came out in several ways: `y0: 3 different results in 5 calls, up to 4.4e-16 apart (2 roundings)`; empty without any."""
     return "; ".join(f"{each.of}: {each.distinct} different results in {each.calls} calls, up to {each.spread:.2g} apart ({each.roundings:.2g} "
                      f"rounding{'s' * (each.roundings > 1)})" for each in found if each.distinct > 1)
-
-
-def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ...]:
-    """As severe as the spec wants them, when all is found: under `strict` every one is an error, under `deterministic` what differs between calls."""
-    return tuple(replace(finding, severity="error") if settings.strict or (settings.deterministic and finding.code in ASKS) else finding
-                 for finding in findings)

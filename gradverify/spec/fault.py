@@ -17,6 +17,8 @@ MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short en
 EXPONENT = re.compile(r"(?<=\d)(e[-+])0+(\d)")
 PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
+RETIRED = {"GV120": "the rule on CUDA streams was retired"}     # codes that an old spec or command may name
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -101,5 +103,7 @@ def _head(name: str) -> str:
 
 def allowed(word: str, names: Collection[str], kind: str = "allowed") -> str:
     """`did you mean 'shape'?`, or all that is allowed where nothing is near."""
+    if word in RETIRED:
+        return RETIRED[word]
     near = nearest(word, names)
     return f"did you mean {near!r}?" if near else f"{kind}: {', '.join(names)}" if names else ""

@@ -250,8 +250,6 @@ class RunSettings(Strict):
     reduced_sums: bool = Field(
         False, description="Compare the function with products of 16 bits summed in fewer bits (torch's `allow_bf16_reduced_precision_reduction` and "
         "the like) with the one without; needs `dtype: bfloat16` or `float16` (GV119).", examples=[True])
-    streams: bool = Field(
-        False, description="Compare the function on another CUDA stream, while streams are busy, with the default stream (GV120).", examples=[True])
     nondeterminism: NotNegative = Field(
         0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
     deterministic: bool = Field(

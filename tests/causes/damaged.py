@@ -102,14 +102,3 @@ COMPLEX: Mapping[str, Formula] = {
 
 
 
-NORMS: Mapping[str, tuple[Formula, Callable[[Tensor], Tensor]]] = {    # f(x, s) and the statistic s(x) of each row
-    "softmax": (lambda x, s: x.exp() / s, lambda x: x.exp().sum(-1, keepdim=True)),
-    "log softmax": (lambda x, s: x - s, lambda x: x.logsumexp(-1, keepdim=True)),
-    "centred": (lambda x, s: x - s, lambda x: x.mean(-1, keepdim=True)),
-    "unit vector": (lambda x, s: x / s, lambda x: x.norm(dim=-1, keepdim=True)),
-    "rms norm": (lambda x, s: x / s, lambda x: (x.square().mean(-1, keepdim=True) + 0.1).sqrt()),
-    "weights": (lambda x, s: (x * x + 1) / s, lambda x: (x * x + 1).sum(-1, keepdim=True)),
-    "squeezed": (lambda x, s: x * s.sigmoid(), lambda x: x.mean(-1, keepdim=True)),
-    "standardised": (lambda x, s: (x - x.mean(-1, keepdim=True)) / s, lambda x: (x.var(-1, keepdim=True) + 0.01).sqrt()),
-    "softmin": (lambda x, s: (-x).exp() / s, lambda x: (-x).exp().sum(-1, keepdim=True)),
-    "response": (lambda x, s: x.sin() / (1 + s), lambda x: x.square().sum(-1, keepdim=True))}

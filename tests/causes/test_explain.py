@@ -6,15 +6,13 @@ from itertools import combinations
 
 import pytest
 import torch
-from live import check, codes, randn
-from torch.autograd import Function
+from live import randn
 
-from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, NORMS, TWO, after, before, causes, checked, first, function, gradients
+from causes.damaged import COMPLEX, ELEMENTWISE, MIXING, TWO, after, before, causes, checked, first, function, gradients
+from causes.faults import FAULTS
+from causes.faults import checked as damaged
 
 ALL = {**dict(list(ELEMENTWISE.items())[:5]), **dict(list(MIXING.items())[:5])}
-ROWS = torch.tensor([0.5, -1.25, 3.0, 0.75], dtype=torch.float64)[:, None]
-
-
 def masked(keep):
     return first(lambda g, x: g * keep(x))
 
@@ -34,14 +32,12 @@ DAMAGES = {
     "sign": (first(lambda g, x: -g), "sign flipped", "−1 × numeric on all", ALL),
     "twice": (first(lambda g, x: 2 * g), "scaled", "2.0000 × numeric on all", ALL),
     "mean instead of sum": (first(lambda g, x: g / 24), "scaled", "24 is the number of elements of x", ALL),
-    "rounded constant": (first(lambda g, x: g * (3.1416 / torch.pi)), "constant slightly off", "3.1416 for π", ALL),
+    "rounded constant": (first(lambda g, x: g * (3.1416 / torch.pi)), "constant slightly off", "(1 + 2.34e-06)", ALL),
     "one part in 10,000": (first(lambda g, x: g * (1 + 1e-4)), "constant slightly off", "(1 + 0.0001) × numeric", ALL),
     "nothing": (first(lambda g, x: 0 * g), "zero gradient", "analytic = 0 on all", ALL),
-    "rows scaled": (first(lambda g, x: g * ROWS), "scaled per row", "one c for each row of x", ALL),
     "transposed": (first(lambda g, x: g.T.reshape(g.shape)), "transposed", "the gradient transposed", ALL),
     "shifted": (first(lambda g, x: g.roll(1, -1)), "shifted", "the gradient shifted by 1 along axis 1", ALL),
     "shifted in": (first(lambda g, x: torch.cat([g[:, 1:], 0 * g[:, :1]], 1)), "shifted", "zeros moved in", ALL),
-    "permuted": (first(lambda g, x: g[:, [2, 0, 1, 5, 3, 4]]), "permuted", "the gradient permuted along axis 1 (2, 0, 1, 5, 3, 4)", ALL),
     "last tile": (first(flat(zero_tail)), "zero block", "16 is a multiple of 16: the tail of a tile", ALL),
     "a row": (first(lambda g, x: torch.cat([g[:2], 0 * g[2:3], g[3:]])), "zero block", "in row 2 of x", ALL),
     "below 0": (masked(lambda x: torch.where(x < 0, 0.0, 1.0)), "wrong only where x < 0", "is 0 where x < 0", ALL),
@@ -51,13 +47,12 @@ DAMAGES = {
 }
 CASES = [(kind, name) for kind, (*_, samples) in DAMAGES.items() for name in samples]
 FAMILIES = {
-    "scale": ("sign", "twice", "mean instead of sum", "rounded constant", "one part in 10,000", "rows scaled"), "zero": ("nothing",),
-    "move": ("transposed", "shifted", "shifted in", "permuted"), "region": ("last tile", "a row", "below 0", "far out", "border")}
+    "scale": ("sign", "twice", "mean instead of sum", "rounded constant", "one part in 10,000"), "zero": ("nothing",),
+    "move": ("transposed", "shifted", "shifted in"), "region": ("last tile", "a row", "below 0", "far out", "border")}
 FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
 BOTH = {        # what two faults amount to where they amount to one
-    frozenset(["scale"]): {"scaled", "scaled per row", "constant slightly off"}, frozenset(["move"]): {"permuted"}, frozenset(["region"]): set()}
-NET = {frozenset(["rows scaled", "a row"]): {"scaled per row"},     # by 0 in that row
-       frozenset(["shifted", "shifted in"]): {"zero block"},        # forth, and back with zeros
+    frozenset(["scale"]): {"scaled", "constant slightly off"}, frozenset(["move"]): set(), frozenset(["region"]): set()}
+NET = {frozenset(["shifted", "shifted in"]): {"zero block"},        # forth, and back with zeros
        frozenset(["last tile", "a row"]): {"zero block"}}           # which lie side by side
 
 
@@ -93,15 +88,6 @@ def test_a_forgotten_conjugate_is_named(name):
     assert cause.name == "missing conjugate"
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_a_dropped_mean_or_dot_product_term_is_named(name):
-    f, statistic = NORMS[name]
-    op = function(lambda x: f(x, statistic(x)), lambda inputs, g: gradients(lambda x: f(x, statistic(inputs[0])), inputs, g))
-    cause = causes(checked(op, randn(4, 6)))["x"]
-    assert cause.name == "missing rank-one term"
-    assert "in each of 4 blocks of 6 × 6 elements" in cause.detail
-
-
 @pytest.mark.population(most=24)
 @pytest.mark.parametrize(("one", "other"), list(combinations(DAMAGES, 2)))
 def test_two_faults_at_once_are_named_both_or_not_at_all(one, other):
@@ -114,13 +100,6 @@ def test_two_faults_at_once_are_named_both_or_not_at_all(one, other):
     families = frozenset([FAMILY[one], FAMILY[other]])
     named = {"zero gradient"} if "zero" in families else NET.get(frozenset([one, other]), BOTH.get(families, set()))
     assert (cause.name if cause else None) in {None, *named}
-
-
-def test_two_scales_are_one_number():
-    op = after(torch.sin, first(lambda g, x: -2 * g))
-    cause = causes(checked(op, randn(4, 6)))["x"]
-    assert cause.name == "scaled"
-    assert "analytic = -2.0000 × numeric on all 24 non-zero elements of d y0 / d x" in cause.detail
 
 
 UNNAMED = {
@@ -148,33 +127,6 @@ def test_a_screen_follows_a_few_lines_only_and_names_no_cause(mode):
     assert causes(checked(after(torch.sin, first(lambda g, x: 2 * g)), randn(4, 6), mode=mode)) == {"x": None}
 
 
-class Softcap(Function):
-    """cap · tanh(x / cap), whose backward is off by `wrong(cap)`."""
-
-    @staticmethod
-    def forward(ctx, x, cap, wrong):
-        ctx.save_for_backward(x)
-        ctx.cap, ctx.wrong = cap, wrong
-        return cap * torch.tanh(x / cap)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * (1 - torch.tanh(x / ctx.cap) ** 2) * ctx.wrong(ctx.cap), None, None
-
-
-@pytest.mark.parametrize(("cap", "wrong", "said"), [
-    (3.0, lambda cap: 1 / cap, "; 3 is cap and the size of axis 1 of x: left out, or applied twice?"),
-    (1.7, lambda cap: cap, "; 1.7 is cap: left out, or applied twice?"),
-    (0.3, lambda cap: 1 / (1 - cap), "; 0.7 is 1 − cap: left out, or applied twice?"),
-    (1.7, lambda cap: 1 / 3, "; 3 is the size of axis 1 of x: a mean instead of a sum?"),
-    (2.0, lambda cap: 0.5, "elements of d y0 / d x")])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_factor_that_is_an_argument_is_named_after_it(cap, wrong, said, seed):
-    found, = (finding for finding in check(Softcap, randn(2, 3, seed=seed), cap, wrong).findings if finding.cause)
-    assert found.cause.name == "scaled" and found.cause.detail.endswith(said)
-
-
 def test_a_missing_sum_over_positions_that_some_rows_do_not_show_is_no_tile_that_was_not_written():
     """Of some weights the whole gradient is in the part that was left out."""
     op = function(lambda x, w: torch.where(x > 0, x, w[:, None] * x), lambda inputs, g: [
@@ -183,22 +135,6 @@ def test_a_missing_sum_over_positions_that_some_rows_do_not_show_is_no_tile_that
     x[:, 0, 0] = x[:, 0, 0].abs() + 0.1
     cause = causes(checked(op, x, randn(6, seed=1)))["y"]
     assert cause.name == "unread block" and "is 0 in index 1 of axis 2 of y0" in cause.detail
-
-
-def test_a_layout_that_forward_does_not_have_is_not_said_of_what_forward_saved():
-    """Rotary embedding of neighbours, undone as one of halves: what is saved are two numbers a pair."""
-    angle = torch.tensor([[0.3, 1.1, 0.7], [0.4, -1.2, 0.9], [1.3, 0.2, -0.5], [0.6, 0.8, 1.4]], dtype=torch.float64)
-
-    def neighbours(x):
-        a, b = x[..., ::2], x[..., 1::2]
-        return torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(-2)
-
-    def halves(inputs, g):
-        a, b = g.chunk(2, -1)
-        return [torch.cat([a * angle.cos() + b * angle.sin(), b * angle.cos() - a * angle.sin()], -1)]
-
-    cause = causes(checked(function(neighbours, halves), randn(5, 4, 6)))["x"]
-    assert cause.name == "permuted" and "with grad_output and the gradient permuted along axis 2" in cause.detail
 
 
 def test_of_three_columns_the_outer_two_are_no_border():
@@ -219,29 +155,14 @@ def test_a_sign_in_float32_is_one_though_all_elements_round_alike(off, name):
 
 
 # ---- outputs
-def three(backward, scale=(1, 1, 1)):
-    """The thirds of x, each times a number; `backward` of their cotangents."""
-
-    class Thirds(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return tuple(part * factor for part, factor in zip(x.chunk(3, -1), scale, strict=True))
-
-        @staticmethod
-        def backward(ctx, *grads):
-            return torch.cat([g * factor for g, factor in zip(backward(*grads), scale, strict=True)], -1)
-
-    return Thirds
 
 
-@pytest.mark.parametrize("scale", [(1, 1, 1), (1, 2, 5)])
-def test_cotangents_of_two_outputs_that_are_exchanged_are_no_shift(scale):
-    found = check(three(lambda q, k, v: (q, v, k), scale), randn(2, 6), select=("GV101",)).findings
-    assert {(each.output, each.cause and each.cause.name) for each in found} == {(1, "swapped outputs"), (2, "swapped outputs")}
-    assert "numeric of y2" in found[0].cause.detail and "that of forward's outputs" in found[0].hint
-    assert codes(check(three(lambda q, k, v: (q, k, v), scale), randn(2, 6), select=("GV101",))) == set()
-
-
-def test_a_gradient_that_is_moved_is_none_of_another_output():
-    found = check(three(lambda q, k, v: (q, k.roll(1, -1), v)), randn(2, 9), select=("GV101",)).findings
-    assert [(each.output, each.cause.name) for each in found] == [(1, "permuted")]
+# ---- operators as they are written by hand
+@pytest.mark.population(most=30)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_a_damaged_operator_gets_a_true_cause(fault):
+    named = {finding.input: finding.cause for finding in damaged(fault.operator, fault.backward).findings}
+    assert fault.input in named, "the damage was not found"
+    cause = named[fault.input]
+    assert (cause is None and not fault.accepted) or (cause is not None and cause.name in fault.accepted)
+    assert fault.kind == "swapped inputs" or set(named) == {fault.input}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from docs.rules_page import markdown
 from docs.snippets import ROOT
 from gradverify.rules.catalogue import rules
-from gradverify.rules.pages import markdown
 
 PAGE = ROOT / "docs" / "rules.md"
 
@@ -16,10 +16,3 @@ def test_the_committed_page_equals_the_generated_one():
     if os.environ.get("GRADVERIFY_UPDATE_GOLDEN") == "1":
         PAGE.write_text(generated, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == generated
-
-
-def test_every_rule_file_has_a_section():
-    numbers = sorted(path.name[2:5] for path in (ROOT / "gradverify" / "rules").glob("gv*.py"))
-    page = PAGE.read_text(encoding="utf-8")
-    assert numbers
-    assert [number for number in numbers if f"\n## GV{number} " not in page] == []

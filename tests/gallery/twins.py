@@ -66,7 +66,6 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "flips_sign": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "forgets_a_factor_when_compiled": lambda: (draw(2, 3),),
     "forgets_a_factor_on_cuda": lambda: (draw(2, 3),),
-    "squares_on_the_default_stream": lambda: (draw(2, 3),),
     "subtracts_squares_in_tf32": lambda: (draw(4, 3), draw(5, 3, seed=1)),
     "forgets_in_bfloat16": lambda: (draw(4, 16),),
     "forgets_in_float32": lambda: (draw(2, 3),),

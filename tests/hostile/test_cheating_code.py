@@ -68,8 +68,8 @@ def ends(x):
 class Patched(Wrong):
     @staticmethod
     def forward(ctx, x):
-        from gradverify.rules import gv101_jacobian
-        gv101_jacobian.check = lambda evidence: iter(())
+        from gradverify.rules import values
+        values.gv101 = lambda evidence: iter(())
         return Square.forward(ctx, x)
 
 

@@ -82,11 +82,11 @@ def test_a_fault_of_a_whole_check_costs_that_check(checked, monkeypatch, place, 
     assert "gradverify itself failed in 1 check" in stdout and "ERROR      struck" in stdout
 
 
-@pytest.mark.parametrize("code, where", [(code, "check") for code in ("GV101", "GV007", "GV109", "GV203", "GV210", "GV224")]
-                         + [("GV101", "applies"), ("GV108", "applies")])
+@pytest.mark.parametrize("code, where", [(code, code.lower()) for code in ("GV101", "GV007", "GV109", "GV203", "GV210", "GV224")]
+                         + [("GV101", "gv101_applies"), ("GV108", "gv108_applies")])
 def test_a_fault_of_a_rule_leaves_the_findings_of_the_others(checked, monkeypatch, code, where):
     info = next(info for info in rules() if info.code == code)
-    struck(monkeypatch, f"gradverify.rules.{info.module}:{where}", when=is_second)
+    struck(monkeypatch, f"gradverify.rules.{info.file or info.module}:{where}", when=is_second)
     exit_code, found, _, stderr = checked("Wrong")
     others_are_whole(found)
     reached = code in stderr        # a rule that does not apply does not get as far as its check
@@ -98,22 +98,22 @@ def test_a_fault_of_a_rule_leaves_the_findings_of_the_others(checked, monkeypatc
 
 
 def test_the_findings_that_a_rule_had_when_it_failed_are_kept(checked, monkeypatch):
-    from gradverify.rules import gv101_jacobian
+    from gradverify.rules import values
 
-    original = gv101_jacobian.check
+    original = values.gv101
 
     def fails_afterwards(evidence):
         yield from original(evidence)
         raising(Bug("struck"))()
 
-    monkeypatch.setattr(gv101_jacobian, "check", fails_afterwards)
+    monkeypatch.setattr(values, "gv101", fails_afterwards)
     code, found, _, stderr = checked("Wrong")
     assert code == 4 and found["struck"]["verdict"] == found["last"]["verdict"] == "fail" and found["before"]["verdict"] == "error"
     assert stderr.count("Please report it") == 1 and "s.yaml::before, s.yaml::struck, s.yaml::after and 1 more" in stderr
 
 
 @pytest.mark.parametrize("place, during", [("gradverify.causes.attach:_cause", "the search for the cause of GV101"),
-                                           ("gradverify.rules.meant:_meant", "the search for a hint")])
+                                           ("gradverify.rules.values:_meant", "the search for a hint")])
 def test_a_cause_or_a_hint_that_fails_costs_no_verdict(checked, monkeypatch, place, during):
     struck(monkeypatch, place)
     code, found, stdout, stderr = checked("Wrong")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,16 +66,3 @@ def test_an_operator_without_a_rule_is_named_as_its_library_does():
     operator = product("plain", None)
     assert next(run for run in check(operator, X, W).rules if run.code == "GV110").reason == f"{LIBRARY}::plain declares no vmap rule"
     assert message(check(operator, X, W, vmap=True), "GV110") == f"the spec says `vmap: true`, but {LIBRARY}::plain declares no vmap rule"
-
-
-@pytest.mark.parametrize(("name", "factor", "expected"), [("lists", 1, set()), ("lists_doubled", 2, {"GV110"})])
-def test_operators_that_take_lists_of_tensors_are_seen_too(name, factor, expected):
-    @torch.library.custom_op(f"{LIBRARY}::{name}", mutates_args=())
-    def total(parts: Sequence[Tensor]) -> Tensor:
-        return torch.stack([part.detach() for part in parts]).sum(0)
-
-    total.register_autograd(lambda ctx, g: [g.clone() for _ in range(ctx.parts)],
-                            setup_context=lambda ctx, inputs, output: setattr(ctx, "parts", len(inputs[0])))
-    total.register_vmap(lambda info, in_dims, parts: (
-        factor * total([each(part, dim, info.batch_size) for part, dim in zip(parts, in_dims[0], strict=True)]), 0))
-    assert codes(check(total, [X, X + 1])) == expected

@@ -59,7 +59,7 @@ class RefusesTF32(Linear):
         return Linear.forward(ctx, x, w)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(1))
 def test_what_tf32_takes_out_of_its_tolerance_passes_without_and_is_named_with_it(seed: int) -> None:
     x, y = far(seed)
     exact = (x.double()[:, None] - y.double()).square().sum(2)      # the truth: how far the product in ten bits is off
@@ -72,7 +72,7 @@ def test_what_tf32_takes_out_of_its_tolerance_passes_without_and_is_named_with_i
     assert told.message.startswith("with TF32 y0[") and "as without: off by" in told.message and "all bits of float32" in str(told.hint)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(1))
 def test_what_bears_tf32_is_left_alone(seed: int) -> None:
     for function, inputs in ((Linear, (randn(6, 8, seed=seed).float(), randn(5, 8, seed=seed + 9).float())), (Right, far(seed))):
         result = check(function, *inputs, dtype="float32", tf32=True)
@@ -80,7 +80,7 @@ def test_what_bears_tf32_is_left_alone(seed: int) -> None:
     assert ran(result).reason.startswith("with TF32 it computes the same bits")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_another_formula_is_told_from_rounding(seed: int) -> None:
     result = check(ForgetsInTF32, randn(6, 8, seed=seed).float(), randn(5, 8, seed=seed + 9).float(), dtype="float32", tf32=True)
     assert codes(result) == {"GV119"} and "rounding does not explain it" in str(result.findings[0].hint)
@@ -139,7 +139,7 @@ def summed(size: int) -> Any:
     return Own
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_sums_of_16_bits_may_lose_what_these_cost_and_no_more(seed: int) -> None:
     """Element by element, 1024 numbers of one sign lose all that comes once the sum is 256 times larger."""
     x = (1 + randn(3, 1024, seed=seed).abs()).to(torch.bfloat16)

@@ -6,14 +6,10 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from corpus.functions import SAMPLES
 from live import check, codes, message, randn
-from numerics.excuses.attention import attention
 from torch.autograd import Function
 
-from gradverify.rules.gv201_backward_linear import _with_a_row_of_sum_zero
-from gradverify.subject.draw import generator, signed
-from rules.functions import Right, X, Y, product, square, unary
+from rules.functions import Right, X, square, unary
 
 NON_LINEAR = {
     "ignores it": lambda x, g: 2 * x,
@@ -66,75 +62,6 @@ def test_what_is_small_but_shows_for_zeros_or_for_large_cotangents_is_an_error(b
     assert [(found.code, found.severity) for found in result.findings] == [("GV201", "error")]
 
 
-@pytest.mark.parametrize("name", ["ignores it", "its size", "squared", "positive only"])
-def test_it_is_found_in_float32_too(name):
-    assert codes(check(square(NON_LINEAR[name]), X.float(), dtype="float32")) == {"GV201"}
-
-
-@pytest.mark.parametrize("name", ["right", "its sign", "clipped", "squared"])
-def test_attention_whose_scores_float32_rounds_by_as_much_as_its_gradient_is_linear(name):
-    """Scores of 17,000: float32 leaves three digits of the weights, and less of what cancels between them."""
-    for seed in range(6):
-        inputs = [100 + randn(4, 3, seed=10 * seed + place, dtype=torch.float32) for place in range(3)]
-        bend = None if name == "right" else partial(NON_LINEAR[name], 0.5)
-        found = "GV201" in codes(check(attention(bend=bend), *inputs, dtype="float32", seed=seed, select=("GV201",)))
-        assert found is (name != "right")
-
-
-def saturated_layer(bend):
-    """softmax(x @ w), which may be saturated: what cancels in its slopes rounds by more than 1e-9 of them."""
-    class Layer(Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            y = (x @ w).softmax(-1)
-            ctx.save_for_backward(x, w, y)
-            return y
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, w, y = ctx.saved_tensors
-            grad = bend(grad) if bend else grad
-            products = y * (grad - (grad * y).sum(-1, keepdim=True))
-            return products @ w.T, x.T @ products
-
-    return Layer
-
-
-def saturating(seed):
-    """Inputs at which the largest slope of a softmax is below 1e-10, and not zero."""
-    x, w = randn(3, 4, seed=seed), 20 * randn(4, 5, seed=seed + 50)
-    while ((weights := (x @ w).softmax(-1)) * (1 - weights)).max() > 1e-10:
-        x = 1.05 * x
-    return x, w
-
-
-@pytest.mark.parametrize("name", ["right", "its sign", "squared"])
-def test_a_saturated_layer_in_float64_is_linear_but_for_rounding(name):
-    for seed in (0, 1, 3, 4):
-        bend = None if name == "right" else partial(NON_LINEAR[name], 0.5)
-        found = "GV201" in codes(check(saturated_layer(bend), *saturating(seed), seed=seed, select=("GV201",)))
-        assert found is (name != "right")
-
-
-def test_after_it_no_jacobian_is_judged():
-    result = check(square(NON_LINEAR["ignores it"]), X)
-    stopped = {run.code: run.reason for run in result.rules if run.code in ("GV101", "GV102", "GV103")}
-    assert stopped == dict.fromkeys(("GV101", "GV102", "GV103"), "backward is not linear")
-    assert result.comparisons == ()
-
-
-def test_the_input_at_fault_is_named():
-    result = check(product(lambda ctx, x, y, g: (g * y, x)), X, Y)
-    assert [found.input for found in result.findings] == ["y"]
-
-
-@pytest.mark.population(most=26)
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_right_functions_raise_no_false_alarm(sample):
-    result = check(sample.call, *sample.make(), select=("GV201",), ignore=("GV0",))
-    assert "GV201" not in codes(result)
-
-
 DUST = {
     "softmax rows summed": lambda x: x.softmax(-1).sum(-1),
     "softmax rows summed less one": lambda x: x.softmax(-1).sum(-1) - 1,
@@ -151,7 +78,7 @@ DUST = {
 
 @pytest.mark.population(most=14)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("function", DUST.values(), ids=DUST)
 def test_gradients_that_are_rounding_throughout_raise_no_false_alarm(function, seed, dtype):
     result = check(function, randn(3, 5, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch."), select=("GV201",), ignore=("GV0",))
@@ -170,7 +97,7 @@ def test_complex_cotangents_are_split_too():
     assert codes(check(square(lambda x, g: 2 * x.conj() * g.abs()), randn(3, dtype=torch.complex128))) == {"GV201"}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_guided_relu_is_found_wherever_its_one_open_element_lies_in_the_mask(seed):
     x = torch.tensor([1.0, -1.0], dtype=torch.float64)
     guided = unary(torch.relu, lambda x, g: g * (x > 0) * (g > 0))
@@ -220,7 +147,7 @@ class ClipsBoth(Loss):
         return gradient
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_loss_gets_a_large_and_a_small_cotangent_whatever_is_drawn(seed):
     assert codes(check(Loss, X, seed=seed)) == set()
     assert codes(check(ClipsLoss, X, seed=seed)) == codes(check(ClipsBoth, X, seed=seed)) == {"GV201"}
@@ -253,7 +180,7 @@ class HalvesExponential(Exponential):
         return Exponential.backward(ctx, g) / 2
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_what_float32_alone_makes_of_large_cotangents_is_a_warning(seed):
     x = randn(3, 3, seed=seed, dtype=torch.float32)
     right = check(Exponential, x)
@@ -303,7 +230,7 @@ def of_one(change):
 
 
 @pytest.mark.population(most=8)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("most", [2.0, 1e3, 1e6])
 @pytest.mark.parametrize("shape", [(4,), (3, 4)])
 def test_one_clipped_element_is_found_whatever_is_drawn(shape, most, seed):
@@ -313,47 +240,13 @@ def test_one_clipped_element_is_found_whatever_is_drawn(shape, most, seed):
     assert message(result, "GV201").startswith("backward is not linear in grad_output: at x[")
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_of_one_element_what_is_linear_is_left_alone_in_as_many_calls(seed):
-    result = check(of_one(lambda g: g * 1), randn(3, 4, seed=seed), seed=seed)
-    assert codes(result) == set()
-    assert next(run.calls for run in result.rules if run.code == "GV210").backward == 3
-
-
 # ---- which size is at fault
-@pytest.mark.parametrize("seed", range(8, 12))
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
-def test_a_large_cotangent_that_loses_digits_in_float64_is_not_called_a_small_one(seed, dtype):
-    """Block matrices: torch's own derivative is the same formula, and halves of order 1 beside small ones agree to 1e-12."""
-    x = 1.5 * randn(3, 3, seed=seed, dtype=dtype)
-    result = check(ExponentialOfAny, x, select=("GV201",), seed=seed, dtype=str(dtype).removeprefix("torch."))
-    assert result.verdict == "pass"
-    for found in result.findings:
-        assert "loses digits for large ones" in found.message and "2⁻⁴⁰" not in found.message
-        one, other = re.findall(r"(?:gives|but) (\S+)", found.message.partition("large ones: ")[2])
-        assert one != other
-
-
 def test_large_ones_that_are_off_by_less_than_rtol_are_warned_of_with_as_many_digits_as_show_it():
     result = check(square(lambda x, g: 2 * x * g * (1 + 1e-7 * (g.abs() > 1e4))), X)
     assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV201", "warning")])
     assert "loses digits for large ones" in message(result, "GV201")
     one, other = map(float, re.findall(r"(?:gives|but) (-?[0-9]\S+)", message(result, "GV201")))
     assert abs(other / one - 1) == pytest.approx(1e-7, rel=0.3)
-
-
-class ExponentialOfAny(Function):
-    """exp(A), whose gradient is a block of the exponential of a matrix with grad_output as another."""
-
-    @staticmethod
-    def forward(ctx, a):
-        ctx.save_for_backward(a)
-        return torch.matrix_exp(a)
-
-    @staticmethod
-    def backward(ctx, g):
-        a, = ctx.saved_tensors
-        return torch.matrix_exp(torch.cat([torch.cat([a.mH, g], 1), torch.cat([torch.zeros_like(a), a.mH], 1)]))[:3, 3:]
 
 
 class WrongAtSumZero(Function):
@@ -377,7 +270,7 @@ class WrongAtSumZero(Function):
 
 
 @pytest.mark.population(most=16)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5), (1, 64)])
 @pytest.mark.parametrize(("exactly", "factor"), [(True, 0.0), (True, 1.1), (False, 0.0), (True, 1.0)])
 def test_a_backward_that_is_wrong_only_for_a_row_that_adds_up_to_zero_is_found(exactly, factor, shape, seed):
@@ -385,16 +278,36 @@ def test_a_backward_that_is_wrong_only_for_a_row_that_adds_up_to_zero_is_found(e
     assert codes(check(function, randn(*shape), seed=seed, select=("GV201",))) == (set() if factor == 1 else {"GV201"})
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex128])
-def test_one_row_adds_up_to_exactly_zero_in_every_dtype_and_the_halves_to_the_whole(dtype):
-    v = signed(torch.zeros(4, 7, dtype=dtype), generator(0, "rows", "v"))
-    half = _with_a_row_of_sum_zero(v, v.clone())
-    rows, whole = (-12.0 * half).sum(-1), half + (v - half)
-    assert int((rows == 0).sum()) == 1 and torch.equal(whole, v)
-    same = (half.sum(-1) == 0).nonzero().item()
-    assert bool(half[same].any()) and torch.equal(half[:same], v[:same]) and torch.equal(half[same + 1:], v[same + 1:])
-    parts = [torch.view_as_real(x) if x.is_complex() else x for x in (half, v - half, v)]
-    assert all(bool((part * parts[2] >= 0).all()) for part in parts)    # no sign is another one
-    for alone in (torch.ones(3, 1), torch.ones(()), torch.ones(0, 3)):
-        assert torch.equal(_with_a_row_of_sum_zero(alone, 2 * alone), 2 * alone)
-    assert _with_a_row_of_sum_zero(torch.full((3,), 0.7), torch.zeros(3)).tolist() == [0.5, -0.5, 0]     # all of one sign
+def saturated_layer(bend):
+    """softmax(x @ w), which may be saturated: what cancels in its slopes rounds by more than 1e-9 of them."""
+    class Layer(Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            y = (x @ w).softmax(-1)
+            ctx.save_for_backward(x, w, y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w, y = ctx.saved_tensors
+            grad = bend(grad) if bend else grad
+            products = y * (grad - (grad * y).sum(-1, keepdim=True))
+            return products @ w.T, x.T @ products
+
+    return Layer
+
+
+def saturating(seed):
+    """Inputs at which the largest slope of a softmax is below 1e-10, and not zero."""
+    x, w = randn(3, 4, seed=seed), 20 * randn(4, 5, seed=seed + 50)
+    while ((weights := (x @ w).softmax(-1)) * (1 - weights)).max() > 1e-10:
+        x = 1.05 * x
+    return x, w
+
+
+@pytest.mark.parametrize("name", ["right", "its sign", "squared"])
+def test_a_saturated_layer_in_float64_is_linear_but_for_rounding(name):
+    for seed in (0, 1, 3, 4):
+        bend = None if name == "right" else partial(NON_LINEAR[name], 0.5)
+        found = "GV201" in codes(check(saturated_layer(bend), *saturating(seed), seed=seed, select=("GV201",)))
+        assert found is (name != "right")

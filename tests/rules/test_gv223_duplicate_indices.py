@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from live import Oracles, check, codes, fixed, message, randn
+from live import check, codes, fixed, message, randn
 from torch.autograd import Function
 
 from gradverify.subject.subject import Argument
@@ -109,16 +109,6 @@ def test_a_forward_that_refuses_repeated_indices_is_not_at_fault():
     assert (run(result).status, run(result).reason) == ("not_applicable", "with repeated indices forward raised ValueError: no permutation")
 
 
-def test_one_of_several_integer_inputs_may_refuse():
-    inner = lookup(assigned)
-
-    def bags(table, index, lengths):
-        assert lengths.tolist() == [1, 2]
-        return inner.apply(table, index)
-
-    assert codes(check(bags, randn(4, 2), fixed(INDEX), fixed(torch.tensor([1, 2])))) == {"GV223"}
-
-
 @pytest.mark.parametrize(("integers", "reason"), [
     (torch.tensor([2, 2, 2]), "every integer repeats already"),
     (torch.tensor([2]), "no input holds two or more integers"),
@@ -129,36 +119,6 @@ def test_where_nothing_can_be_repeated_that_is_said(integers, reason):
         return x[index]
 
     assert run(check(table, randn(4, 2)[: len(integers)] if integers.dtype == torch.bool else randn(4, 2), fixed(integers))).reason == reason
-
-
-@pytest.mark.parametrize(("function", "integers"), [
-    (lambda x, n: x * n[:, None], torch.tensor([1, 2, 3])),
-    (lambda x, target: torch.nn.functional.cross_entropy(x, target), torch.tensor([2, 0, 1])),
-    (lambda x, target: torch.nn.functional.nll_loss(x.log_softmax(1), target, reduction="none"), torch.tensor([2, 0, 1])),
-    (lambda x, index: x.gather(1, index[:, None]), torch.tensor([2, 0, 1])),
-    (lambda x, index: torch.nn.functional.embedding(index, x), torch.tensor([2, 0, 1])),
-])
-def test_torchs_own_operators_with_integers_pass(function, integers):
-    assert codes(check(function, randn(3, 3), fixed(integers))) == set()
-
-
-def picked(table, index):
-    return table[index]
-
-
-@pytest.mark.parametrize(("gradient", "found"), [(assigned, {"GV223"}), (ADD["index_add"], set())])
-def test_a_surrogate_is_what_is_differentiated_at_repeated_indices_too(gradient, found):
-    class Rounded(lookup(gradient)):
-        @staticmethod
-        def forward(ctx, table, index):
-            ctx.save_for_backward(index)
-            ctx.shape = table.shape
-            return table[index].sign()
-
-    result = check(Rounded, randn(4, 2), fixed(INDEX), oracles=Oracles(surrogate="rules.test_gv223_duplicate_indices:picked"))
-    assert (codes(result), run(result).status) == (found, "ran")
-    if found:
-        assert "by finite differences of surrogate rules.test_gv223_duplicate_indices:picked" in message(result, "GV223")
 
 
 def ordered(gradient):
@@ -180,7 +140,7 @@ def ordered(gradient):
     return Ranked
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_what_overwrites_by_a_permutation_is_a_warning_only(seed):
     """`scatter` undoes x[order] for every permutation, which never repeats; whether it is always one the function does not say."""
     x, order = randn(4), fixed(torch.tensor([2, 0, 3, 1]))
@@ -190,6 +150,35 @@ def test_what_overwrites_by_a_permutation_is_a_warning_only(seed):
     assert "kind: permutation" in result.findings[0].hint
     assert codes(check(ordered(ADD["index_add"]), x, order, seed=seed, second_order=False)) == set()
     assert check(ordered(OVERWRITE["index_put"]), x, fixed(torch.tensor([2, 0, 3, 0])), seed=seed, second_order=False).verdict == "fail"
+
+
+def sums(x, segments):
+    """Sums of the runs of one number: defined of segments in order."""
+    total = x.cumsum(0)[torch.searchsorted(segments, segments.unique(), right=True) - 1]
+    return torch.cat([total[:1], total[1:] - total[:-1]])
+
+
+class SortedSums(Function):
+    @staticmethod
+    def forward(ctx, x, segments):
+        ctx.save_for_backward(segments.unique(return_inverse=True)[1])
+        return sums(x, segments)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g[ctx.saved_tensors[0]], None
+
+
+@pytest.mark.parametrize("segments", [[0, 0, 1, 1, 1, 2], [0, 1, 2, 3, 5, 7], [0, 0, 0, 1, 2, 2]])
+def test_segments_in_order_stay_in_order(segments):
+    assert codes(check(SortedSums, randn(6), fixed(torch.tensor(segments)))) == set()
+
+
+@pytest.mark.parametrize("index", [[0, 2, 3], [0, 1, 3, 4]])
+def test_what_overwrites_is_found_where_the_indices_of_the_spec_are_in_order_too(index):
+    result = check(lookup(assigned), randn(5, 2), fixed(torch.tensor(index)))
+    assert (result.verdict, codes(result)) == ("fail", {"GV223"})
+    assert "every second entry of index was the one before it" in message(result, "GV223")
 
 
 def test_of_several_inputs_the_others_are_asked_without_the_permutation():
@@ -232,57 +221,3 @@ checks:
     assert (drawn.verdict, [finding.code for finding in drawn.findings]) == ("pass", [])
     assert (written.verdict, [(finding.code, finding.severity) for finding in written.findings]) == ("pass", [("GV223", "warning")])
     assert next(rule.reason for rule in drawn.rules if rule.code == "GV223") == "its indices are permutations"
-
-
-class SparseProduct(Function):
-    """A sparse matrix times x: forward reads it by rows, backward by columns, which the caller worked out."""
-
-    @staticmethod
-    def forward(ctx, values, x, offsets, columns, offsets_t, rows, places):
-        ctx.save_for_backward(values, offsets_t, rows, places, x, offsets, columns)
-        return torch.stack([sum((values[e] * x[columns[e]] for e in range(a, b)), x.new_zeros(())) for a, b in
-                            zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)])
-
-    @staticmethod
-    def backward(ctx, g):
-        values, offsets_t, rows, places, x, offsets, columns = ctx.saved_tensors
-        gradient = [sum((values[places[e]] * g[rows[e]] for e in range(a, b)), g.new_zeros(())) for a, b in
-                    zip(offsets_t[:-1].tolist(), offsets_t[1:].tolist(), strict=True)]
-        row = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.diff())
-        return g[row] * x[columns], torch.stack(gradient), None, None, None, None, None
-
-
-def test_integers_that_only_backward_reads_go_with_the_others():
-    result = check(SparseProduct, randn(5), randn(3), *(fixed(torch.tensor(each)) for each in (
-        [0, 2, 3, 5], [0, 2, 1, 0, 1], [0, 2, 4, 5], [0, 2, 1, 2, 0], [0, 3, 2, 4, 1])), select=("GV101", "GV223"))
-    assert (result.verdict, codes(result)) == ("pass", set())
-    assert "moves backward and not forward: it goes with the other integers" in run(result).reason
-
-
-def sums(x, segments):
-    """Sums of the runs of one number: defined of segments in order."""
-    total = x.cumsum(0)[torch.searchsorted(segments, segments.unique(), right=True) - 1]
-    return torch.cat([total[:1], total[1:] - total[:-1]])
-
-
-class SortedSums(Function):
-    @staticmethod
-    def forward(ctx, x, segments):
-        ctx.save_for_backward(segments.unique(return_inverse=True)[1])
-        return sums(x, segments)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g[ctx.saved_tensors[0]], None
-
-
-@pytest.mark.parametrize("segments", [[0, 0, 1, 1, 1, 2], [0, 1, 2, 3, 5, 7], [0, 0, 0, 1, 2, 2]])
-def test_segments_in_order_stay_in_order(segments):
-    assert codes(check(SortedSums, randn(6), fixed(torch.tensor(segments)))) == set()
-
-
-@pytest.mark.parametrize("index", [[0, 2, 3], [0, 1, 3, 4]])
-def test_what_overwrites_is_found_where_the_indices_of_the_spec_are_in_order_too(index):
-    result = check(lookup(assigned), randn(5, 2), fixed(torch.tensor(index)))
-    assert (result.verdict, codes(result)) == ("fail", {"GV223"})
-    assert "every second entry of index was the one before it" in message(result, "GV223")

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from live import check, codes, fixed, message, randn
+from live import check, codes, message, randn
 from torch.autograd import Function
 
-from rules.functions import Right, X, Y, square
+from rules.functions import Right, X, square
 
 
 def run(result):
@@ -36,12 +36,6 @@ def test_a_gradient_that_is_wrong_only_in_float32_is_found(faulty):
     result = check(faulty, X)
     assert codes(result) == {"GV226"}
     assert "with float32 inputs the gradient at x[" in message(result, "GV226")
-
-
-def test_complex64_is_narrow_too():
-    z = randn(2, 3, dtype=torch.complex128)
-    assert codes(check(square(lambda z, g: (1 if z.dtype == torch.complex64 else 2) * z.conj() * g), z)) == {"GV226"}
-    assert codes(check(square(lambda z, g: 2 * z.conj() * g), z)) == set()
 
 
 def test_an_output_that_is_float64_all_the_same_is_found():
@@ -100,22 +94,6 @@ def test_a_forward_that_refuses_float32_is_not_at_fault():
     assert run(result).reason == "in float32 forward raised TypeError: float64 only"
 
 
-def test_constants_come_along_and_integers_stay():
-    class Scaled(Function):
-        @staticmethod
-        def forward(ctx, x, w, n):
-            ctx.save_for_backward(w, n)
-            assert n.dtype == torch.int64
-            return x * w * n
-
-        @staticmethod
-        def backward(ctx, g):
-            w, n = ctx.saved_tensors
-            return g * w * n, None, None
-
-    assert codes(check(Scaled, X, fixed(Y), fixed(torch.tensor([1, 2, 3])))) == set()
-
-
 # ---- loops that only float64 ends
 def newton(tolerance, once_more=1.0, guarded=False):
     """√x by Newton's iteration until the square is right to a tolerance, which float32 may never reach; and again in backward for 1/√x."""
@@ -159,44 +137,6 @@ def test_a_loop_that_ends_in_float32_too_is_compared():
     assert "GV226" in codes(check(newton(1e-5, once_more=1.1), POSITIVE, rtol=1e-4))
 
 
-def test_a_function_that_bears_no_watching_is_called_without():
-    from torch.utils._python_dispatch import _get_current_dispatch_mode
-
-    class Shy(Function):
-        @staticmethod
-        def forward(ctx, x):
-            if _get_current_dispatch_mode() is not None:
-                raise RuntimeError("watched")
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * ctx.saved_tensors[0] * g
-
-    result = check(Shy, X)
-    assert codes(result) == set() and run(result).status == "ran"
-
-
-def test_a_function_whose_gradient_changes_under_a_watch_is_compared_without():
-    """torch's complex `linalg.lstsq` loses a conjugate in its backward while a dispatch mode is on."""
-    class Solve(Function):
-        @staticmethod
-        def forward(ctx, a, b):
-            ctx.save_for_backward(a, b)
-            return torch.linalg.lstsq(a, b).solution
-
-        @staticmethod
-        def backward(ctx, g):
-            a, b = (x.detach().requires_grad_() for x in ctx.saved_tensors)
-            with torch.enable_grad():
-                return torch.autograd.grad(torch.linalg.lstsq(a, b).solution, (a, b), g)
-
-    a, b = randn(2, 3, dtype=torch.complex128), randn(2, 2, seed=1, dtype=torch.complex128)
-    result = check(Solve, a, b)
-    assert "GV226" not in codes(result) and run(result).status == "ran"
-
-
 # ---- saturated: the gradient is smaller than what cancels in it
 def softmax(fault=lambda x, gradient: gradient, times=10.0):
     class Softmax(Function):
@@ -217,7 +157,7 @@ def softmax(fault=lambda x, gradient: gradient, times=10.0):
 SURE = torch.tensor([[2.0, 0.5, 0.2], [0.1, 1.9, 0.4], [0.3, 0.1, 1.8]], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_cancels_in_a_saturated_softmax_is_rounding(seed):
     assert codes(check(softmax(), SURE + 4, seed=seed, select=("GV226",))) == set()
 

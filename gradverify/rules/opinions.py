@@ -1,0 +1,139 @@
+"""Values and gradients that differ from what the spec names beside finite differences: a reference, or given numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Comparison, Finding
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.oracles.given import Given
+from gradverify.rules.shown import comparison, differs, element_name, unjudged
+from gradverify.subject.target import Target
+
+
+# ---- Where another opinion and backward differ: whose fault it is, as far as finite differences tell
+def blamed(finding: Finding, evidence: Evidence, index: int, output: int | None, name: str, target: Target | None = None) -> Finding:
+    """The finding with the oracle to blame in its place, where backward agrees with finite differences on every element of the pair.
+
+    `index`, `output`: among the differentiable inputs and the checked outputs, None for all of these; `target`: where the oracle stands.
+    """
+    if _differs(evidence, index, output):
+        return replace(finding, hint=f"{evidence.difference} differs from backward too: look at backward first")
+    if not _agrees(evidence, index, output):
+        return finding
+    spec = evidence.subject.case.spec
+    file, line, source = (spec.path, spec.line, None) if target is None else (target.file or spec.path, target.line, target.source)
+    return replace(finding, message=f"{name} is wrong, not backward: {finding.message}", file=file, line=line, source=source,
+                   hint=f"backward agrees with {evidence.difference} on every element: correct {name}")
+
+
+def _agrees(evidence: Evidence, index: int, output: int | None) -> bool:
+    pairs = _pairs(evidence, index, output)
+    return all(pair.count(Outcome.PASS, Outcome.KINK) == pair.compared for pair in pairs)
+
+
+def _differs(evidence: Evidence, index: int, output: int | None) -> bool:
+    return any(pair.count(Outcome.MISMATCH) for pair in _pairs(evidence, index, output))
+
+
+def _pairs(evidence: Evidence, index: int, output: int | None) -> list[Pair]:
+    return [pair for (i, o), pair in evidence.jacobian.pairs.items() if i == index and output in (None, o)]
+
+
+# ---- GV105 reference-value: the forward differs from the reference's
+SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
+FEWER_BITS = "look for an approximation, and for fewer bits than float32"
+
+
+def gv105_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None if evidence.subject.case.oracles.reference else "the spec names no `reference`"
+
+
+def gv105(evidence: Evidence) -> Iterator[Finding]:
+    for index, seen in evidence.reference.values.items():
+        place, y = evidence.forward.checked[index], evidence.outputs[index]
+        if isinstance(seen, str):
+            yield Finding("GV105", f"{evidence.name_of(place)}: {seen}", output=place)
+        elif seen.count(Outcome.MISMATCH):
+            worst = seen.worst[0]
+            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.compared} numbers of {evidence.name_of(place)} differ from "
+                          f"{evidence.reference.name}; worst at {_where(evidence, place, y, worst)}: {worst.analytic:.6g}, reference "
+                          f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")
+        elif seen.count(Outcome.UNDECIDED) > max(1.0, SHARE * seen.compared):
+            if (beyond := _beyond(evidence, index, seen)) is not None:
+                yield Finding("GV105", f"{evidence.name_of(place)} differs from {evidence.reference.name}; {beyond}", output=place, hint=FEWER_BITS)
+                continue
+            worst, many = seen.worst[0], f"{seen.count(Outcome.UNDECIDED)} of {seen.compared} numbers of {evidence.name_of(place)}"
+            yield Finding("GV007", f"{many} could not be compared with {evidence.reference.name}: at {_where(evidence, place, y, worst)} the two "
+                          f"are known to ±{worst.bar:.2g} only, the tolerance is {worst.tolerance:.2g}", output=place,
+                          hint="both lose more to rounding than the tolerance allows: give `rtol` or `atol`")
+
+
+def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
+    """Of values in float32 that their own noise leaves undecided: how far they are off, where that is beyond the tolerance and no rounding of
+    float32, in the reference's way to compute them or in the function's own."""
+    outside = not evidence.draws and any(abs(each.analytic - each.numeric) > each.tolerance for each in seen.worst)
+    if (found := evidence.reference.beyond_float32[index] if outside else None) is None:
+        return None
+    theirs, own = found
+    y, place = evidence.outputs[index], evidence.forward.checked[index]
+    where = element_name(evidence.name_of(place), y, theirs.index)
+    return (f"at {where} it is {theirs.kernel:.6g}, and {theirs.exact:.6g} in float64: a row is off by {theirs.ratio:.3g} × what float32 costs the "
+            f"reference, and by {own.ratio:.3g} × what it costs the function itself")
+
+
+def _where(evidence: Evidence, place: int, y: Tensor, worst: ElementRecord) -> str:
+    return element_name(evidence.name_of(place), y, worst.output_index)
+
+
+# ---- GV106 reference-gradient: backward differs from autograd through the reference
+def gv106_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if not evidence.subject.case.oracles.reference:
+        return "the spec names no `reference`"
+    if unjudged(found):
+        return unjudged(found)
+    shaped = any(isinstance(seen, str) for seen in evidence.reference.values.values())
+    return "the reference returns other shapes (GV105)" if shaped else None
+
+
+def gv106(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    for place, theirs in zip(evidence.forward.checked, evidence.reference.outputs, strict=True):
+        if not theirs.requires_grad:
+            yield Finding("GV106", f"{evidence.name_of(place)} of {evidence.reference.name} has no graph: autograd gives no gradient", output=place,
+                          hint="write the reference with differentiable torch operations, or give the gradient itself: `gradient:`")
+    for (index, output), pair in evidence.reference.rows.items():
+        argument, place, y = evidence.inputs[index], evidence.forward.checked[output], evidence.outputs[output]
+        yield comparison("GV106", argument, place, y, pair)
+        if pair.count(Outcome.MISMATCH) and evidence.reference.outputs[output].requires_grad:
+            name = evidence.reference.name
+            found = differs("GV106", argument, place, y, pair, f"autograd through {name}", None, output_name=evidence.name_of(place))
+            yield found if _other_values(evidence, output) else blamed(found, evidence, index, output, name, evidence.reference.target)
+
+
+def _other_values(evidence: Evidence, output: int) -> bool:
+    """Do the forwards differ (GV105)? Then the two are other functions, and their gradients say nothing of who is at fault."""
+    seen = evidence.reference.values[output]
+    return isinstance(seen, str) or seen.count(Outcome.MISMATCH) > 0
+
+
+# ---- GV107 expected-gradient: backward differs from the gradient that the spec gives
+def gv107_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return unjudged(found) if _given(evidence) else "the spec gives neither `expected` nor `gradient`"
+
+
+def gv107(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    for oracle in _given(evidence):
+        for (index, _), pair in oracle.pairs.items():
+            argument = evidence.inputs[index]
+            yield comparison("GV107", argument, None, None, pair)
+            if pair.count(Outcome.MISMATCH):
+                finding = differs("GV107", argument, None, None, pair, oracle.says, "check these numbers")
+                yield blamed(finding, evidence, index, None, oracle.name, oracle.target)
+
+
+def _given(evidence: Evidence) -> list[Given]:
+    return [oracle for oracle in evidence.oracles.values() if isinstance(oracle, Given)]

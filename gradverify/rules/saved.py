@@ -1,0 +1,196 @@
+"""What forward saves and shares: tensors that live on, that go stale, that nobody reads, and outputs in the memory of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, unsteady
+from gradverify.rules.shown import NO_FUNCTION
+from gradverify.subject.alias import attributes, overlaps
+from gradverify.subject.custody import arguments, saved_tensors
+from gradverify.subject.differentiable import Graph
+from gradverify.subject.elsewhere import elsewhere
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import function_nodes
+from gradverify.subject.lifetime import Alive, still_alive
+from gradverify.subject.subject import Argument
+from gradverify.torch_private import is_view, version_preserved
+
+
+# ---- GV214 kept-alive: memory lives on after its last use
+def gv214_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if "GV207" in found:
+        return "state is kept between calls"
+    if evidence.interpreter:
+        return "Triton's interpreter keeps what kernels got until the garbage collector runs"
+    return None if evidence.forward.nodes else NO_FUNCTION
+
+
+def gv214(evidence: Evidence) -> Iterator[Finding]:
+    alive = _alive(evidence)
+    if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
+        v, expected = evidence.worked.cotangents, evidence.worked.gradients
+        yield from on_another_graph(evidence, expected, alive.gradients, v, "whose inputs are results (x * 1)")
+    if alive.outputs or alive.nodes:
+        what = " and ".join([*alive.outputs, *(f"the node of {name}" for name in dict.fromkeys(alive.nodes))])
+        stay = "stays" if len(alive.outputs + alive.nodes) == 1 else "stay"
+        yield Finding("GV214", f"{what} {stay} in memory after backward when everything was dropped, until the garbage collector runs",
+                      hint="something refers to it in a circle, as an output does that is an attribute of ctx; "
+                           "ctx.save_for_backward holds outputs without one")
+    for name in alive.inputs:
+        yield Finding("GV214", f"{name} stays in memory as long as the output, although backward is over", input=name,
+                      hint="ctx.save_for_backward frees what it holds after backward, an attribute of ctx or a closure does not")
+
+
+def _alive(evidence: Evidence) -> Alive:
+    """Nothing where the function refuses inputs that are no leaves."""
+    try:
+        return still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, evidence.subject.target.kind == "autograd.Function")
+    except UserCodeError:
+        return Alive((), (), ())
+
+
+# ---- GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
+def gv215_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.odd is not None:
+        return evidence.odd
+    if unsteady(found):
+        return unsteady(found)
+    if "GV207" in found:
+        return "state is kept between calls"
+    return "the function writes into its inputs, so it is given clones" if evidence.subject.writes else None
+
+
+def gv215(evidence: Evidence) -> Iterator[Finding]:
+    try:
+        graph = _graph(evidence)
+    except UserCodeError:
+        return                  # it refuses inputs that are no leaves
+    used = False
+    for written in _written(evidence, graph):
+        if written.output is not None and not _is_asked(evidence, graph, written):
+            continue
+        graph = _graph(evidence) if used and not evidence.reusable else graph
+        difference, used = _stale(evidence, graph, written), True
+        if difference is not None:
+            yield _finding(written, difference)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An input (`place` among the differentiable ones) or an output (`output`: its place among all) that is overwritten."""
+
+    argument: Argument
+    place: int | None = None
+    output: int | None = None
+
+    def tensor(self, evidence: Evidence, graph: Graph) -> Tensor:
+        """It, in a graph."""
+        if self.output is not None:
+            found: Tensor = graph.called.outputs[self.output]
+            return found
+        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
+        written: Tensor = given[self.place or 0]
+        return written
+
+
+def _written(evidence: Evidence, graph: Graph) -> Iterator[Target]:
+    """What is overwritten, one after the other."""
+    for place, argument in enumerate(evidence.inputs):
+        yield Target(argument, place)
+    for place, y in zip(evidence.forward.checked, evidence.function.of(graph), strict=True):
+        if y.layout == torch.strided and not any(y is x for x in graph.called.arguments):
+            yield Target(Argument(evidence.name_of(place), y.detach().clone()), output=place)
+
+
+def _is_asked(evidence: Evidence, graph: Graph, written: Target) -> bool:
+    """Not an output that is an attribute of its own ctx: that circle is told by GV214, and repaired in the same way. Nor, where each backward takes
+    a forward of its own, one that nothing on ctx is seen to share memory with."""
+    y = written.tensor(evidence, graph)
+    nodes = function_nodes(evidence.function.of(graph))
+    kept = [tensor for node in nodes for _, tensor in attributes(node)]
+    if evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept):
+        return False
+    saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
+    return evidence.reusable or any(overlaps(tensor, y) for tensor in (*kept, *saved))
+
+
+def _finding(written: Target, difference: Difference) -> Finding:
+    given, wanted = difference.numbers
+    name, goes_on = written.argument.name, f"backward does not raise but gives another gradient: {given} at {difference.where} instead of {wanted}"
+    if written.output is not None:
+        return Finding("GV215", f"when {name} is written in place after forward, as an in-place activation does, {goes_on}", output=written.output,
+                       hint="save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not")
+    return Finding("GV215", f"when {name} is written in place between forward and backward, {goes_on}", input=name,
+                   hint="ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not")
+
+
+def _graph(evidence: Evidence) -> Graph:
+    leaves = evidence.subject.leaves()
+    return evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
+
+
+def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | None:
+    """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
+    written = target.tensor(evidence, graph)
+    before = written.detach().clone()
+    with version_preserved(written):
+        try:
+            written.detach().copy_(elsewhere(replace(target.argument, value=before)))
+            seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.reusable)
+        except (UserCodeError, RuntimeError):       # backward noticed, or the elements share memory and take no copy
+            return None
+        finally:
+            with suppress(RuntimeError):
+                written.detach().copy_(before)
+    return other_gradient(evidence, seen)
+
+
+# ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
+def gv219_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.odd is not None:
+        return evidence.odd
+    return None if evidence.forward.nodes else NO_FUNCTION
+
+
+def gv219(evidence: Evidence) -> Iterator[Finding]:
+    given = arguments(evidence.subject, evidence.forward.called)
+    for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
+        name = None if is_view(y) else _owner(y, given)
+        if name is not None:
+            yield Finding("GV219", f"{evidence.name_of(place)} shares memory with {name}, and autograd does not know it as a view: "
+                          "writing into one changes the other", input=name, output=place,
+                          hint="return a view that autograd tracks (x.view_as(x)), or a clone")
+
+
+def _owner(y: Tensor, given: list[tuple[str, Tensor]]) -> str | None:
+    """The argument whose memory an output lies in; None where the output is an argument itself."""
+    if any(y is x for _, x in given):
+        return None
+    return next((name for name, x in given if overlaps(y, x)), None)
+
+
+# ---- GV224 saved-unused: forward saves tensors that backward never reads
+def gv224_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    if evidence.subject.target.kind != "autograd.Function":
+        return "the target is no autograd Function"
+    floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
+    if any(not a.differentiable for a in floating):
+        return "a floating input needs no gradient here"
+    if evidence.forward.packed is None:
+        return "what forward saves cannot be counted: it calls torch.func, which refuses the hooks that would"
+    return None
+
+
+def gv224(evidence: Evidence) -> Iterator[Finding]:
+    packed = evidence.forward.packed
+    if packed and not evidence.worked.unpacked:
+        yield Finding("GV224", f"forward saves {packed} tensor{'s' if packed > 1 else ''} for backward, which never reads ctx.saved_tensors",
+                      hint="what save_for_backward holds stays in memory until backward; what backward does not need can be left out")

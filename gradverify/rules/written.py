@@ -1,0 +1,201 @@
+"""Memory that a call writes, reads or leaves changed though it is not its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding, Severity
+from gradverify.rules.at_line import at_forward, at_forward_of
+from gradverify.rules.shown import NO_FUNCTION, changed, element_name
+from gradverify.subject.custody import Written, given_back
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.forms import Form, own_numbers
+from gradverify.subject.graph import Wrote
+from gradverify.subject.left import Left, generator_name
+from gradverify.subject.outputs import leaves
+from gradverify.subject.snapshot import same
+from gradverify.subject.subject import Argument
+from gradverify.subject.unwritten import Depends
+
+
+# ---- GV202 grad-output-modified: backward writes into grad_output
+def gv202(evidence: Evidence) -> Iterator[Finding]:
+    for output, change in evidence.worked.damaged:
+        y = evidence.forward.outputs[output]
+        detail = ""
+        if change is not None:
+            index, before, after = change
+            detail = f": {element_name(f'grad_{evidence.name_of(output)}', y, index)} was {before:.6g} before, {after:.6g} after"
+        yield Finding("GV202", f"backward writes into grad_output of {evidence.name_of(output)}{detail}", output=output,
+                      hint="work on a copy: grad_output.clone(), torch.where, or a product with a mask")
+
+
+# ---- GV203 input-modified: forward or backward writes into an input
+HINTS = {"forward": "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x itself",
+         "backward": "backward must leave what forward was given as it is: write into a copy"}
+
+
+def gv203(evidence: Evidence) -> Iterator[Finding]:
+    yield from _given_back(evidence)
+    told = set()
+    for who, written in (("forward", evidence.forward.written), ("backward", evidence.worked.written)):
+        for each in written:
+            if each.held.kind == "argument" and each.held.name not in told:
+                told.add(each.held.name)
+                yield _of_argument(evidence, who, each)
+    if evidence.subject.target.kind == "autograd.Function" and any(argument.form is not None for argument in evidence.inputs):
+        yield from _of_odd(evidence)
+    if not told:
+        yield from (_of_inner(each) for each in {(each.cls, each.place): each for each in evidence.inner_writes}.values())
+
+
+def _hint(evidence: Evidence, who: str, differentiable: bool = True) -> str:
+    """Only a Function has a ctx to mark what it writes into; what is not differentiated may be state, as running statistics are."""
+    if not differentiable:
+        return "write into a copy, unless it is state that is meant to be updated"
+    return HINTS[who] if who == "backward" or evidence.subject.target.kind == "autograd.Function" else "write into a copy"
+
+
+def _given_back(evidence: Evidence) -> Iterator[Finding]:
+    """Inputs without memory after forward; those that have none after backward either are lost."""
+    if not evidence.forward.freed:
+        return
+    lost = given_back(evidence.subject, evidence.forward.called) if evidence.worked.direct else ()
+    for name in evidence.forward.freed:
+        if name in lost:
+            found = Finding("GV203", f"forward gives the memory of {name} back, and backward does not rebuild it: the caller's tensor is lost",
+                            input=name, hint="leave the caller's tensors alone, or rebuild them in backward")
+        else:
+            found = Finding("GV203", f"forward gives the memory of {name} back until backward rebuilds it: whatever reads it in between reads "
+                            "nothing, or memory that is not its own", severity="warning", input=name,
+                            hint="right inside a chain of reversible layers; the first one's input must be kept")
+        yield at_forward(found, evidence, name)
+
+
+def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
+    differentiable = any(argument.name == each.held.name for argument in evidence.inputs)
+    found = Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
+                    severity=_severity(differentiable), hint=_hint(evidence, who, differentiable))
+    return at_forward(found, evidence, each.held.name) if who == "forward" else found
+
+
+def _of_odd(evidence: Evidence) -> Iterator[Finding]:
+    """What is written into sparse and jagged inputs, which every call gets anew: one more call, whose own are kept."""
+    kept = dict[str, tuple[Tensor, Tensor]]()
+
+    def watched(argument: Argument, form: Form) -> Argument:
+        def built(x: Tensor) -> Tensor:
+            made = form.built(x)
+            kept[argument.name] = made, own_numbers(made).detach().clone()
+            return made
+        return replace(argument, form=replace(form, built=built))
+
+    def called(*given: Any, **named: Any) -> Any:
+        found = target.call(*given, **named)
+        returned[:] = leaves(found)
+        return found
+
+    target, returned = evidence.subject.target, list[Any]()
+    twin = evidence.subject.twin([watched(a, a.form) if a.form is not None else a for a in evidence.subject.arguments],
+                                 target=replace(target, call=called))
+    function = Differentiable(twin, evidence.forward.checked)
+    graph = function.graph(twin.leaves())
+    seen = set[str]()
+    for who in ("forward", "backward"):
+        if who == "backward":
+            function.gradients(graph, evidence.cotangents("base"))
+        for name, (made, before) in kept.items():
+            if not (name in seen or any(each is made for each in returned) or same(own_numbers(made).detach(), before)):
+                seen.add(name)
+                found = Finding("GV203", f"{who} writes into {name}", input=name, hint=_hint(evidence, who))
+                yield at_forward(found, evidence, name) if who == "forward" else found
+
+
+def _of_inner(each: Wrote) -> Finding:
+    before_after = "" if each.change is None else f": an element was {each.change[1]:.6g} before, {each.change[2]:.6g} after"
+    found = Finding("GV203", f"forward of {each.cls.__name__} writes into its argument {each.place}{before_after}",
+                    severity=_severity(each.differentiable), hint=HINTS["forward"])
+    return at_forward_of(found, each.cls, each.place)
+
+
+def _severity(differentiable: bool) -> Severity:
+    return "error" if differentiable else "warning"
+
+
+# ---- GV204 saved-modified: backward writes into what forward saved or returned
+def gv204_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
+    return None if evidence.forward.nodes else NO_FUNCTION
+
+
+def gv204(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.worked.written:
+        if each.held.kind != "argument":
+            name = f"the {each.held.name}" if each.held.kind == "saved" else each.held.name
+            label = "" if each.held.kind == "saved" else each.held.name
+            yield Finding("GV204", f"backward writes into {name}{changed(label, each.held.tensor, each.change)}", output=each.held.place,
+                          hint="work out of place or on a clone: what forward saved or returned is read again by others")
+
+
+# ---- GV230 global-state: a call leaves torch's global state changed
+PUT_BACK = "put it back before the call ends (a `with` statement, or `finally`), or set it once where the program starts"
+OWN_GENERATOR = "seed inside `with torch.random.fork_rng(devices=[]):`, or draw from a generator of its own (torch.Generator, numpy.random.Generator)"
+
+
+def gv230(evidence: Evidence) -> Iterator[Finding]:
+    yield from (at_forward(_of_setting("forward", each), evidence) for each in evidence.forward.left)
+    yield from (_of_setting("backward", each) for each in evidence.worked.left)
+    by_forward = evidence.fixed_by_forward
+    yield from (at_forward(_of_generator("forward", place), evidence) for place in by_forward)
+    yield from (_of_generator("backward", place) for place in evidence.fixed_by_backward if place not in by_forward)
+
+
+def _of_setting(who: str, left: Left) -> Finding:
+    return Finding("GV230", f"{who} leaves {left.what} changed: {left.before} before, {left.after} after", severity="warning", hint=PUT_BACK)
+
+
+def _of_generator(who: str, place: int) -> Finding:
+    message = f"{who} seeds {generator_name(place)}: what is drawn after it is the same after every call"
+    return Finding("GV230", message, severity="warning", hint=OWN_GENERATOR)
+
+
+# ---- GV231 unwritten-memory: a result depends on memory that nobody wrote
+WRITE_FIRST = "write every element of what `torch.empty`, `empty_like`, `new_empty` or `resize_` returns before it is read, or use `torch.zeros`"
+BESIDE = "read within the tensors only"
+
+
+def gv231(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.memory.depends:
+        yield _finding(evidence, each, "unwritten memory" if evidence.memory.allocated else "memory beside its tensors")
+
+
+def _finding(evidence: Evidence, found: Depends, what: str) -> Finding:
+    hint = WRITE_FIRST if evidence.memory.allocated else BESIDE
+    if found.raised is not None:
+        return Finding("GV231", f"what {what} holds decides whether {found.raised.message}", hint=hint, frames=found.raised.frames)
+    loud, quiet = found.numbers
+    if found.input is not None:
+        argument = evidence.inputs[found.input]
+        name, first = f"the gradient of {argument.name}", element_name(argument.name, argument.value, found.first)
+    else:
+        name = evidence.name_of(found.output or 0)
+        first = element_name(name, found.tensor, found.first)
+    message = (f"{name} depends on {what}: {found.count} of {found.size} numbers do; {first} is {loud:.6g} where it holds NaN, {quiet:.6g} where it "
+               "holds large numbers")
+    return Finding("GV231", message, input=None if found.input is None else evidence.inputs[found.input].name, output=found.output, hint=hint)
+
+
+# ---- GV232 written-beside: a call writes beside its tensor
+def gv232(evidence: Evidence) -> Iterator[Finding]:
+    beside = evidence.memory.beside
+    if beside is not None:
+        who = "backward" if evidence.memory.backward else "forward"
+        count = abs(beside.element)
+        where = "before the first" if beside.element < 0 else "behind the last"
+        found = Finding("GV232", f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of {beside.tensor} "
+                        "there is another number after the call", hint="look at the first and the last index that is written")
+        yield found if evidence.memory.backward else at_forward(found, evidence)
