@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from gradverify.model.mode import ASKED
 
 import gradverify
 from gradverify.model.dtypes import TABLE
-from gradverify.model.mode import ASKED
 
 ROOT = Path(gradverify.__file__).parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*.py"))}
