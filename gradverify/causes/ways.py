@@ -9,6 +9,7 @@ import numpy as np
 
 from gradverify.causes.pattern import Pattern, Side
 from gradverify.numerics.rungs import Index
+from gradverify.numerics.seeds import Seed
 
 Way = tuple[str, str, Index]
 """The name of the cause, what happened in words around `{}`, and the map [elements] of a side (−1: nothing)."""
@@ -68,13 +69,13 @@ def _matched(pattern: Pattern, side: Side, axis: int | None, coordinate: Index, 
     `across`: coordinates of the other side; None where both sides move, so that their positions must not enter the sum.
     """
     e, n = pattern.entries, side.length(axis)
-    random = np.random.default_rng(0)
-    rest = random.standard_normal(side.size)
+    source = Seed().generator("signatures")
+    rest = source.standard_normal(side.size)
     weight = rest[_without(side, axis, coordinate)]
     if across is None:
         weight = weight * rest[_without(side, axis, e.output)]
     else:
-        weight = weight * random.standard_normal(max(pattern.input.size, pattern.output.size))[across]
+        weight = weight * source.standard_normal(max(pattern.input.size, pattern.output.size))[across]
     position = side.along(axis, coordinate)
     analytic, numeric = (np.bincount(position, np.nan_to_num(values * weight), n) for values in (e.analytic, e.numeric))
     order = np.empty(n, np.intp)

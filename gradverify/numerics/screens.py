@@ -47,22 +47,22 @@ def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[
 
     That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
     """
-    point, survey, generator = prepared.point, prepared.survey, prepared.generator
+    point, survey = prepared.point, prepared.survey
     surveyed, tensors, linear = SurveyedPoint(point, survey), range(len(point.buffers)), prepared.linear
     patterns = [prepared.structure.patterns[t] for t in tensors]
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
+        return check_blocks(surveyed, patterns, probes=choice.probes), []
     rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
+    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, sample)
             for t, sample in enumerate(survey.direction_samples)]
     screened = []
     if rows:
-        drawn = [draw_directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
-        screened += check_rows(surveyed, patterns, generator, only=rows, directions=drawn, linear=linear)
+        drawn = [draw_directions(point, t, DIRECTIONS, linear[t]) if t in linear else near[t] for t in rows]
+        screened += check_rows(surveyed, patterns, only=rows, directions=drawn, linear=linear)
     if columns:
-        screened += check_columns(surveyed, patterns, generator, only=columns, linear=[t in linear for t in tensors])
+        screened += check_columns(surveyed, patterns, only=columns, linear=[t in linear for t in tensors])
     screened.sort(key=lambda pair: (pair.input, pair.output))
-    return screened, check_blocks(surveyed, patterns, generator, probes=VERIFIED_ALONG, directions=[near_x.first() for near_x in near])
+    return screened, check_blocks(surveyed, patterns, probes=VERIFIED_ALONG, directions=[near_x.first() for near_x in near])
 
 
 def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:

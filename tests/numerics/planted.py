@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.numerics.compare import Compared, compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from numerics.differentiable import Differentiable
 
 Forward = Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ class Planted:
 
     def compared(self, mode: Mode, seed: int = 0) -> Compared:
         function = Differentiable(spoilt(self.forward, self.spoil, self.taught), self.x)
-        return compare(function, mode=mode, generator=np.random.default_rng(seed), keep=200)
+        return compare(function, mode=mode, seed=Seed(seed), keep=200)
 
     def right(self, mode: Mode) -> Compared:
         """The same without the fault."""

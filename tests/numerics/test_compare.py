@@ -9,6 +9,7 @@ from gradverify.numerics.choose import Limits
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 
@@ -59,7 +60,7 @@ DATA = {  # forward, input, column groups and row groups that its structure take
 
 
 def compared(forward, *inputs, mode=None, seed=0):
-    return compare(Differentiable(forward, *inputs), mode=mode, generator=np.random.default_rng(seed))
+    return compare(Differentiable(forward, *inputs), mode=mode, seed=Seed(seed))
 
 
 @pytest.mark.population(most=16)

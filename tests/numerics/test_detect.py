@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.detect import detect
 from gradverify.numerics.sparsity.pattern import row_groups
@@ -34,7 +35,7 @@ class MatrixProbe:
 
 def found(matrix, shape, outputs=None, seed=0, **options):
     probe = MatrixProbe(matrix, shape)
-    return detect(probe, shape, [(len(matrix),)] if outputs is None else outputs, np.random.default_rng(seed), **options), probe.calls
+    return detect(probe, shape, [(len(matrix),)] if outputs is None else outputs, Seed(seed), **options), probe.calls
 
 
 def missed(matrix, patterns):
@@ -173,7 +174,7 @@ class Hesitant(MatrixProbe):
 @pytest.mark.parametrize("n", [8, 64])
 def test_outputs_on_a_tie_do_not_hide_the_order_of_the_others(n):
     probe = Hesitant(np.eye(n, dtype=bool), (n,), np.isin(np.arange(n), [1, 5]))
-    (pattern,) = detect(probe, (n,), [(n,)], np.random.default_rng(0))
+    (pattern,) = detect(probe, (n,), [(n,)], Seed(0))
     assert np.array_equal(pattern.low[0], np.arange(n))
     assert pattern.widths == (1,)
 
@@ -198,7 +199,7 @@ def test_what_moved_an_output_in_the_first_calls_is_in_its_window(n):
     wide = 0
     for seed in range(10):
         probe = Losers(n)
-        (pattern,) = detect(probe, (n,), [(n // 2,)], np.random.default_rng(seed))
+        (pattern,) = detect(probe, (n,), [(n // 2,)], Seed(seed))
         for slices, moved in probe.asked[:4]:
             inside = [slices[low : high + 1].any() for low, high in zip(pattern.low[0][moved], pattern.high[0][moved], strict=True)]
             assert all(inside)
@@ -211,9 +212,9 @@ def at(forward, *inputs):
 
 
 def structure(point, tensor, seed=0, threshold=None):
-    probe = PointProbe(point, tensor, np.random.default_rng(seed), threshold)
+    probe = PointProbe(point, tensor, Seed(seed), threshold)
     shapes = [(*shape, 2) if dtype.is_complex else tuple(shape) for shape, dtype, _ in point.shapes]
-    return detect(probe, probe.shape, shapes, np.random.default_rng(seed)), probe.calls
+    return detect(probe, probe.shape, shapes, Seed(seed)), probe.calls
 
 
 ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(3))
@@ -278,9 +279,9 @@ ELEMENTWISE = {"gelu": F.gelu, "relu": torch.relu, "reshape": lambda x: x.reshap
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_an_elementwise_function_is_told_as_axis_by_axis(name):
     point = at(ELEMENTWISE[name], normal(0, 30, 40))
-    probe = PointProbe(point, 0, np.random.default_rng(0))
+    probe = PointProbe(point, 0, Seed(0))
     shapes = [tuple(shape) for shape, *_ in point.shapes]
-    at_once, slowly = (detect(probe, probe.shape, shapes, np.random.default_rng(0), guess=guess) for guess in (True, False))
+    at_once, slowly = (detect(probe, probe.shape, shapes, Seed(0), guess=guess) for guess in (True, False))
     for fast, slow in zip(at_once, slowly, strict=True):
         assert fast.shape == slow.shape and np.array_equal(fast.nothing, slow.nothing)
         live = ~fast.nothing
@@ -290,8 +291,8 @@ def test_an_elementwise_function_is_told_as_axis_by_axis(name):
 
 def test_what_is_known_to_be_pointwise_has_the_groups_of_its_windows():
     point = at(F.gelu, normal(0, 30, 40))
-    probe = PointProbe(point, 0, np.random.default_rng(0))
-    (known,) = detect(probe, probe.shape, [(30, 40)], np.random.default_rng(0))
+    probe = PointProbe(point, 0, Seed(0))
+    (known,) = detect(probe, probe.shape, [(30, 40)], Seed(0))
     plain = replace(known, pointwise=False)
     assert known.pointwise
     assert known.rows.count == plain.rows.count == 1 and np.array_equal(known.rows.rows_of(range(1)), plain.rows.rows_of(range(1)))

@@ -155,13 +155,9 @@ def test_an_entry_that_its_block_drowns_is_seen_by_columns_and_rows_and_blocks_s
 # ---- structure that was not seen
 def blind(monkeypatch, always):
     """Detection that sees rows and no leak between them: in its first guess, or `always`."""
-    real = prepare.detector
-
-    def detector(generator):
-        see = real(generator)
-        return lambda point, survey, tensor, exact: see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),)
-
-    monkeypatch.setattr(prepare, "detector", detector)
+    see = prepare.detected
+    monkeypatch.setattr(
+        prepare, "detected", lambda point, survey, tensor, exact: see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),))
 
 
 @pytest.mark.parametrize("always", [False, True])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.probes import STEP, PointProbe
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
@@ -12,7 +13,7 @@ from numerics.windows import point_of
 def probe(forward, *inputs, tensor=0, domain=None, threshold=None):
     f, domains = Differentiable(forward, *inputs), [None] * len(inputs)
     domains[tensor] = domain
-    return PointProbe(point_of(f, domains), tensor, np.random.default_rng(0), threshold)
+    return PointProbe(point_of(f, domains), tensor, Seed(), threshold)
 
 
 def seen(inputs):

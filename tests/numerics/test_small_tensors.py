@@ -14,7 +14,8 @@ from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.structure import SMALL, detector, find_structure
+from gradverify.numerics.seeds import Seed
+from gradverify.numerics.structure import SMALL, detected, find_structure
 from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 
@@ -27,12 +28,12 @@ def gated(gate, x):
 
 def planned(forward, *inputs, thrifty=True):
     """The tensors that get groups, and those in which f is found linear."""
-    function, generator = Differentiable(forward, *inputs), np.random.default_rng(0)
+    function = Differentiable(forward, *inputs)
     n = len(inputs)
     point = Point(function, columns_of(function.inputs, [None] * n, [False] * n, ()))
-    found = survey(point, generator)
-    structure = find_structure(point, found, detector(generator), generator, thrifty=thrifty)
-    return {plan.tensor for plan in structure.plans}, set(linear_inputs(point, found, generator, thrifty))
+    found = survey(point)
+    structure = find_structure(point, found, detected, thrifty=thrifty)
+    return {plan.tensor for plan in structure.plans}, set(linear_inputs(point, found, thrifty))
 
 
 def wrong(forward, *inputs, damage):
@@ -99,9 +100,9 @@ def test_an_element_that_moves_one_more_output_than_its_own_is_not_taken_for_poi
             return torch.exp(x) + added
         return Differentiable(forward, normal(1, 2, 3))
 
-    right, = compare(coupled(lambda x: x), mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
+    right, = compare(coupled(lambda x: x), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
     assert (right.count(Outcome.MISMATCH), right.count(Outcome.UNDECIDED)) == (0, 0)
-    wrong, = compare(coupled(torch.detach), mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
+    wrong, = compare(coupled(torch.detach), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
     assert (wrong.count(Outcome.MISMATCH), wrong.count(Outcome.UNDECIDED)) == (1, 0)
 
 

@@ -9,17 +9,16 @@ from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.dead_outputs import with_dead_outputs
 from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import detector, find_other_structure, find_structure
+from gradverify.numerics.structure import detected, find_other_structure, find_structure
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import elementwise, prepared, windows
 
 
 def structure(forward, *inputs, symmetric=None, detect=None, before=None, broken=frozenset()):
     point, known = prepared(Differentiable(forward, *inputs), symmetric=symmetric)
-    generator = np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        detect = detect or detector(generator)
-        return find_other_structure(point, known, detect, generator, before, broken) if before else find_structure(point, known, detect, generator)
+        detect = detect or detected
+        return find_other_structure(point, known, detect, before, broken) if before else find_structure(point, known, detect)
 
 
 def groups(found, tensor):

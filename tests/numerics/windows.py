@@ -15,6 +15,7 @@ from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.thresholds import SurveyedPoint
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import Survey, survey
 from numerics.differentiable import Damage, Differentiable
@@ -81,16 +82,17 @@ def table(index: Sequence[int], rows: int, width: int) -> Pattern:
     return windows((rows, width), [row, column], [row, column])
 
 
-def point_of(function: Function, domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None) -> Point:
+def point_of(function: Function, domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
+             seed: int = 0) -> Point:
     n = len(function.inputs)
-    return Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n))
+    return Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n), seed=Seed(seed))
 
 
 def prepared(function: Function, domains: Sequence[tuple[float, float] | None] | None = None,
-             symmetric: Sequence[bool] | None = None) -> tuple[Point, Survey]:
-    point = point_of(function, domains, symmetric)
+             symmetric: Sequence[bool] | None = None, seed: int = 0) -> tuple[Point, Survey]:
+    point = point_of(function, domains, symmetric, seed)
     with np.errstate(all="ignore"):
-        return point, survey(point, np.random.default_rng(0))
+        return point, survey(point)
 
 
 def screen(mode: str, forward: Callable[..., object] | Function, inputs: Tensor | Sequence[Tensor], patterns: Sequence[Sequence[Pattern]] | Pattern,
@@ -99,11 +101,11 @@ def screen(mode: str, forward: Callable[..., object] | Function, inputs: Tensor 
     """One screen of a forward with torch's own gradient (damaged, where asked)."""
     inputs = [inputs] if isinstance(inputs, Tensor) else inputs
     function = Differentiable(forward, *inputs, damage=damage) if callable(forward) else forward
-    point, known = prepared(function, domains, symmetric)
+    point, known = prepared(function, domains, symmetric, seed)
     patterns = [[patterns]] if isinstance(patterns, Pattern) else patterns
     before = point.forward, point.backward
     with np.errstate(all="ignore"):
-        pairs = CHECKS[mode](SurveyedPoint(point, known), patterns, np.random.default_rng(seed), **options)  # type: ignore[operator]
+        pairs = CHECKS[mode](SurveyedPoint(point, known), patterns, **options)  # type: ignore[operator]
     return Screen(pairs, point.forward - before[0], point.backward - before[1])
 
 

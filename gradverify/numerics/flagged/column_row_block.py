@@ -63,13 +63,13 @@ class FlaggedBlocks:
     # ---- a line's entries
     def suspects(self, line: int, brief: bool) -> Suspects:
         """An entry of the line to measure first."""
-        return localise(self.place, line, self.run.generator, brief=brief)
+        return localise(self.place, line, brief=brief)
 
     def behind_stray(self, group: int, line: int) -> Suspects:
         """The entry behind a stray of this group."""
         if group == 0:
-            return localise_column(self.place, line, self.run.generator)
-        return localise(self.place, self.block_of(line), self.run.generator)
+            return localise_column(self.place, line, group)
+        return localise(self.place, self.block_of(line))
 
     def columns(self, line: int) -> Index:
         """The columns of the line's block; none of what depends on nothing."""
@@ -103,7 +103,7 @@ class FlaggedColumns(FlaggedBlocks):
         return column if flagged is None else flagged
 
     def suspects(self, line: int, brief: bool) -> Suspects:
-        return localise_column(self.place, line, self.run.generator, brief=brief)
+        return localise_column(self.place, line, brief=brief)
 
     def behind_stray(self, group: int, line: int) -> Suspects:
         group_line = self.plan.grouping.bundle(self.run.point, group, 1).lines[0] if self.plan else None
@@ -129,10 +129,10 @@ class FlaggedRows(FlaggedBlocks):
         return out
 
     def suspects(self, line: int, brief: bool) -> Suspects:
-        return localise(self.place, self.block(line), self.run.generator, row=line, brief=brief)
+        return localise(self.place, self.block(line), row=line, brief=brief)
 
     def behind_stray(self, group: int, line: int) -> Suspects:
-        return localise_column(self.place, line, self.run.generator)
+        return localise_column(self.place, line, group)
 
     def outputs(self, line: int) -> Index:
         return np.array([line])

@@ -39,7 +39,7 @@ class FollowUp:
 
     def __init__(self, run: Run, structure: Structure, keep: int) -> None:
         self.run, self.structure, self.keep, self.unfollowed, self._followed = run, structure, keep, 0, 0
-        weights = signed_weights(len(run.point.f0), run.generator)
+        weights = signed_weights(len(run.point.f0), run.point.seed.generator("flagged lines"))
         self._entries, self._accuracy = LineEntries(run, structure, weights), ScreenAccuracy(run, weights)
         run.learn_secants()
 

@@ -23,7 +23,7 @@ COTANGENTS = 2  # cotangents: what hides from one by chance does not hide from b
 
 
 def check_columns(
-    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, linear: Sequence[bool] | None = None,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], *, linear: Sequence[bool] | None = None,
     only: Sequence[int] | None = None,
 ) -> list[Screened]:
     """Screens every column of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
@@ -31,22 +31,21 @@ def check_columns(
     6·column groups forward calls (2 where `linear` says that f is linear in the input), COTANGENTS backward calls an output tensor; more
     only for groups with columns that the first rungs left open. Raises what the backward raises.
     """
-    cotangents, pairs = Cotangents(surveyed.point, COTANGENTS, generator), list[Screened]()
+    cotangents, pairs = Cotangents(surveyed.point, COTANGENTS, "cotangent of columns"), list[Screened]()
     for t in range(len(surveyed.point.buffers)) if only is None else only:
-        pairs += _TensorColumns(surveyed, t, paired(surveyed.point, t, patterns[t]), cotangents, bool(linear and linear[t]), generator).screened()
+        pairs += _TensorColumns(surveyed, t, paired(surveyed.point, t, patterns[t]), cotangents, bool(linear and linear[t])).screened()
     return pairs
 
 
 class _TensorColumns:
     """The n columns of one input tensor under K cotangents, "probes". Derivatives are along t, in units of each column's own move."""
 
-    def __init__(self, surveyed: SurveyedPoint, tensor: int, patterns: Sequence[Pattern], cotangents: Cotangents, linear: bool,
-                 generator: np.random.Generator) -> None:
+    def __init__(self, surveyed: SurveyedPoint, tensor: int, patterns: Sequence[Pattern], cotangents: Cotangents, linear: bool) -> None:
         self.surveyed, self.tensor, self.schedule = surveyed, tensor, surveyed.schedule(tensor, linear)
         point, self.probes = surveyed.point, len(cotangents.w)
         self.columns = point.columns.of(tensor)
         gradients = cotangents.gradients(tensor)  # [K, output tensors, n]
-        self.move = moves_along(point, self.columns, signed_weights(len(self.columns), generator))
+        self.move = moves_along(point, self.columns, signed_weights(len(self.columns), point.seed.generator("columns move", tensor)))
         self.analytic = np.where(self.move == 0, 0.0, gradients * self.move)
         self.sums = GroupSums(surveyed, tensor, patterns, np.array([*cotangents.w]), self.move)
 

@@ -31,7 +31,7 @@ NOWHERE: Straight = MappingProxyType({})
 
 
 def check_rows(
-    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, only: Sequence[int] | None = None,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], *, only: Sequence[int] | None = None,
     directions: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
 ) -> list[Screened]:
     """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
@@ -42,10 +42,10 @@ def check_rows(
     """
     point, tensors = surveyed.point, list(range(len(surveyed.point.buffers)) if only is None else only)
     samples = surveyed.survey.direction_samples
-    directions = directions or [draw_directions(point, t, DIRECTIONS, generator, linear.get(t) or samples[t]) for t in tensors]
+    directions = directions or [draw_directions(point, t, DIRECTIONS, linear.get(t) or samples[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
     rows = [[RowSums(point, t, part, np.array([*d.moves])) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
-    weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
+    weights = [random_cotangent(point, o, "row groups") for o in range(len(point.parts))]
     grouped = [[row_groups(pattern) for pattern in shape] for shape in shapes]
     for shared in shared_groups(grouped):
         o = shared.output

@@ -31,8 +31,8 @@ class Judge:
     @np.errstate(all="ignore")
     def __init__(self, forward, x, jacobian, suspects=()):
         self.point, known = prepared(Differentiable(forward, x))
-        point, generator = self.point, np.random.default_rng(0)
-        run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
+        point = self.point
+        run = Run(point, known, 0.0, None, Reach(point), frozenset(linear_inputs(point, known)))
         jacobian = np.asarray(jacobian, float)
         run.reach.add_entries(*(place.ravel() for place in np.indices(jacobian.shape)), jacobian.ravel())
         self.chunk = Chunk(run, lone_columns(point, np.arange(len(point.columns))), jacobian.T.copy())

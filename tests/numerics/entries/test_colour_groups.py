@@ -32,7 +32,7 @@ class Walk:
     def __init__(self, function, patterns, limit=ROOMY):
         self.point, known = prepared(function)
         generator, point = np.random.default_rng(0), self.point
-        self.run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
+        self.run = Run(point, known, 0.0, None, Reach(point), frozenset(linear_inputs(point, known)))
         weights = signed(len(point.columns), generator)
         self.plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))
                       for t, own in enumerate(patterns)]

@@ -33,7 +33,7 @@ def compress(function, patterns):
     """By patterns [inputs][outputs] from hand."""
     point, known = prepared(function)
     generator = np.random.default_rng(0)
-    run = Run(point, known, 0.0, None, Reach(point), generator)
+    run = Run(point, known, 0.0, None, Reach(point))
     weights = signed_weights(len(point.columns), generator)
     plans = [Plan(Grouping(t, int(point.starts[t]), column_groups(own), weights), tuple(row_groups(p) for p in own))
              for t, own in enumerate(patterns)]

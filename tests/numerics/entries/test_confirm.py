@@ -15,7 +15,7 @@ N = 40
 
 def run(damage=None):
     point, known = prepared(Differentiable(torch.sin, normal(1, N), damage=damage))
-    return Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
+    return Run(point, known, 0.0, None, Reach(point))
 
 
 @np.errstate(all="ignore")

@@ -54,7 +54,7 @@ FUNCTIONS = {"softmax": (softmax, softmax_jacobian()), "linear": (linear, linear
 def made(forward, x=X):
     point, known = prepared(Differentiable(forward, x))
     generator = np.random.default_rng(0)
-    run = Run(point, known, 0.0, None, Reach(point), generator, frozenset(linear_inputs(point, known, generator)))
+    run = Run(point, known, 0.0, None, Reach(point), frozenset(linear_inputs(point, known)))
     pattern = along_last(B, N)
     plan = Plan(Grouping(0, 0, column_groups([pattern]), signed(B * N, generator)), (row_groups(pattern),))
     return run, plan, JacobianSums(run, plan, signed(B * N, generator))
@@ -178,7 +178,7 @@ def test_a_line_of_one_column_and_a_group_add_the_same_analytic_sums():
 def test_one_backward_pulls_a_dense_cotangent_of_all_outputs_back():
     function = Differentiable(lambda x: (softmax(x), x @ W), X)
     point, known = prepared(function)
-    run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
+    run = Run(point, known, 0.0, None, Reach(point))
     w = normal(5, 2 * B * N).numpy()
     wanted = w[: B * N] @ softmax_jacobian() + w[B * N :] @ linear_jacobian()
     np.testing.assert_allclose(pull_back_all(run.point, w), wanted, atol=1e-14)

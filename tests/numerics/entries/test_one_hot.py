@@ -18,6 +18,7 @@ from gradverify.numerics.judging.reach import Reach
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seed_vectors import signed_weights_float32
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import row_groups
 from gradverify.numerics.structure import Plan
@@ -76,7 +77,7 @@ def test_whatever_is_shown_of_a_random_wrong_backward_is_what_one_hot_cotangents
     given = damaged(right, rng)
     wrong = np.abs(given - right) > 2e-6 * np.maximum(np.abs(given), np.abs(right)) + 1e-10
     function = Linear(forward, x, given)
-    pair, = compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
+    pair, = compare(function, mode=Mode.ENTRIES, seed=Seed(seed)).pairs
     assert (pair.elements, pair.count(Outcome.MISMATCH)) == (right.size, np.count_nonzero(wrong))
     for shown in pair.worst:
         assert shown.analytic == given[shown.place] and (shown.outcome is Outcome.MISMATCH) == wrong[shown.place]
@@ -96,7 +97,7 @@ def test_elements_that_sums_lead_to_are_those_of_one_hot_cotangents(seed, mode):
     made = forwards(rng)
     forward, x = made[rng.integers(len(made))]
     given = damaged(torch.func.jacrev(forward)(x).reshape(-1, x.numel()).numpy(), rng)
-    pair, = compare(Linear(forward, x, given), mode=mode, generator=np.random.default_rng(seed)).pairs
+    pair, = compare(Linear(forward, x, given), mode=mode, seed=Seed(seed)).pairs
     assert pair.worst
     for shown in pair.worst:
         assert shown.analytic == given[shown.place]
@@ -144,7 +145,7 @@ def search(given, pattern=None, spent=False):
     function = Linear(lambda x: torch.nn.functional.pad(x, (0, max(m - n, 0)))[:m].sin(), normal(1, n), given)
     point, known = prepared(function)
     pulled = count()
-    run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0), over_budget=lambda ahead=0: spent and next(pulled) >= 0)
+    run = Run(point, known, 0.0, None, Reach(point), over_budget=lambda ahead=0: spent and next(pulled) >= 0)
     patterns = [pattern or elementwise(n)]
     plan = Plan(Grouping(0, 0, column_groups(patterns), np.ones(n)), (row_groups(patterns[0]),))
     found = off_pattern(run, plan, 0, 0, signed_weights_float32(m, np.random.default_rng(1)))
@@ -220,5 +221,5 @@ def test_a_function_that_depends_on_what_its_structure_lacks_is_no_false_alarm()
         return x.sin() + 0.1 * x[31] * torch.eye(n, dtype=DOUBLE)[7]
 
     for seed in range(6):
-        pair, = compare(Differentiable(forward, normal(1, n)), mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
+        pair, = compare(Differentiable(forward, normal(1, n)), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
         assert pair.verdict is Verdict.PASS

@@ -12,6 +12,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging import run as runs
 from gradverify.numerics.judging.far_noise import far_noise
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.survey import survey
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal, times
@@ -63,7 +64,7 @@ def product(seed):
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_right_gradients_are_never_called_wrong_where_larger_numbers_cancel(name, mode):
     forward, x = ELEMENTWISE[name]
-    for pair in compare(Differentiable(forward, x), mode=mode, generator=np.random.default_rng(1)).pairs:
+    for pair in compare(Differentiable(forward, x), mode=mode, seed=Seed(1)).pairs:
         assert pair.count(Outcome.MISMATCH) == 0
 
 
@@ -72,7 +73,7 @@ def test_right_gradients_are_never_called_wrong_where_larger_numbers_cancel(name
 @pytest.mark.parametrize("name", OF_A_PRODUCT)
 def test_nor_behind_a_matrix_product(name, mode):
     forward = OF_A_PRODUCT[name]
-    for pair in compare(Differentiable(lambda x, w, b: forward(x @ w + b), *product(500)), mode=mode, generator=np.random.default_rng(500)).pairs:
+    for pair in compare(Differentiable(lambda x, w, b: forward(x @ w + b), *product(500)), mode=mode, seed=Seed(500)).pairs:
         assert pair.count(Outcome.MISMATCH) == 0
 
 
@@ -119,13 +120,13 @@ def test_an_error_that_the_steps_cannot_hide_is_found_beside_elements_that_they_
 def test_gradients_that_are_wrong_throughout_are_found_behind_a_matrix_product(factor, name, mode):
     forward = OF_A_PRODUCT[name]
     function = Differentiable(lambda x, w, b: forward(x @ w + b), *product(500), damage=times(factor))
-    assert any(pair.verdict == Verdict.MISMATCH for pair in compare(function, mode=mode, generator=np.random.default_rng(500)).pairs)
+    assert any(pair.verdict == Verdict.MISMATCH for pair in compare(function, mode=mode, seed=Seed(500)).pairs)
 
 
 def test_rounding_to_a_larger_number_hides_what_is_added_to_it():
     x, w, b, v = (normal(77 + n, *shape, k=1e-4, dtype=SINGLE) for n, shape in enumerate([(3, 4), (4, 6), (6,), (6, 2)]))
     function = Differentiable(lambda x, w, b, v: torch.relu(x @ w + b) @ v, x, w, b, v)
-    compared = compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(77))
+    compared = compare(function, mode=Mode.ENTRIES, seed=Seed(77))
     assert all(pair.count(Outcome.MISMATCH) == 0 for pair in compared.pairs)
 
 
@@ -154,7 +155,7 @@ def roundings(forward, x):
 def test_the_noise_of_points_far_apart_is_that_of_the_rounding(name):
     forward, x = ELEMENTWISE[name][0], {"gelu": between(-4, -3, 5, 40), "1 - cos": between(0.01, 0.1, 5, 40)}.get(name, between(-3, 0, 5, 40))
     point = Point(Differentiable(forward, x), columns_of([x], [None], [False]))
-    found = far_noise(point, survey(point, np.random.default_rng(0)), np.random.default_rng(0)).noise
+    found = far_noise(point, survey(point)).noise
     ratio = found / roundings(forward, x)
     assert 0.3 < np.median(ratio) < 3
     assert (ratio < 10).all()

@@ -81,5 +81,5 @@ def test_an_end_within_a_declared_domain_is_left_out(mode):
     (lambda x: (x**2 + 1e-12).sqrt(), leaf(0.0, 1.0), []), (torch.tan, leaf(1.5, 1.0), [])])
 def test_columns_that_f_ends_along_are_told_from_kinks_and_steep_ones(forward, x, ends):
     point, known = prepared(Differentiable(forward, x))
-    run = Run(point, known, 0.0, None, Reach(point), np.random.default_rng(0))
+    run = Run(point, known, 0.0, None, Reach(point))
     assert columns_at_ends(run, lone_columns(point, point.columns.of(0))).tolist() == ends

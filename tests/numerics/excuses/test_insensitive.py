@@ -14,6 +14,7 @@ from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.excuses.insensitive import CALLS
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
@@ -64,7 +65,7 @@ SIZES = [(1.0, 1e-15), (1.0, 1e-13), (1e4, 1e-13), (1e4, 1e-10), (1e8, 1e-9)]
 
 
 def judged(function, mode):
-    return compare(function, mode=mode, generator=np.random.default_rng(0)).pairs
+    return compare(function, mode=mode, seed=Seed(0)).pairs
 
 
 @pytest.mark.population(most=10)
@@ -83,7 +84,7 @@ def test_one_element_that_is_rounded_inside_is_seen_whatever_the_directions(seed
         function = by_hand(lambda x: x[:1] + ((x[1:] + 1e4) - 1e4), lambda g, factor=factor: torch.cat([g, factor * g]))
         case = Differentiable(function, torch.tensor([1e-13, 2e-13], dtype=DOUBLE))
         for generator in range(4 * seed, 4 * seed + 4):
-            pair, = compare(case, mode=Mode.ENTRIES, generator=np.random.default_rng(generator)).pairs
+            pair, = compare(case, mode=Mode.ENTRIES, seed=Seed(generator)).pairs
             assert pair.verdict is not never
 
 
@@ -127,7 +128,7 @@ def test_nothing_is_asked_beyond_the_budget():
     calls = []
     for most in (CALLS, CALLS + 1):
         before = function.calls
-        compare(function, mode=Mode.ENTRIES, generator=np.random.default_rng(0), over_budget=lambda ahead=0, most=most: ahead >= most)
+        compare(function, mode=Mode.ENTRIES, seed=Seed(0), over_budget=lambda ahead=0, most=most: ahead >= most)
         calls.append(function.calls - before)
     assert calls[1] == calls[0] + CALLS
 

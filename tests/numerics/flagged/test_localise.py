@@ -31,12 +31,12 @@ def softmax_with(entries):
 
 
 def located(forward, x, pattern, block, seed=1, damage=None):
-    return counted(forward, x, pattern, lambda place: localise(place, block, np.random.default_rng(seed)), damage)
+    return counted(forward, x, pattern, lambda place: localise(place, block), damage, seed)
 
 
-def counted(forward, x, pattern, look, damage=None):
+def counted(forward, x, pattern, look, damage=None, seed=1):
     """What is found at the only pair, with the calls that it took."""
-    point, known = prepared(Differentiable(forward, x, damage=damage))
+    point, known = prepared(Differentiable(forward, x, damage=damage), seed=seed)
     before = point.forward, point.backward
     with np.errstate(all="ignore"):
         found = look(Place.of(SurveyedPoint(point, known), 0, 0, pattern))
@@ -101,8 +101,8 @@ def test_a_kink_along_the_way_is_followed_to_its_column():
 def test_a_flagged_column_leads_to_the_output_whose_cotangent_it_wrongly_hears():
     forward = softmax_with([(5 * C + 3, 2 * C + 7, 1e-4)])
     column, = screen("columns", forward, X, along_last(R, C)).pairs[0].flagged
-    found = counted(forward, X, along_last(R, C), lambda place: localise_column(place, int(column), np.random.default_rng(1)))
+    found = counted(forward, X, along_last(R, C), lambda place: localise_column(place, int(column)))
     assert found.outputs.tolist() == [5 * C + 3]
     assert found.backward <= 1 + int(np.ceil(np.log2(R * C))) + 1
-    right = counted(forward, X, along_last(R, C), lambda place: localise_column(place, int(column) + 1, np.random.default_rng(1)))
+    right = counted(forward, X, along_last(R, C), lambda place: localise_column(place, int(column) + 1))
     assert not len(right.outputs) and not len(right.columns)

@@ -23,7 +23,7 @@ R, C = 5, 4
 
 def run_of(forward, x, domain=None):
     point = point_of(Differentiable(forward, x), [domain])
-    return Run(point, survey(point, np.random.default_rng(0)), 0.0, None, Reach(point), np.random.default_rng(1))
+    return Run(point, survey(point), 0.0, None, Reach(point))
 
 
 def grouped(run, pattern, seed=2):
