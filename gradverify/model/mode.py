@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Literal, get_args
 
 Lines = Literal["columns", "rows", "blocks"]
-"""What is compared, where that is not elements."""
-Asked = Literal["auto", "entries", Lines]
+"""What is compared, where that is not elements; columns where gradients are compared with those of a reference."""
+Asked = Literal["auto", "entries", "rows", "blocks"]
 """What a spec may ask for; `auto` chooses the strongest that the budget affords."""
 ASKED: tuple[Asked, ...] = get_args(Asked)
 
@@ -16,7 +16,6 @@ class Mode(Enum):
     """The comparisons, strongest first."""
 
     ENTRIES = "entries"
-    COLUMNS = "columns"
     ROWS = "rows"
     BLOCKS = "blocks"
 

@@ -53,7 +53,7 @@ class Layout:
     @property
     def sums(self) -> bool:
         """Are sums over rows enough?"""
-        return self.choice is not None and self.choice.mode in (Mode.COLUMNS, Mode.BLOCKS)
+        return self.choice is not None and self.choice.mode is Mode.BLOCKS
 
     @property
     def asked(self) -> bool:

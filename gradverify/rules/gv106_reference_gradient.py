@@ -6,7 +6,7 @@ implementation.
 Why it matters. The two should be interchangeable; training with one is not training with the other.
 
 How it is measured. The same vector-Jacobian products of both, compared within the tolerance, plus rounding: of up to 16 outputs one by one,
-else of groups of outputs that share no input; in the modes `columns` and `blocks`, and where the budget affords no more, of three random
+else of groups of outputs that share no input; in the mode `blocks`, and where the budget affords no more, of three random
 cotangents. What differs is resolved to elements. At a kink both are right where both lie between the slopes from the left and the right.
 A difference that comes and goes with the bits of the inputs, and is at most some roundings of 1, is rounding inside one of them: undecided.
 So is one of float32 that the reference in float64 shows when every operation of it rounds at random as in float32; and one where forward

@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "parity.py"
 EXACT = "family sin, float64, noise 0, scale 1 |"
 PASSED = "family sin, float32, noise 0, scale 1 | tiny"  # wrong by 1e-4, a tenth of the tolerance of float32
 GALLERY = "specs/gallery/gv101_jacobian.yaml::square without its factor 2"
-MODES = ("entries", "columns", "rows", "blocks", "auto")
+MODES = ("entries", "rows", "blocks", "auto")
 FAULTS = ("none", "tiny", "percent", "double", "sign", "zero")
 WORSE = 1
 

@@ -39,6 +39,6 @@ def test_no_other_file_lists_modes_or_dtypes():
 
 
 @pytest.mark.parametrize("source", ['D = ("float64", "float32", "complex128")', "D = (torch.float64, torch.float32, torch.bfloat16)",
-                                    'lines: Literal["", "columns", "rows", "blocks"]', 'M = ["entries", "columns", "rows"]'])
+                                    'lines: Literal["", "entries", "rows", "blocks"]', 'M = ["entries", "rows", "blocks"]'])
 def test_the_law_sees_a_copy(source):
     assert list(copies(source))

@@ -1,13 +1,11 @@
 """`auto` takes the strongest comparison that fits, and says why."""
 
-from dataclasses import replace
-
 import pytest
 
 from gradverify.numerics.choose import Limits, choose
-from gradverify.numerics.costs import Cost, Costs, Counts, Mode, predicted, speed
+from gradverify.numerics.costs import Counts, Mode, predicted, speed
 from gradverify.rules.chosen import could_miss, reason
-from numerics.test_costs import DENSE, FAST, GELU, LAYER_NORM, LINEAR, PARAMETERS_BY_COLUMNS, SOFTMAX, WIDE, X_BY_ROWS
+from numerics.test_costs import DENSE, FAST, GELU, LAYER_NORM, LINEAR, SOFTMAX, WIDE
 
 
 @pytest.mark.parametrize("counts", [GELU, SOFTMAX, LINEAR])
@@ -19,18 +17,13 @@ def test_auto_takes_entries_where_they_fit(counts):
 
 
 @pytest.mark.parametrize(("budget", "mode"), [(60, Mode.ROWS), (110, Mode.ROWS), (126, Mode.ENTRIES), (26, Mode.BLOCKS)])
-def test_a_tighter_budget_of_calls_takes_the_cheaper_of_columns_and_rows_and_then_blocks(budget, mode):
+def test_a_tighter_budget_of_calls_takes_rows_and_then_blocks(budget, mode):
     chosen = choose(None, Limits(calls=budget), predicted(SOFTMAX, FAST))
     assert chosen.mode is mode
     if mode is not Mode.ENTRIES:
         assert reason(chosen).startswith("Entries would take 98 forward and 17 backward calls, about ")
         assert f"more than the budget of {budget} calls" in reason(chosen)
         assert f"The strongest that fits is {mode.value}: " in reason(chosen)
-
-
-def test_columns_are_taken_where_they_are_the_cheaper():
-    chosen = choose(None, Limits(calls=310), predicted(WIDE, speed(2e-4)))
-    assert chosen.mode is Mode.COLUMNS
 
 
 def test_a_budget_of_seconds_counts_too():
@@ -41,7 +34,7 @@ def test_a_budget_of_seconds_counts_too():
     assert "more than the budget of 30 s" in reason(choose(None, Limits(seconds=30), slow))
 
 
-@pytest.mark.parametrize(("counts", "mode"), [(DENSE, Mode.ROWS), (WIDE, Mode.COLUMNS)])
+@pytest.mark.parametrize(("counts", "mode"), [(DENSE, Mode.ROWS), (WIDE, Mode.ROWS)])
 def test_nothing_slower_than_gradcheck_is_taken(counts, mode):
     costs = predicted(counts, speed(1e-3))
     chosen = choose(None, Limits(seconds=10), costs)
@@ -79,38 +72,9 @@ def test_what_could_be_missed_names_the_line_and_the_tolerance():
         return could_miss(choose(mode, Limits(), costs, relative))
 
     assert missed(Mode.ENTRIES) == "Nothing above the tolerance of an element."
-    assert missed(Mode.COLUMNS).startswith("Could miss an entry wrong by less than about 1e-08 of the norm of its column")
     assert missed(Mode.ROWS, 1e-3).startswith("Could miss an entry wrong by less than about 1e-03 of the norm of its row")
     assert "one of 1e-06" in missed(Mode.BLOCKS)
 
 
-def test_the_cheaper_of_columns_and_rows_is_so_by_seconds():
-    costs = predicted(SOFTMAX, FAST)
-    columns_cheap = replace(costs.of[Mode.COLUMNS], seconds=1e-9)
-    swapped = Costs({**costs.of, Mode.COLUMNS: columns_cheap, Mode.ENTRIES: Cost(10**6, 0, 1e3)}, Cost(10**6, 0, 1e3))
-    assert choose(None, Limits(seconds=10), swapped).mode is Mode.COLUMNS
-
-
-def test_a_tight_budget_takes_for_each_input_the_cheaper_of_columns_and_rows():
-    chosen = choose(None, Limits(calls=200), predicted(LAYER_NORM, FAST))
-    assert [chosen.of(tensor) for tensor in range(3)] == [Mode.ROWS, Mode.COLUMNS, Mode.COLUMNS]
-    assert chosen.mode is Mode.ROWS     # that of most coordinates
-    assert (chosen.cost.forward, chosen.cost.backward) == ((12 - 2) + 2 * 2 + 2 * 4, 32 + 2 + 1)
-    assert "The strongest that fits is rows, and columns for 2 of 3 inputs: 22 forward and 35 backward calls" in reason(chosen)
-    assert could_miss(chosen) == ("Could miss an entry wrong by less than about 1e-08 of the norm of its row, or column for 2 of 3 inputs: 2 random "
-                                 "directions stand for all inputs, or 2 random cotangents for all outputs.")
-
-
-def test_the_mode_is_that_of_most_coordinates():
-    few = replace(LAYER_NORM, sharing=(replace(X_BY_ROWS, inputs=8), PARAMETERS_BY_COLUMNS))
-    assert choose(None, Limits(calls=200), predicted(few, FAST)).mode is Mode.COLUMNS
-
-
-@pytest.mark.parametrize("mode", [Mode.COLUMNS, Mode.ROWS])
-def test_what_is_asked_for_is_made_for_all_inputs(mode):
-    chosen = choose(mode, Limits(), predicted(LAYER_NORM, FAST))
-    assert [chosen.of(tensor) for tensor in range(3)] == [mode] * 3
-
-
-def test_entries_that_fit_come_before_columns_and_rows():
+def test_entries_that_fit_come_before_rows():
     assert choose(None, Limits(seconds=10), predicted(LAYER_NORM, FAST)).mode is Mode.ENTRIES

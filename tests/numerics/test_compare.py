@@ -76,7 +76,7 @@ def test_structure_that_depends_on_the_data_is_no_false_alarm_and_no_false_struc
     assert result.forward <= 2 * x.numel() + 500  # what is followed costs no multiple of gradcheck's calls
 
 
-@pytest.mark.parametrize("mode", [Mode.ENTRIES, Mode.COLUMNS])
+@pytest.mark.parametrize("mode", [Mode.ENTRIES])
 def test_neighbours_within_the_step_do_not_cost_a_sort_its_groups(mode):
     """One in twenty of these numbers has its neighbour within the widest step: what moves only there is no dependence at x."""
     result = compared(DATA["sort"][0], DATA["sort"][1], mode=mode)
@@ -140,8 +140,8 @@ def test_calls_are_counted_as_the_function_counts_them(mode):
 
 def test_lines_are_counted_by_what_was_compared():
     counted = [compared(lambda x: x.logsumexp(-1), normal(0, 24, 6), mode=mode).pairs[0] for mode in Mode]
-    assert [pair.lines for pair in counted] == ["", "columns", "rows", "blocks"]
-    assert [pair.elements for pair in counted] == [24 * 144, 144, 24, 24]
+    assert [pair.lines for pair in counted] == ["", "rows", "blocks"]
+    assert [pair.elements for pair in counted] == [24 * 144, 24, 24]
 
 
 def test_the_strongest_that_the_budget_affords_is_taken_and_told_before_it_begins():
@@ -155,59 +155,13 @@ def test_the_strongest_that_the_budget_affords_is_taken_and_told_before_it_begin
 
 
 def test_the_same_seed_finds_the_same():
-    first, second = (compared(lambda x: x.sort(-1).values, normal(0, 20, 20), mode=Mode.COLUMNS, seed=3) for _ in range(2))
+    first, second = (compared(lambda x: x.sort(-1).values, normal(0, 20, 20), mode=Mode.ROWS, seed=3) for _ in range(2))
     assert (first.pairs, first.forward, first.backward) == (second.pairs, second.forward, second.backward)
 
 
 def test_a_function_without_inputs_has_nothing_to_compare():
     result = compare(Differentiable(lambda: torch.ones(2, dtype=DOUBLE)))
     assert (result.pairs, result.choice, result.forward) == ((), None, 0)
-
-
-# ---- columns for some inputs, rows for the others
-NORM = [normal(0, 64, 32), 1 + 0.1 * normal(1, 32), normal(2, 32)]
-TIGHT = Limits(calls=200)  # entries take 297
-
-
-def layer_norm(x, weight, bias):
-    return F.layer_norm(x, (32,), weight, bias)
-
-
-def off_by(tensor, place):
-    """Gradients of which one number is off by 1 %."""
-    def damage(grads):
-        grads = [g.clone() for g in grads]
-        grads[tensor].view(-1)[place] *= 1.01
-        return grads
-
-    return damage
-
-
-def test_a_tight_budget_compares_each_input_by_what_costs_it_less():
-    both = compare(Differentiable(layer_norm, *NORM), limits=TIGHT)
-    assert [pair.lines for pair in both.pairs] == ["rows", "columns", "columns"]
-    assert [(pair.verdict, pair.elements) for pair in both.pairs] == [(Verdict.PASS, 2048), (Verdict.PASS, 32), (Verdict.PASS, 32)]
-    assert both.choice.mode is Mode.ROWS
-    rows, columns = (compared(layer_norm, *NORM, mode=mode) for mode in (Mode.ROWS, Mode.COLUMNS))
-    assert both.backward < 0.5 * rows.backward and both.forward < 0.5 * columns.forward
-
-
-@pytest.mark.parametrize(("tensor", "place"), [(0, 33), (1, 5), (2, 31)])
-def test_a_fault_in_any_input_is_named_where_two_comparisons_are_made(tensor, place):
-    found = compare(Differentiable(layer_norm, *NORM, damage=off_by(tensor, place)), limits=TIGHT)
-    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH if t == tensor else Verdict.PASS for t in range(3)]
-    worst = [w for w in found.pairs[tensor].worst if w.outcome is Outcome.MISMATCH]
-    assert worst and {w.input_index for w in worst} == {place}
-
-
-def test_a_leak_into_another_output_is_found_where_two_comparisons_are_made():
-    def damage(grads):
-        grads = [g.clone() for g in grads]
-        grads[0][3] += 0.01 * grads[0][40]
-        return grads
-
-    found = compare(Differentiable(layer_norm, *NORM, damage=damage), limits=TIGHT)
-    assert [pair.verdict for pair in found.pairs] == [Verdict.MISMATCH, Verdict.PASS, Verdict.PASS]
 
 
 NEAR = {"a dead zone": lambda x: F.hardshrink(x, 0.05), "a narrow one": lambda x: F.hardshrink(x, 0.002),

@@ -1,10 +1,8 @@
 """Predicted calls are those of method.md's table."""
 
-from dataclasses import replace
-
 import pytest
 
-from gradverify.numerics.costs import CALL_OVERHEAD, CLIMBED, GRADCHECK_CALL, PULLED, WORTH, Counts, Mode, SharingInputs, Speed, predicted, speed
+from gradverify.numerics.costs import CALL_OVERHEAD, CLIMBED, GRADCHECK_CALL, PULLED, Counts, Mode, Speed, predicted, speed
 
 R, C = 128, 16
 GELU = Counts(4096, 4096, 1, 1, 1, 0, 1, 4096)
@@ -13,9 +11,7 @@ LINEAR = Counts(32 * 128 + 128 * 10, 320, 2, 1, 0, 128 + 128, 10 + 32, 320 + 10,
 DENSE = Counts(400, 50, 1, 1, 400, 0, 50, 1)
 WIDE = Counts(50, 400, 1, 1, 50, 0, 400, 1)
 FAST = speed(2e-5)
-X_BY_ROWS = SharingInputs((0,), 2048, 32, 0, 32, 0)
-PARAMETERS_BY_COLUMNS = SharingInputs((1, 2), 64, 0, 2, 64, 2)
-LAYER_NORM = Counts(2112, 2048, 3, 1, 32, 2, 96, 64 + 32 + 32, 2, (X_BY_ROWS, PARAMETERS_BY_COLUMNS))
+LAYER_NORM = Counts(2112, 2048, 3, 1, 32, 2, 96, 64 + 32 + 32, 2)
 
 
 def calls(counts, mode):
@@ -23,14 +19,14 @@ def calls(counts, mode):
     return cost.forward, cost.backward
 
 
-@pytest.mark.parametrize(("counts", "entries", "columns", "rows", "blocks"), [
-    (GELU, (6 + 2, 1 + 1), (6 + 4, 2 + 1), (12 - 2, 1 + 1), (18 - 2, 3)),
-    (SOFTMAX, (6 * C + 2, C + 1), (6 * C + 4, 2 + 1), (12 - 2, C + 1), (18 - 2, 3)),
-    (LINEAR, (2 * 256, 42 + 1), (2 * 256 + 2 * 4, 2 + 1), (2 * (4 - 2 + 4), 42 + 1), (2 * (18 - 2), 3)),
-    (DENSE, (2400, 50), (2400 + 4, 2 + 1), (12 - 2, 50 + 1), (18 - 2, 3)),
+@pytest.mark.parametrize(("counts", "entries", "rows", "blocks"), [
+    (GELU, (6 + 2, 1 + 1), (12 - 2, 1 + 1), (18 - 2, 3)),
+    (SOFTMAX, (6 * C + 2, C + 1), (12 - 2, C + 1), (18 - 2, 3)),
+    (LINEAR, (2 * 256, 42 + 1), (2 * (4 - 2 + 4), 42 + 1), (2 * (18 - 2), 3)),
+    (DENSE, (2400, 50), (12 - 2, 50 + 1), (18 - 2, 3)),
 ])
-def test_calls_are_those_of_the_groups_and_of_one_direction_and_one_cotangent_that_verify_them(counts, entries, columns, rows, blocks):
-    assert [calls(counts, mode) for mode in Mode] == [entries, columns, rows, blocks]
+def test_calls_are_those_of_the_groups_and_of_one_direction_and_one_cotangent_that_verify_them(counts, entries, rows, blocks):
+    assert [calls(counts, mode) for mode in Mode] == [entries, rows, blocks]
 
 
 def test_gradcheck_takes_two_calls_an_input_and_a_backward_an_output():
@@ -46,15 +42,3 @@ def test_seconds_are_those_of_calls_of_solving_and_of_climbing():
     climbing = CLIMBED * 6 * C * (1e-3 + CALL_OVERHEAD)
     calls = (6 * C + 2) * (1e-3 + CALL_OVERHEAD) + (C + 1) * (4e-3 + CALL_OVERHEAD)
     assert cost.seconds == pytest.approx(calls + R * C * C * 1e-6 + climbing + C * R * C * PULLED)
-
-
-def test_one_comparison_is_made_for_all_where_the_other_is_the_cheaper_of_none():
-    both = replace(LAYER_NORM, sharing=(X_BY_ROWS, replace(PARAMETERS_BY_COLUMNS, linear_groups=64, row_groups=1)))
-    assert predicted(both, FAST).split is None
-
-
-def test_two_comparisons_are_not_made_for_a_small_gain():
-    costs = predicted(LAYER_NORM, FAST)
-    assert costs.split.cost.seconds < WORTH * costs.of[Mode.ROWS].seconds < costs.of[Mode.COLUMNS].seconds
-    nearly = replace(LAYER_NORM, row_groups=32 + 4, sharing=(X_BY_ROWS, replace(PARAMETERS_BY_COLUMNS, row_groups=12)))
-    assert predicted(nearly, FAST).split is None

@@ -11,7 +11,6 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.probing.blocks import check_blocks
-from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.rows import check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.thresholds import SurveyedPoint
@@ -20,7 +19,7 @@ from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import Survey, survey
 from numerics.differentiable import Damage, Differentiable
 
-CHECKS = {"columns": check_columns, "rows": check_rows, "blocks": check_blocks}
+CHECKS = {"rows": check_rows, "blocks": check_blocks}
 
 
 @dataclass(frozen=True)

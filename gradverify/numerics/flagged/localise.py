@@ -64,7 +64,7 @@ def localise(place: Place, block: int, *, row: int | None = None, brief: bool = 
     return Suspects(*_Search(place, block, row, brief).found())
 
 
-def localise_column(place: Place, column: int, group: int = 0, *, brief: bool = False) -> Suspects:
+def localise_column(place: Place, column: int, group: int) -> Suspects:
     """The output, of all those of the tensor, whose cotangent pulls back wrongly to a flagged column; nothing where none does.
 
     One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not. `group`: of
@@ -73,8 +73,7 @@ def localise_column(place: Place, column: int, group: int = 0, *, brief: bool = 
     point = place.surveyed.point
     local = int(np.searchsorted(point.columns.of(place.tensor), column))
     block = int(place.pattern.block_of_inputs()[point.columns_of(place.tensor).coordinate[local]])
-    search = _Search(place, block, brief=brief)
-    outputs = search.outputs_of(local, group)
+    outputs = _Search(place, block).outputs_of(local, group)
     return Suspects(np.full(min(len(outputs), 1), column), outputs)
 
 

@@ -112,22 +112,13 @@ class Cotangents:
     What these raise, so does whoever asks for their gradients.
     """
 
-    def __init__(self, point: Point, probes: int, purpose: str = "cotangent") -> None:
+    def __init__(self, point: Point, probes: int) -> None:
         self._point, outputs = point, range(len(point.parts))
-        self.w = Drawn(probes, lambda k: joined([random_cotangent(point, o, purpose, k) for o in outputs]))
+        self.w = Drawn(probes, lambda k: joined([random_cotangent(point, o, "cotangent", k) for o in outputs]))
 
     def pulled(self, w: Array, output: int) -> Array:
         """The gradient [C] of one of them, by one backward."""
         return self._point.by_column(pull_back(self._point, output, w[self._point.parts[output]]))
-
-    @cached_property
-    def _pulled(self) -> list[list[Array]]:
-        return [[self.pulled(w, o) for o in range(len(self._point.parts))] for w in self.w]
-
-    def gradients(self, tensor: int) -> Array:
-        """WᵀJ [K, output tensors, n] in the columns of one input tensor."""
-        columns = in_a_row(self._point.columns.of(tensor))
-        return np.array([[gradient[columns] for gradient in of_outputs] for of_outputs in self._pulled])
 
 
 def random_cotangent(point: Point, output: int, purpose: str, *which: object) -> Array:

@@ -108,15 +108,6 @@ def test_only_the_groups_asked_for_are_filled():
     np.testing.assert_allclose(values[0], softmax_columns(X.numpy())[1:3], atol=1e-15)
 
 
-def test_columns_are_asked_for_in_any_order():
-    made = compress(Differentiable(softmax, X), [[along_last(3, 4)]])
-    found = made.of_columns(made.plans[0], np.array([6, 1]))
-    wanted = np.zeros((2, 3, 4))
-    by_group = softmax_columns(X.numpy()).reshape(4, 3, 4)
-    wanted[0, 1], wanted[1, 0] = by_group[2, 1], by_group[1, 0]      # columns 6 = (1, 2) and 1 = (0, 1)
-    np.testing.assert_allclose(found, wanted.reshape(2, 12), atol=1e-15)
-
-
 def halves(damage=None):
     """12 inputs of which 5 have outputs."""
     places = np.arange(5)
