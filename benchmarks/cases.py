@@ -109,6 +109,6 @@ CASES = (
     Case("swish 32×32 in NumPy", numpy_swish, ((32, 32),)),
     dense(400, 400), dense(400, 50), dense(50, 400),
     Case("gelu 1000×1000", F.gelu, ((1000, 1000),)),
-    Case("softmax 1000×1000", softmax, ((1000, 1000),), ("entries", "columns", "rows")),
+    Case("softmax 1000×1000", softmax, ((1000, 1000),), ("entries", "rows")),
     Case("layer_norm 1024×1024, weight, bias", layer_norm, ((1024, 1024), (1024,), (1024,)), ("entries", "rows")),
 )

@@ -22,7 +22,7 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import live
 from gradverify.verify import broken, failed, verify
 
-MODES = ("entries", "columns", "rows", "blocks", "auto")
+MODES = ("entries", "rows", "blocks", "auto")
 JACOBIAN = ("GV101", "GV102", "GV103", "GV104", "GV111", "GV114")  # the rules that compare backward with finite differences at the point
 CALL = 5e-5  # seconds of every call: `auto` chooses by them, and a choice by the true ones would differ from run to run
 

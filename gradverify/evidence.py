@@ -21,6 +21,7 @@ from gradverify.numerics.function.flat import flat_real, numbers
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.agreeing import beside_agreement
 from gradverify.oracles.cast_inside import beside_lifted
@@ -195,7 +196,7 @@ class Evidence(BaseCall):
     def wishes(self) -> Wishes:
         """What the spec says of the differentiable inputs."""
         return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs),
-                      specified(self.inputs))
+                      specified(self.inputs), Seed(self.settings.seed, self.subject.case.check))
 
     @cached_property
     def surrogate(self) -> Surrogate | None:

@@ -16,7 +16,7 @@ from gradverify.model.case import Budget
 from gradverify.model.result import LEFT_OUT, left_out
 from gradverify.verify import verify
 
-MODES = ("auto", "entries", "columns", "rows", "blocks")
+MODES = ("auto", "entries", "rows", "blocks")
 FUNCTIONS = {
     "elementwise": (torch.sin, [randn(400)]),
     "softmax": (lambda x: x.softmax(-1), [randn(20, 12)]),

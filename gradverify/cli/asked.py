@@ -283,7 +283,7 @@ class Asked:
     mode: Annotated[
         Text,
         option(
-            "--mode", "MODE", "What is compared: auto, entries, columns, rows or blocks.", OVERRIDE
+            "--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE
         ),
         values.one_of(ASKED),
     ] = None

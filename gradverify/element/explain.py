@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from gradverify.element.forwards_own import forwards_own
 from gradverify.element.places import Found, input_element, output_element, pair_of
 from gradverify.element.words import Excuse, conclusion, in_words
@@ -81,12 +79,11 @@ def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) 
 
 def _measured(evidence: Evidence, moved: Found, seen: Found, told: ElementRecord | None) -> Measured:
     function, settings = Filled(evidence.measured), evidence.settings
-    generator = np.random.default_rng(settings.seed)
     if settings.eps == "auto":
         return measure(function, moved.at, seen.at, checked=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
-                       symmetric=evidence.wishes.symmetric, specified=evidence.wishes.specified, generator=generator)
+                       symmetric=evidence.wishes.symmetric, specified=evidence.wishes.specified, seed=evidence.wishes.seed)
     atol, rtol = settings.tolerances()
-    return replace(measure(function, moved.at, seen.at, generator=generator), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
+    return replace(measure(function, moved.at, seen.at, seed=evidence.wishes.seed), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
 
 
 def _otherwise(measured: Measured, pair: Pair, choice: Choice | None) -> str | None:

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 from gradverify.model.dtypes import WIDER
 
 Lines = Literal["columns", "rows", "blocks"]
-"""What is compared, where that is not elements."""
-Asked = Literal["auto", "entries", Lines]
+"""What is compared, where that is not elements; columns where gradients are compared with those of a reference."""
+Asked = Literal["auto", "entries", "rows", "blocks"]
 """What a spec may ask for; `auto` chooses the strongest that the budget affords."""
 ASKED: tuple[Asked, ...] = get_args(Asked)
 
@@ -21,7 +21,6 @@ class Mode(Enum):
     """The comparisons, strongest first."""
 
     ENTRIES = "entries"
-    COLUMNS = "columns"
     ROWS = "rows"
     BLOCKS = "blocks"
 

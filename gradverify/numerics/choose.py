@@ -1,9 +1,9 @@
-"""Which comparison a check can afford: the choice among the four, and what spoke against the others."""
+"""Which comparison a check can afford: the choice among the three, and what spoke against the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from gradverify.numerics.costs import Cost, Costs, Mode
@@ -53,17 +53,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A comparison that can be made and its predicted cost. `by`: of the input tensors, where they are not all compared in `mode`.
-    `probes`: of blocks."""
+    """A comparison that can be made and its predicted cost. `probes`: of blocks."""
 
     mode: Mode
     cost: Cost
-    by: Mapping[int, Mode] = field(default_factory=dict)
     probes: int = blocks.PROBES
-
-    def of(self, tensor: int) -> Mode:
-        """The comparison of one input tensor."""
-        return self.by.get(tensor, self.mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,24 +95,20 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
             why = Why.FITS
             break
         passed_over.append((candidate, against))
-    return Choice(candidate.mode, candidate.cost, candidate.by, candidate.probes, why=why, relative=relative,
+    return Choice(candidate.mode, candidate.cost, candidate.probes, why=why, relative=relative,
                   passed_over=tuple(passed_over), budget=budget, gradcheck=costs.gradcheck)
 
 
 def cheapest(choice: Choice, costs: Costs) -> Choice:
     """What is made where the budget ended before the chosen comparison did."""
     cost, probes = (costs.one_probe, 1) if costs.one_probe else (costs.of[Mode.BLOCKS], blocks.PROBES)
-    passed_over = (*choice.passed_over, (Candidate(choice.mode, choice.cost, choice.by), Against.LONGER))
-    return replace(choice, mode=Mode.BLOCKS, by={}, cost=cost, probes=probes, why=Why.RAN_OUT, passed_over=passed_over)
+    passed_over = (*choice.passed_over, (Candidate(choice.mode, choice.cost), Against.LONGER))
+    return replace(choice, mode=Mode.BLOCKS, cost=cost, probes=probes, why=Why.RAN_OUT, passed_over=passed_over)
 
 
 def _candidates(costs: Costs) -> Iterator[Candidate]:
-    """The strongest first, and of columns, rows and both of them the cheapest first."""
-    yield Candidate(Mode.ENTRIES, costs.of[Mode.ENTRIES])
-    if costs.split:
-        yield Candidate(costs.split.mode, costs.split.cost, costs.split.by)
-    for mode in (*sorted((Mode.COLUMNS, Mode.ROWS), key=lambda m: costs.of[m].seconds), Mode.BLOCKS):
-        yield Candidate(mode, costs.of[mode])
+    """The strongest first."""
+    yield from (Candidate(mode, costs.of[mode]) for mode in Mode)
     if costs.one_probe:
         yield Candidate(Mode.BLOCKS, costs.one_probe, probes=1)
 

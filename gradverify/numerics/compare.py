@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 from torch import Tensor
 
 from gradverify.model.interrupt import Spent
@@ -22,6 +21,7 @@ from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
 from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.probing.thresholds import SCREEN_LOW, screen_of
 from gradverify.numerics.screens import compare_sums
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.structure import Structure
 
 Watch = Callable[[Choice], None]
@@ -43,11 +43,11 @@ class Compared:
 def compare(
     function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
     domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None, keep: int = 10, watch: Watch | None = None,
+    specified: Sequence[Tensor | None] = (), seed: Seed = Seed(), keep: int = 10, watch: Watch | None = None,
     clock: Clock | None = None, over_budget: OverBudget = no_budget, asked: Asked | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, seed=seed,
                        thrifty=mode in (None, Mode.ENTRIES), clock=clock)
     if prepared is None:
         return Compared((), None, Structure(), 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Predicted calls, seconds and bytes of the four comparisons, from what structure says of a function.
+"""Predicted calls, seconds and bytes of the three comparisons, from what structure says of a function.
 
 Pure functions of counts, so that one can ask before anything runs. What detection and the survey of noise cost is the same for all and not
 counted here. Counts are those of a function with nothing wrong; what is flagged or open costs more, in every comparison.
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from gradverify.model.case import Mode as Mode
 from gradverify.numerics.entries import consistency
 from gradverify.numerics.probing import blocks
-from gradverify.numerics.probing import columns as projected
 from gradverify.numerics.probing import rows as directions
 from gradverify.numerics.rungs import QUICK
 
@@ -32,7 +31,6 @@ TILE_BYTES = 600  # of a column group's derivative with respect to one output
 TILES = 64 << 20  # most of these at a time
 FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
 SOLVED = 3e-7  # seconds to extrapolate an element from its quick rungs, and to judge it (measured)
-WORTH = 0.8  # of the seconds of one comparison for all tensors: two must cost less than this to be worth two names in the report
 PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measured)
 
 
@@ -53,26 +51,6 @@ class Counts:
     row_groups: int
     blocks: int
     linear_tensors: int = 0
-    sharing: tuple[SharingInputs, ...] = ()
-
-
-@dataclass(frozen=True)
-class SharingInputs:
-    """Input tensors whose outputs fall into the same row groups, so that they share their backwards; their counts as in `Counts`.
-
-    `linear`: tensors among them in which f is linear.
-    """
-
-    tensors: tuple[int, ...]
-    inputs: int
-    column_groups: int
-    linear_groups: int
-    row_groups: int
-    linear: int
-
-    @property
-    def nonlinear(self) -> int:
-        return len(self.tensors) - self.linear
 
 
 @dataclass(frozen=True)
@@ -114,24 +92,14 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Columns for some input tensors, rows for the others; `mode`: that of most input coordinates. `by`: of each tensor."""
-
-    mode: Mode
-    by: Mapping[int, Mode]
-    cost: Cost
-
-
-@dataclass(frozen=True)
 class Costs:
-    """Of the four comparisons, of `torch.autograd.gradcheck` in slow mode, and of columns and rows each where it is cheaper (None: nowhere).
+    """Of the three comparisons, and of `torch.autograd.gradcheck` in slow mode.
 
     `elements`: of the whole Jacobian. `one_probe`: of blocks by a single probe.
     """
 
     of: Mapping[Mode, Cost]
     gradcheck: Cost
-    split: Split | None = None
     elements: int = 0
     one_probe: Cost | None = None
 
@@ -152,15 +120,13 @@ def predicted(counts: Counts, timed: Speed) -> Costs:
     passes = 1 if grouped <= room else 1 + -(-grouped // room)      # each tile of the Jacobian is pulled back anew
     entries = _cost(timed, groups + _direction_calls(check, nonlinear, VERIFYING), passes * counts.row_groups + check, grouped * counts.outputs,
                     held + min(TILES, TILE_BYTES * grouped * counts.outputs), climbing + pulling)
-    columns = _cost(timed, groups + _direction_calls(1, tensors), projected.COTANGENTS * counts.output_tensors + shared,
-                    grouped * counts.outputs, held)
     rows = _cost(timed, _calls_of_rows(nonlinear, linear), counts.row_groups + shared,
                  directions.DIRECTIONS * counts.outputs * tensors, held, pulling)
     held = RESIDENT + BLOCKS_BYTES * (counts.inputs + counts.outputs)
     three, one = (_cost(timed, _direction_calls(probes, tensors), probes * counts.output_tensors, probes * counts.blocks, held)
                   for probes in (blocks.PROBES, 1))
-    of = {Mode.ENTRIES: entries, Mode.COLUMNS: columns, Mode.ROWS: rows, Mode.BLOCKS: three}
-    return Costs(of, gradcheck, _split(counts, timed, min(columns.seconds, rows.seconds)), counts.inputs * counts.outputs, one)
+    of = {Mode.ENTRIES: entries, Mode.ROWS: rows, Mode.BLOCKS: three}
+    return Costs(of, gradcheck, counts.inputs * counts.outputs, one)
 
 
 def _direction_calls(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
@@ -172,34 +138,6 @@ def _calls_of_rows(nonlinear: int, linear: int) -> int:
     """Forward calls of rows; those of `linear` tensors, in which f is linear, take one wide rung, and are verified near x."""
     wide = (LINEAR_CALLS * directions.DIRECTIONS - SURVEYED) * linear
     return _direction_calls(directions.DIRECTIONS, nonlinear) + wide + _direction_calls(consistency.VERIFIED_ALONG, linear)
-
-
-def _split(counts: Counts, timed: Speed, whole: float) -> Split | None:
-    """For each input tensor the cheaper of columns and rows, where that saves much of the `whole` seconds that one of them takes for all."""
-    columns = [inputs for inputs in counts.sharing if _by_columns(inputs, counts, timed).seconds < _by_rows(inputs, counts, timed).seconds]
-    rows = [inputs for inputs in counts.sharing if inputs not in columns]
-    if not columns or not rows:
-        return None
-    parts = [*(_by_columns(inputs, counts, timed) for inputs in columns), *(_by_rows(inputs, counts, timed) for inputs in rows)]
-    shared = (projected.COTANGENTS + consistency.VERIFIED_ALONG) * counts.output_tensors
-    cost = Cost(sum(p.forward for p in parts), sum(p.backward for p in parts) + shared,
-                sum(p.seconds for p in parts) + shared * timed.backward, RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs))
-    by = {tensor: mode for mode, of_mode in ((Mode.COLUMNS, columns), (Mode.ROWS, rows)) for inputs in of_mode for tensor in inputs.tensors}
-    most = Mode.COLUMNS if sum(inputs.inputs for inputs in columns) > sum(inputs.inputs for inputs in rows) else Mode.ROWS
-    return Split(most, by, cost) if cost.seconds < WORTH * whole else None
-
-
-def _by_columns(inputs: SharingInputs, counts: Counts, timed: Speed) -> Cost:
-    """Of some tensors, without the cotangents that all share."""
-    forward = RUNG_CALLS * inputs.column_groups + LINEAR_CALLS * inputs.linear_groups + _direction_calls(1, len(inputs.tensors))
-    return _cost(timed, forward, 0, (inputs.column_groups + inputs.linear_groups) * counts.outputs, 0)
-
-
-def _by_rows(inputs: SharingInputs, counts: Counts, timed: Speed) -> Cost:
-    """Of some tensors that share their backwards."""
-    forward = _calls_of_rows(inputs.nonlinear, inputs.linear)
-    solved = directions.DIRECTIONS * counts.outputs * len(inputs.tensors)
-    return _cost(timed, forward, inputs.row_groups, solved, 0, PULLED * inputs.row_groups * counts.inputs)
 
 
 def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, extra: float = 0.0) -> Cost:

@@ -29,6 +29,7 @@ from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.pairs.pair import Asked, ElementRecord
 from gradverify.numerics.prepare import Prepared, prepare
 from gradverify.numerics.rungs import RATIO, RUNGS, Array, Codes, Z
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.tolerance import Tolerances, verdicts
 from gradverify.numerics.verdict import Limit
 
@@ -55,14 +56,14 @@ def asked_for(input_at: Coordinate, output_at: Coordinate) -> Asked:
 def measure(
     function: Function, input_at: Coordinate, output_at: Coordinate, *, checked: ElementRecord | None = None, atol: float = 0.0,
     rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
+    specified: Sequence[Tensor | None] = (), seed: Seed = Seed(),
 ) -> Measured:
     """One element on every rung; tolerances, `domains` and `symmetric` as in `prepare`.
 
     `checked`: what came of it in the check; None: it is confirmed by itself. Raises ValueError where `input_at` has no column of its own
     (`symmetric`).
     """
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, generator=generator,
+    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, seed=seed,
                        grouped=False)
     column = column_at(prepared.point, input_at.tensor, input_at.coordinate) if prepared else None
     if prepared is None or column is None:

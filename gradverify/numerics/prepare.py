@@ -16,7 +16,8 @@ from gradverify.numerics.judging.reach import Reach
 from gradverify.numerics.judging.run import OverBudget, Run, no_budget
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.structure import Structure, detector, find_other_structure, find_structure
+from gradverify.numerics.seeds import Seed
+from gradverify.numerics.structure import Structure, detected, find_other_structure, find_structure
 from gradverify.numerics.survey import DirectionSample, Survey, linear_inputs, survey
 
 
@@ -31,20 +32,18 @@ class Prepared:
     structure: Structure
     atol: float
     rtol: float | None
-    generator: np.random.Generator
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
     stops: bool = False
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
-        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), self.generator, frozenset(self.linear),
+        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), frozenset(self.linear),
                    over_budget=self.over_budget, asked=self.asked, stops=self.stops)
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
-        detect = detector(self.generator)
-        return replace(self, structure=find_other_structure(self.point, self.survey, detect, self.generator, self.structure, broken))
+        return replace(self, structure=find_other_structure(self.point, self.survey, detected, self.structure, broken))
 
     def holding(self, columns: Index) -> Prepared:
         """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
@@ -57,7 +56,7 @@ class Prepared:
 
 def prepare(
     function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, specified: Sequence[Tensor | None] = (), generator: np.random.Generator | None = None,
+    symmetric: Sequence[bool] | None = None, specified: Sequence[Tensor | None] = (), seed: Seed = Seed(),
     grouped: bool = True, thrifty: bool = False, clock: Clock | None = None,
 ) -> Prepared | None:
     """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
@@ -69,10 +68,9 @@ def prepare(
         return None
     keep_freed()
     columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n, specified)
-    generator = generator or np.random.default_rng(0)
     with np.errstate(all="ignore"):
-        point = Point(function, columns, clock)
-        noise_survey = survey(point, generator)
-        structure = find_structure(point, noise_survey, detector(generator), generator, thrifty=thrifty) if grouped else Structure()
-        linear = linear_inputs(point, noise_survey, generator, thrifty)
-    return Prepared(point, noise_survey, linear, structure, atol, rtol, generator)
+        point = Point(function, columns, clock, seed)
+        noise_survey = survey(point)
+        structure = find_structure(point, noise_survey, detected, thrifty=thrifty) if grouped else Structure()
+        linear = linear_inputs(point, noise_survey, thrifty)
+    return Prepared(point, noise_survey, linear, structure, atol, rtol)

@@ -1,4 +1,4 @@
-"""The modes `columns`, `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged judged element by element."""
+"""The modes `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged judged element by element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from gradverify.numerics.flagged.follow import FollowUp
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.probing.blocks import check_blocks
-from gradverify.numerics.probing.columns import check_columns
 from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seed_matrices import draw_directions
@@ -33,7 +32,7 @@ def compare_sums(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pa
         with np.errstate(all="ignore"):
             screened, verifying = _screened(prepared, choice)
             follow_up = FollowUp(prepared.run(), prepared.structure, keep)
-            pairs, open_ = follow_up.pairs(choice.of, screened, verifying)
+            pairs, open_ = follow_up.pairs(choice.mode, screened, verifying)
         if prepared.over_budget():
             return pairs, prepared.structure, follow_up.unfollowed
         broken = frozenset(t for t in open_ if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t))
@@ -43,26 +42,20 @@ def compare_sums(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pa
 
 
 def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
-    """The lines by the mode of each tensor, and the blocks that verify these: along one direction, which rows may have sampled already.
+    """The lines, and the blocks that verify rows: along one direction, which rows may have sampled already.
 
     That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
     """
-    point, survey, generator = prepared.point, prepared.survey, prepared.generator
+    point, survey = prepared.point, prepared.survey
     surveyed, tensors, linear = SurveyedPoint(point, survey), range(len(point.buffers)), prepared.linear
     patterns = [prepared.structure.patterns[t] for t in tensors]
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(surveyed, patterns, generator, probes=choice.probes), []
-    rows, columns = ([t for t in tensors if choice.of(t) is mode] for mode in (Mode.ROWS, Mode.COLUMNS))
-    near = [draw_directions(point, t, DIRECTIONS if t in rows and t not in linear else VERIFIED_ALONG, generator, sample)
-            for t, sample in enumerate(survey.direction_samples)]
-    screened = []
-    if rows:
-        drawn = [draw_directions(point, t, DIRECTIONS, generator, linear[t]) if t in linear else near[t] for t in rows]
-        screened += check_rows(surveyed, patterns, generator, only=rows, directions=drawn, linear=linear)
-    if columns:
-        screened += check_columns(surveyed, patterns, generator, only=columns, linear=[t in linear for t in tensors])
-    screened.sort(key=lambda pair: (pair.input, pair.output))
-    return screened, check_blocks(surveyed, patterns, generator, probes=VERIFIED_ALONG, directions=[near_x.first() for near_x in near])
+        return check_blocks(surveyed, patterns, probes=choice.probes), []
+    near = [draw_directions(point, t, VERIFIED_ALONG if t in linear else DIRECTIONS, sample) for t, sample in enumerate(survey.direction_samples)]
+    drawn = [draw_directions(point, t, DIRECTIONS, linear[t]) if t in linear else near[t] for t in tensors]
+    verifying = [near_x.first() for near_x in near]
+    return (check_rows(surveyed, patterns, directions=drawn, linear=linear),
+            check_blocks(surveyed, patterns, probes=VERIFIED_ALONG, directions=verifying))
 
 
 def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:
@@ -77,7 +70,7 @@ def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequen
             return pairs
         held = prepared.holding(ends)
         follow_up = FollowUp(held.run(), held.structure, keep)
-        beside, _ = follow_up.pairs(choice.of, *_screened(held, choice))
+        beside, _ = follow_up.pairs(choice.mode, *_screened(held, choice))
     return [_wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
             for pair, without_ends in zip(pairs, beside, strict=True)]
 

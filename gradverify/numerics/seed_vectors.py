@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,26 +19,19 @@ INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 @dataclass(frozen=True)
 class Drawn(Sequence[Array]):
-    """Arrays `known` and then random ones, each drawn anew whenever it is asked for: at most one of them is held at a time."""
+    """So many arrays: those `known`, then random ones, each drawn again whenever it is used: at most one of them is held at a time."""
 
-    known: Sequence[Array]
-    generators: Sequence[np.random.Generator]
-    draw: Callable[[np.random.Generator], Array]
-
-    @classmethod
-    def of(cls, number: int, generator: np.random.Generator, draw: Callable[[np.random.Generator], Array], known: Sequence[Array] = ()) -> Drawn:
-        """So many arrays; the generator goes on as if all had been drawn from it."""
-        before = list[np.random.Generator]()
-        for _ in range(number - len(known)):
-            before.append(deepcopy(generator))
-            draw(generator)
-        return cls(known, before, draw)
+    number: int
+    draw: Callable[[int], Array]
+    known: Sequence[Array] = ()
 
     def __len__(self) -> int:
-        return len(self.known) + len(self.generators)
+        return self.number
 
     def __getitem__(self, k: int) -> Array:  # type: ignore[override]  # no slices
-        return self.known[k] if k < len(self.known) else self.draw(deepcopy(self.generators[k - len(self.known)]))
+        if k >= self.number:
+            raise IndexError(k)
+        return self.known[k] if k < len(self.known) else self.draw(k)
 
 
 def uniform(n: int, generator: np.random.Generator) -> Array:

@@ -86,12 +86,12 @@ class Structure:
 
 
 # ---- finding it
-def find_structure(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, *, thrifty: bool = False) -> Structure:
+def find_structure(point: Point, survey: Survey, detect: Detect, *, thrifty: bool = False) -> Structure:
     """The structure of each tensor as guessed; small tensors without groups.
 
     `thrifty`: small tensors by the complete code, where f is quiet and no output dense.
     """
-    weights = signed_weights_float32(len(point.columns), generator)
+    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
     tensors = range(len(point.buffers))
     small = [tensor for tensor in tensors if thrifty and len(point.columns.of(tensor)) <= SMALL]
     promising = [tensor for tensor in small if _eligible(point, tensor, FEWEST)] if small and not _moves_are_hidden(point, survey) else []
@@ -108,32 +108,28 @@ def find_structure(point: Point, survey: Survey, detect: Detect, generator: np.r
     return _planned(point, level, {tensor: patterns_of(tensor) for tensor in tensors}, weights)
 
 
-def find_other_structure(point: Point, survey: Survey, detect: Detect, generator: np.random.Generator, before: Structure,
-                         broken: frozenset[int]) -> Structure:
+def find_other_structure(point: Point, survey: Survey, detect: Detect, before: Structure, broken: frozenset[int]) -> Structure:
     """Other groups for `broken` tensors, which have not those of `before`: by the complete code where these were guessed, else none."""
-    weights = signed_weights_float32(len(point.columns), generator)
+    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
     level = {tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED for tensor in sorted(broken)}
     detected = {tensor: detect(point, survey, tensor, True) if level[tensor] == Level.COMPLETE else None for tensor in level}
     return before.updated(_planned(point, level, detected, weights))
 
 
-def detector(generator: np.random.Generator) -> Detect:
-    """Detection with random slices from this generator; once more with a threshold where f is noisy and its noise may have looked like moves."""
+def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> Patterns:
+    """Detection with random slices; once more with a threshold where f is noisy and its noise may have looked like moves."""
+    outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
 
-    def find(point: Point, survey: Survey, tensor: int, exact: bool) -> Patterns:
-        outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
+    def above(threshold: Array | None, purpose: str) -> Patterns:
+        seed = point.seed.within(purpose, tensor, "complete" if exact else "guessed")
+        probe = PointProbe(point, tensor, seed, threshold)
+        patterns = detect(probe, probe.shape, outputs, seed, guess=not exact)
+        return tuple(with_dead_outputs(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
 
-        def detected(threshold: Array | None) -> Patterns:
-            probe = PointProbe(point, tensor, generator, threshold)
-            patterns = detect(probe, probe.shape, outputs, generator, guess=not exact)
-            return tuple(with_dead_outputs(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
-
-        patterns = detected(None)
-        if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
-            return patterns
-        return detected(STRAY * survey.noise(point)) if survey.noisy(point).any() else patterns
-
-    return find
+    patterns = above(None, "detection")
+    if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
+        return patterns
+    return above(STRAY * survey.noise(point), "detection above noise") if survey.noisy(point).any() else patterns
 
 
 # ---- which tensors are worth it

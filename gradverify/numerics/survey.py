@@ -109,12 +109,12 @@ class Survey:
         return bool(self.unmoved.any() or self.wide.any())
 
 
-def survey(point: Point, generator: np.random.Generator) -> Survey:
+def survey(point: Point) -> Survey:
     """About eleven forward calls and three more per input tensor but the first, one repeat (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
-    directions = [_dense(point, c, generator) for c in columns]
+    directions = [_dense(point, c, "survey", t) for t, c in enumerate(columns)]
     samples, moved, changes, vanishing = list[DirectionSample | None](), list[Mask](), list[Array](), list[Mask]()
     for c, d in zip(columns, directions, strict=True):
         sample, (up, down) = _direction_sample(point, c, d) or (None, _both_sides(point, c, step(1.0, QUICK[0]) * d[0]))    # f on either side of x
@@ -128,7 +128,7 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     secants = list[Secant]()
     used = [t for t, c in enumerate(columns) if len(c)]
     if used:
-        level, secants = _noise(point, [columns[t] for t in used], [moved[t] for t in used], size, generator)
+        level, secants = _noise(point, [columns[t] for t in used], [moved[t] for t in used], size)
         sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
         del level
     unmoved, wide = np.zeros((2, len(columns), len(size)), bool)
@@ -139,15 +139,16 @@ def survey(point: Point, generator: np.random.Generator) -> Survey:
     return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples), far_change)
 
 
-def _dense(point: Point, columns: Index, generator: np.random.Generator) -> Drawn:
+def _dense(point: Point, columns: Index, purpose: str, tensor: int) -> Drawn:
     """A dense direction, the only one of its kind."""
-    return Drawn.of(1, generator, lambda source: signed_weights(len(columns), source) * point.columns.scale[in_a_row(columns)])
+    scale = point.columns.scale[in_a_row(columns)]
+    return Drawn(1, lambda _: signed_weights(len(columns), point.seed.generator(purpose, tensor)) * scale)
 
 
-def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array, generator: np.random.Generator) -> tuple[Array, list[Secant]]:
+def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array) -> tuple[Array, list[Secant]]:
     """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where f is not defined all the way."""
     together = joined(columns)
-    sign = _signs(point, together, generator)
+    sign = _signs(point, together, "noise")
     ray = _ray(point, together, sign)
     along = noise_along(ray, size, np.logical_or.reduce(moved))
     if (np.isfinite(along.change) | ~np.isfinite(point.f0)).all():
@@ -172,22 +173,22 @@ def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant
     return [*found, Secant(columns[-1], moved_by[first:].copy() if first else moved_by, left)]
 
 
-def linear_inputs(point: Point, survey: Survey, generator: np.random.Generator, thrifty: bool = False) -> dict[int, DirectionSample | None]:
+def linear_inputs(point: Point, survey: Survey, thrifty: bool = False) -> dict[int, DirectionSample | None]:
     """The input tensors in which f is linear, by two calls along one dense direction; none where a sample shows a bend.
 
     With what these saw on the wide rung; None where a domain is declared, so that other directions may have no room for it. `thrifty`: of small
     tensors too.
     """
     least = ONE_COLUMN if thrifty else SUMMED
-    found = {t: _linear_along(point, survey, t, generator) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
+    found = {t: _linear_along(point, survey, t) for t in range(len(point.buffers)) if len(point.columns.of(t)) > least}
     return {t: sample if point.columns.free else None for t, sample in found.items() if sample}
 
 
-def _linear_along(point: Point, survey: Survey, tensor: int, generator: np.random.Generator) -> DirectionSample | None:
+def _linear_along(point: Point, survey: Survey, tensor: int) -> DirectionSample | None:
     c = point.columns.of(tensor)
     if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
         return None
-    direction, h, f0 = _dense(point, c, generator), step(1.0, WIDE_RUNG), point.f0
+    direction, h, f0 = _dense(point, c, "linear", tensor), step(1.0, WIDE_RUNG), point.f0
 
     def measure() -> Rung | None:
         line = DirectionLine(point, c, direction[0])
@@ -243,9 +244,9 @@ def _both_sides(point: Point, columns: Index, move: Array) -> tuple[Array, Array
     return up, down
 
 
-def _signs(point: Point, columns: Index, generator: np.random.Generator) -> Codes:
+def _signs(point: Point, columns: Index, purpose: str, *which: object) -> Codes:
     """±1 at random, and turned inwards where the domain ends nearby."""
-    c, sign = point.columns, np.where(np.signbit(uniform(len(columns), generator)), np.int8(-1), np.int8(1))
+    c, sign = point.columns, np.where(np.signbit(uniform(len(columns), point.seed.generator(purpose, *which, "signs"))), np.int8(-1), np.int8(1))
     if c.free:
         return sign
     x, reach = c.x[columns], step(1.0, QUICK[-1]) * c.scale[columns]
@@ -306,26 +307,27 @@ def _moved_surely(change: Array, noise: Array) -> Mask:
     return piecewise(lambda change, noise: np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise), change, noise)
 
 
-def dense_ray(point: Point, generator: np.random.Generator) -> tuple[Index, Ray]:
+def dense_ray(point: Point, purpose: str, *which: object) -> tuple[Index, Ray]:
     """All columns of finite x, and a ray along which they all move."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    return columns, _ray(point, columns, _signs(point, columns, generator))
+    return columns, _ray(point, columns, _signs(point, columns, purpose, *which))
 
 
-def analytic_noise(point: Point, output: int, row: Array, generator: np.random.Generator) -> tuple[Array, float]:
+def analytic_noise(point: Point, output: int, row: Array) -> tuple[Array, float]:
     """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff that its bits show."""
-    columns, ray = dense_ray(point, generator)
+    columns, ray = dense_ray(point, "noise of backward", output)
     try:
         return gradient_noise(replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))), np.abs(row))
     except UserCodeError:  # the backward refuses other points than its own: then its noise is not known
         return np.zeros(len(row)), 0.0
 
 
-def narrow_points(point: Point, generator: np.random.Generator) -> tuple[Index, Array]:
+def narrow_points(point: Point, output: int) -> tuple[Index, Array]:
     """Columns [k] and nine points [9, k] near x that float32 holds, within some of its spacings; each column goes its own way, as a shift in common
     may leave all roundings as they are."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    c, sign = replace(point.columns, single=np.ones(len(point.columns), bool)), _signs(point, columns, generator)
+    c, sign = replace(point.columns, single=np.ones(len(point.columns), bool)), _signs(point, columns, "narrow points", output)
     ray = replace(_ray(point, columns, sign), ulp=lambda: c.ulp(columns), cast=lambda at: c.cast(at, columns))
     apart = ray.finest() * ray.sign
-    return columns, np.array([ray.cast(ray.x + uniform(len(columns), generator) * POINTS * apart) for _ in range(POINTS)])
+    source = point.seed.generator("narrow points", output)
+    return columns, np.array([ray.cast(ray.x + uniform(len(columns), source) * POINTS * apart) for _ in range(POINTS)])

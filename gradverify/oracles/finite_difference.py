@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,10 +16,12 @@ from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.clock import Clock
-from gradverify.numerics.function.point import COARSER, Narrow
+from gradverify.numerics.function.coordinates import Columns, columns_of
+from gradverify.numerics.function.point import COARSER, Function, Narrow, Point
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.structure import Structure
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
@@ -47,11 +48,20 @@ class Jacobian:
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What the spec says of the inputs: where each is defined (None: everywhere), and which are read as symmetric matrices.
-    `specified`: the elements that a sparse input has (None: every one)."""
+    `specified`: the elements that a sparse input has (None: every one). `seed`: of all that is drawn."""
 
     domains: tuple[tuple[float, float] | None, ...]
     symmetric: tuple[bool, ...]
     specified: tuple[Tensor | None, ...] = ()
+    seed: Seed = Seed()
+
+    def columns(self, inputs: Sequence[Tensor]) -> Columns:
+        """The columns of these inputs."""
+        return columns_of(inputs, self.domains, self.symmetric, self.specified)
+
+    def point(self, function: Function) -> Point:
+        """The function around its inputs."""
+        return Point(function, self.columns(function.inputs), seed=self.seed)
 
 
 def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None,
@@ -68,12 +78,11 @@ def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
         return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None, Structure()
-    generator = np.random.default_rng(settings.seed)
     mode = None if settings.mode == "auto" else Mode(settings.mode)
     limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
     atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
     compared = compare(function, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, specified=wishes.specified, generator=generator, keep=WORST, watch=watch, clock=clock,
+                       symmetric=wishes.symmetric, specified=wishes.specified, seed=wishes.seed, keep=WORST, watch=watch, clock=clock,
                        over_budget=over_budget, asked=asked)
     return compared.pairs, compared.choice, compared.structure
 

@@ -15,7 +15,6 @@ from gradverify.model.case import Settings
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.entries.asked import column_at
 from gradverify.numerics.entries.interval_fits import AGREE, CALLS_A_WIDTH, Fitted, fitted
-from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.numerics.pairs.revised import Decided, with_decided
@@ -40,7 +39,7 @@ def beside_fits(found: Jacobian, function: Gives, settings: Settings, wishes: Wi
         return found
     if any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values()):
         return found
-    point = Point(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+    point = wishes.point(Filled(function))
     with np.errstate(all="ignore"):
         decided = _Open(point, asked, settings, short_of).decided()
     return replace(found, pairs={**found.pairs, **{key: with_decided(asked[key], told) for key, told in decided.items()}})
@@ -68,7 +67,6 @@ class _Open:
 
     def __init__(self, point: Point, pairs: Mapping[tuple[int, int], Pair], settings: Settings, short_of: Callable[[int], bool]) -> None:
         self._point, self._short_of = point, short_of
-        self._generator = np.random.default_rng(settings.seed)
         rows = [(key, each, column, pair.low_precision) for key, pair in pairs.items() for each in pair.worst
                 if each.outcome is Outcome.UNDECIDED and (column := column_at(point, key[0], each.input_index)) is not None]
         rtol = np.array([settings.tolerances(low)[1] for *_, low in rows])
@@ -113,5 +111,5 @@ class _Open:
 
     def _noise(self, row: int) -> Array:
         """That of one row of backward, of all elements [E]."""
-        sigma, _ = analytic_noise(self._point, row, self._point.row(row), self._generator)
+        sigma, _ = analytic_noise(self._point, row, self._point.row(row))
         return np.asarray(Z * sigma[self._all.column])

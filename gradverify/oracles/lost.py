@@ -15,7 +15,6 @@ import numpy as np
 
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.rounded import AT_MOST, LOST, may_lose
-from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import rms
 from gradverify.numerics.function.point import Narrow, Point
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
@@ -43,7 +42,7 @@ def beside_lost(found: Jacobian, function: Gives, wishes: Wishes, rtol: float | 
     columns = {(pair.input, column) for pair in asked.values() for column in _open(pair).input.tolist()}
     if len(rows) > ROWS or len(columns) > COLUMNS or short_of((POINTS + 1) * len(rows) + 2 * len(STEPS) * len(columns)):
         return found
-    point = Point(filled, columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+    point = wishes.point(filled)
     with np.errstate(all="ignore"):
         look = _Look(point, filled.narrow, RTOL_LOW if rtol is None else rtol)
         return replace(found, pairs={**found.pairs, **{key: look.passed(pair) for key, pair in asked.items()}})
@@ -55,7 +54,7 @@ def beside_lost_by_both(pair: Pair, function: Gives, wishes: Wishes, rtol: float
     filled, wrong = Filled(function), mismatches(pair)
     if filled.narrow is None or wrong is None or wishes.symmetric[pair.input]:
         return pair
-    point = Point(filled, columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+    point = wishes.point(filled)
     look, off = _Look(point, filled.narrow, RTOL_LOW if rtol is None else rtol), -np.abs(wrong.analytic - wrong.numeric)
     rows = list(dict.fromkeys(wrong.output[np.argsort(off, kind="stable")].tolist()))
     if len(rows) > ROWS:

@@ -28,6 +28,7 @@ from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.probing.thresholds import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.rungs import U64, Array, Index, Mask, nonzero
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, RowGroups, dense, row_groups
 from gradverify.numerics.structure import Structure
 from gradverify.numerics.tolerance import FLOOR
@@ -52,7 +53,7 @@ class Layout:
     @property
     def sums(self) -> bool:
         """Are sums over rows enough?"""
-        return self.choice is not None and self.choice.mode in (Mode.COLUMNS, Mode.BLOCKS)
+        return self.choice is not None and self.choice.mode is Mode.BLOCKS
 
     @property
     def asked(self) -> bool:
@@ -112,7 +113,7 @@ class _Comparison:
             for t, tensor in enumerate(self.tensors)
             for o, part in enumerate(self.point.parts)
         }
-        self.generator = np.random.default_rng(settings.seed)
+        self.seed = Seed(settings.seed).within("reference")
 
     def pairs(self, layout: Callable[[], Layout] | None) -> dict[tuple[int, int], Pair]:
         few = len(self.point.f0) <= ONE_BY_ONE or layout is None
@@ -157,9 +158,9 @@ class _Comparison:
             if groups.count == len(groups.group):  # every row by itself
                 self._by_rows(output, rows, list(grouped))
                 continue
-            first = self._read(output, group, rows, grouped)
+            first = self._read(output, group, rows, grouped, 0)
             if any(off or elements.outcome.any() for elements, off in first.values()):
-                second = self._read(output, group, rows, grouped)
+                second = self._read(output, group, rows, grouped, 1)
                 if any(off or not _same(first[t][0], again) for t, (again, off) in second.items()):
                     self._resolved(
                         output, rows, {t: elements for t, (elements, _) in first.items()}
@@ -168,20 +169,20 @@ class _Comparison:
             for t, (elements, _) in first.items():
                 self.tallies[t, output].add(self.revised(t, output, elements))
 
-    def _weights(self, output: int, rows: Index) -> Array:
+    def _weights(self, output: int, rows: Index, *which: object) -> Array:
         """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is infinite."""
         weights = np.zeros(self.point.parts[output].stop - self.point.parts[output].start)
-        weights[rows] = signed_weights(len(rows), self.generator)
+        weights[rows] = signed_weights(len(rows), self.seed.generator("cotangent", output, *which))
         return as_dtype_holds(self.point, output, weights)
 
     def _read(
-        self, output: int, group: int, rows: Index, grouped: Mapping[int, RowGroups]
+        self, output: int, group: int, rows: Index, grouped: Mapping[int, RowGroups], reading: int
     ) -> dict[int, tuple[PairElements, bool]]:
         """The elements of a group by input tensor, each the gradient over the weight of its row.
 
         And whether the two differ at inputs that no row of the group depends on.
         """
-        weights, found = self._weights(output, rows), dict[int, tuple[PairElements, bool]]()
+        weights, found = self._weights(output, rows, int(rows[0]), reading), dict[int, tuple[PairElements, bool]]()
         pulled = self._pulled(output, weights)
         for t, groups in grouped.items():
             of_tensor, row_of = self.tensors[t], groups.row_of(group)
@@ -267,7 +268,7 @@ class _Comparison:
     def _by_sums(self, output: int) -> list[Pair]:
         """By columns: sums of rows under random cotangents. Rows that differ are searched for."""
         everything = np.arange(self.point.parts[output].stop - self.point.parts[output].start)
-        weights = [self._weights(output, everything) for _ in range(COTANGENTS)]
+        weights = [self._weights(output, everything, k) for k in range(COTANGENTS)]
         pulled = [self._pulled(output, each) for each in weights]
         norm = np.max([np.maximum(np.abs(mine), np.abs(theirs)) for mine, theirs in pulled], 0)
         single = self.unit > U64

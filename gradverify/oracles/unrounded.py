@@ -19,7 +19,6 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.flat import numbers
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
@@ -98,8 +97,7 @@ class _Sides:
         self.smooth = self._at(function)
 
     def _at(self, function: Gives) -> Point:
-        wishes = self._wishes
-        return Point(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+        return self._wishes.point(Filled(function))
 
     @cached_property
     def _rounded(self) -> Point:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from gradverify.model.case import Settings
 from gradverify.numerics.exact import ROUNDING
-from gradverify.numerics.function.coordinates import Columns, columns_of
 from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers, rms
 from gradverify.numerics.function.point import Function, Point
@@ -46,16 +45,15 @@ def _complaint(mine: Tensor, theirs: Tensor) -> str | None:
 
 def _noise(ours: Function, reference: Function, settings: Settings, wishes: Wishes) -> list[Array]:
     """Z standard deviations of the noise of both, per output [M]; nothing where one of them has none to measure (a shape that differs)."""
-    columns = columns_of(ours.inputs, wishes.domains, wishes.symmetric, wishes.specified)
-    (one, parts), (other, others) = (_sigma(function, columns, settings) for function in (ours, reference))
+    columns = wishes.columns(ours.inputs)
+    (one, parts), (other, others) = (_sigma(Point(function, columns, seed=wishes.seed)) for function in (ours, reference))
     same = [a.stop - a.start for a in parts] == [b.stop - b.start for b in others]
     return [Z * (one[part] + (other[part] if same else 0.0)) for part in parts]
 
 
-def _sigma(function: Function, columns: Columns, settings: Settings) -> tuple[Array, list[slice]]:
-    point = Point(function, columns)
+def _sigma(point: Point) -> tuple[Array, list[slice]]:
     with np.errstate(all="ignore"):
-        return survey(point, np.random.default_rng(settings.seed)).sigma, point.parts
+        return survey(point).sigma, point.parts
 
 
 def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Settings) -> Pair:

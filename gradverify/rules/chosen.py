@@ -1,16 +1,11 @@
-"""Which comparison was made and why, and what it could miss: the sentences of a choice among the four."""
+"""Which comparison was made and why, and what it could miss: the sentences of a choice among the three."""
 
 from __future__ import annotations
 
 from gradverify.numerics.choose import Against, Candidate, Choice, Why
 from gradverify.numerics.costs import Cost, Mode
-from gradverify.numerics.probing.columns import COTANGENTS
 from gradverify.numerics.probing.rows import DIRECTIONS
 from gradverify.report.numbers import duration, limit
-
-STAND_INS = {Mode.COLUMNS: ("column", f"{COTANGENTS} random cotangents", "outputs"),
-             Mode.ROWS: ("row", f"{DIRECTIONS} random directions", "inputs")}
-"""What a screen sums up, with what, and what that stands for."""
 
 
 def reason(choice: Choice) -> str:
@@ -29,11 +24,7 @@ def could_miss(choice: Choice) -> str:
     if choice.mode is Mode.BLOCKS:
         few, stand_in = ("4 in 100", "one random probe stands") if choice.probes == 1 else ("5 in 100,000", f"{choice.probes} random probes stand")
         return f"{_below(choice)} block (one entry among very many), and {share.format(few)}: {stand_in} for all elements."
-    line, probes, what = STAND_INS[choice.mode]
-    if not choice.by:
-        return f"{_below(choice)} {line}: {probes} stand for all {what}."
-    other, others, rest = STAND_INS[_other(choice)]
-    return f"{_below(choice)} {line}, or {other} for {_some(choice)}: {probes} stand for all {what}, or {others} for all {rest}."
+    return f"{_below(choice)} row: {DIRECTIONS} random directions stand for all inputs."
 
 
 def _why(choice: Choice) -> str:
@@ -50,17 +41,7 @@ def _why(choice: Choice) -> str:
 
 
 def _name(candidate: Candidate) -> str:
-    if candidate.by:
-        return f"{candidate.mode.value}, and {_other(candidate).value} for {_some(candidate)}"
     return "blocks by one probe" if candidate.mode is Mode.BLOCKS and candidate.probes == 1 else candidate.mode.value
-
-
-def _other(candidate: Candidate) -> Mode:
-    return next(mode for mode in candidate.by.values() if mode is not candidate.mode)
-
-
-def _some(candidate: Candidate) -> str:
-    return f"{sum(mode is not candidate.mode for mode in candidate.by.values())} of {len(candidate.by)} inputs"
 
 
 def _told(against: Against, choice: Choice) -> str:

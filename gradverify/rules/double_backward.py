@@ -199,7 +199,7 @@ class Cotangents:
 
     def _noise(self, double: Array, truth: Array) -> float:
         """How far both sums go when u and w are nudged, or multiplied by what is no power of two: only sums that are rounding throughout go far."""
-        source, step, moves = np.random.default_rng(self.evidence.settings.seed), NUDGE * tolerance(self.evidence.precision), [0.0]
+        source, step, moves = self.evidence.wishes.seed.generator("second order, nudged"), NUDGE * tolerance(self.evidence.precision), [0.0]
         for _ in range(NUDGES):
             u = self.u * (1 + step * source.choice([-1.0, 1.0], len(self.u)))
             w = self.w * (1 + step * source.choice([-1.0, 1.0], len(self.w)))

@@ -115,7 +115,7 @@ class Trial:
 
     def noise(self, v: Array, gradient: Array) -> float:
         """How far both sums go when u and v are nudged: only sums that are rounding throughout (of `softmax(x).sum()`) go far."""
-        source, moves = np.random.default_rng(self.evidence.settings.seed), [0.0]
+        source, moves = self.evidence.wishes.seed.generator("pushed and pulled, nudged"), [0.0]
         step, base = NUDGE * tolerance(self.evidence.precision), self.identity(v, gradient)
         for _ in range(NUDGES):
             moved = self.moved * (1 + step * source.choice([-1.0, 1.0], len(self.moved)))

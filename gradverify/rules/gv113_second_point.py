@@ -103,7 +103,8 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
 def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
     """Raises UserCodeError."""
     given = twin.differentiable
-    wishes = Wishes(tuple(x.domain for x in given), tuple(x.symmetric or looks_symmetric(x.value) for x in given), specified(given))
+    wishes = Wishes(tuple(x.domain for x in given), tuple(x.symmetric or looks_symmetric(x.value) for x in given), specified(given),
+                    evidence.wishes.seed)
     source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
     function = evidence.measured_at(twin)
     rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]

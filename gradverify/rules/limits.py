@@ -71,7 +71,7 @@ WORDS: Mapping[Limit, Words] = {
         advice="leave out `eps`, so that the step is chosen for each element, or give a larger one"),
     Limit.COMPANY: Words(
         "elements that were measured together with it turned out right when measured alone", brief="check a smaller input with `mode: entries`",
-        advice="check a smaller input, or give `mode: columns`"),
+        advice="check a smaller input with `mode: entries`"),
     Limit.ALONE: Words("other elements that differ in the same way could not be decided either when measured alone"),
     Limit.LINE: Words(
         "as a whole it is off by more than rounding, but no element of it was found wrong", brief="`mode: entries` compares each",

@@ -223,8 +223,8 @@ class RunSettings(Strict):
     rtol: NotNegative = Field(
         UNSAID, description="Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.", examples=[1e-3])
     mode: Asked = Field(
-        "auto", description="`entries`: every element of the Jacobian; `columns`, `rows`: every input (output) element against random "
-        "cotangents (directions); `blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
+        "auto", description="`entries`: every element of the Jacobian; `rows`: every output element against random directions; "
+        "`blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
     budget: Budget = Field(UNSAID, description="What one check may spend; default: 10 seconds.", examples=[{"seconds": 10}])
     rules: Rules = Field(UNSAID, description="Which rules run; default: all that apply.", examples=[{"ignore": ["GV224"]}])
     second_order: Tristate = Field(

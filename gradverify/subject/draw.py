@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from gradverify.model.dtypes import RUN
 from gradverify.numerics.function.dtypes import DTYPES as DTYPES
 from gradverify.numerics.function.dtypes import SINGLE, SIXTEEN
 from gradverify.numerics.seed_vectors import signed_tensor
+from gradverify.numerics.seeds import number
 from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import UserCodeError, blamed, type_name
@@ -31,10 +31,9 @@ ROUNDED = dict.fromkeys(SINGLE, 1e-2) | dict.fromkeys(SIXTEEN, 0.5)      # of a 
 REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 
-def generator(seed: int, check: str, name: str) -> torch.Generator:
-    """A CPU generator of its own for every (seed, check name, input name)."""
-    digest = hashlib.sha256(f"{seed}\0{check}\0{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+def generator(seed: int, check: str, purpose: str) -> torch.Generator:
+    """A CPU generator of its own for every (seed, check name, purpose), as `numerics.seeds.Seed` has for NumPy."""
+    return torch.Generator().manual_seed(number(seed, check, purpose))
 
 
 def signed(like: Tensor, source: torch.Generator) -> Tensor:

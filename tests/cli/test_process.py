@@ -190,7 +190,7 @@ def running_sum(x):
 """
 SLOW_SPEC = """gradverify: 1
 checks:
-  - {name: running sum, function: "slow.py:running_sum", inputs: {x: {shape: [600]}}, mode: columns}
+  - {name: running sum, function: "slow.py:running_sum", inputs: {x: {shape: [600]}}, mode: blocks}
 """
 
 
@@ -200,10 +200,10 @@ def test_a_long_check_says_beforehand_what_it_will_cost(folder, process, options
     (folder / "slow.yaml").write_text(SLOW_SPEC)
     seen = process("check", "slow.yaml", *options)
     assert seen.returncode == 0, seen.stdout + seen.stderr
-    line = r"^running sum: comparing columns takes ([\d,]+) forward and 3 backward calls, about \d+ s and [\d.]+ [MG]iB$"
+    line = r"^running sum: comparing blocks takes ([\d,]+) forward and 3 backward calls, about \d+ s and [\d.]+ [MG]iB$"
     said = re.search(line, seen.stderr, re.M)
     assert bool(said) is announced
-    assert "comparing columns takes" not in seen.stdout
+    assert "comparing blocks takes" not in seen.stdout
 
 
 def test_a_limit_on_the_command_line_lets_a_check_stop_before_it_is_ended(process, folder):

@@ -281,7 +281,7 @@ KINDS = {
     "masked": Kind(lambda: subject(of_one(lambda x: torch.stack([x[0] - torch.inf, x[1] * x[1]]),
                                           lambda x, g: torch.stack([g[0] * 0, g[1] * 2 * x[1]])), given(1.0, 2.0)), open=True),
     "groups, one wrong": Kind(lambda: many("auto", 5), "some"),
-    **{f"{mode}, groups, one wrong": Kind(lambda mode=mode: many(mode, 5), "some") for mode in ("rows", "columns", "blocks")},
+    **{f"{mode}, groups, one wrong": Kind(lambda mode=mode: many(mode, 5), "some") for mode in ("rows", "blocks")},
     **{f"{mode}, one wrong": Kind(lambda mode=mode: dense(mode, (1, 2)), "some") for mode in ("rows", "blocks")},
     "fixed step, wrong": Kind(lambda: product(1.1, eps=1e-6), "all"),
     "no calls left": Kind(lambda: product(1.01, budget=Budget(calls=60)), "some", open=True),

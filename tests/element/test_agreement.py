@@ -139,7 +139,7 @@ def small_beside_large(mode):
     return subject(of_one(lambda x: a @ x.sin(), lambda x, g: (wrong.T @ g) * x.cos()), given(0.3, 0.7), mode=mode)
 
 
-@pytest.mark.parametrize("mode", ["rows", "columns", "blocks"])
+@pytest.mark.parametrize("mode", ["rows", "blocks"])
 def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_check_is_quoted(mode):
     made = small_beside_large(mode)
     assert all(pair.count(Outcome.PASS) == pair.elements for pair in Evidence(made).jacobian.pairs.values())

@@ -74,5 +74,5 @@ def test_a_pass_has_no_pictures():
 
 
 def test_lines_that_were_compared_in_place_of_elements_have_no_map():
-    found = drawn(OneWrong, randn(60), mode="columns")
+    found = drawn(OneWrong, randn(60), mode="rows")
     assert not found.maps and found.elements

@@ -41,4 +41,4 @@ def test_what_is_wider_holds_every_number_of_what_is_narrower():
 
 def test_what_may_be_asked_for_are_the_modes():
     assert ("auto", *(mode.value for mode in Mode)) == ASKED
-    assert [mode.lines for mode in Mode] == ["", "columns", "rows", "blocks"]
+    assert [mode.lines for mode in Mode] == ["", "rows", "blocks"]

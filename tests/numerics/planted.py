@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from numerics.differentiable import Differentiable
 
 Forward = Callable[[Tensor], Tensor]
@@ -55,16 +55,15 @@ class Planted:
 
     def compared(self, mode, seed=0):
         function = Differentiable(spoilt(self.forward, self.spoil, self.taught), self.x)
-        return compare(function, mode=mode, generator=np.random.default_rng(seed), keep=200)
+        return compare(function, mode=mode, seed=Seed(seed), keep=200)
 
     def right(self, mode):
         """The same without the fault."""
         return compare(Differentiable(spoilt(self.forward), self.x), mode=mode)
 
     def lines(self, mode):
-        """How many entries, columns or rows are faulty; no fewer than the blocks that are."""
-        lines = {Mode.COLUMNS: {i for _, i in self.places}, Mode.ROWS: {j for j, _ in self.places}}
-        return len(lines.get(mode, self.places))
+        """How many entries or rows are faulty; no fewer than the blocks that are."""
+        return len({j for j, _ in self.places} if mode is Mode.ROWS else self.places)
 
 
 def named(compared):

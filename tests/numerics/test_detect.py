@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.detect import detect
 from gradverify.numerics.sparsity.pattern import row_groups
@@ -33,7 +34,7 @@ class MatrixProbe:
 
 def found(matrix, shape, outputs=None, seed=0, **options):
     probe = MatrixProbe(matrix, shape)
-    return detect(probe, shape, [(len(matrix),)] if outputs is None else outputs, np.random.default_rng(seed), **options), probe.calls
+    return detect(probe, shape, [(len(matrix),)] if outputs is None else outputs, Seed(seed), **options), probe.calls
 
 
 def missed(matrix, patterns):
@@ -80,9 +81,9 @@ def at(forward, *inputs):
 
 
 def structure(point, tensor, seed=0, threshold=None):
-    probe = PointProbe(point, tensor, np.random.default_rng(seed), threshold)
+    probe = PointProbe(point, tensor, Seed(seed), threshold)
     shapes = [(*shape, 2) if dtype.is_complex else tuple(shape) for shape, dtype, _ in point.shapes]
-    return detect(probe, probe.shape, shapes, np.random.default_rng(seed)), probe.calls
+    return detect(probe, probe.shape, shapes, Seed(seed)), probe.calls
 
 
 ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(3))

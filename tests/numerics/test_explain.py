@@ -92,7 +92,7 @@ def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
     assert under_step(f, 1e-20, 1e-5, 1e-3).outcome == "undecided"
 
 
-@pytest.mark.parametrize("mode", [None, Mode.ENTRIES, Mode.ROWS, Mode.COLUMNS, Mode.BLOCKS])
+@pytest.mark.parametrize("mode", [None, Mode.ENTRIES, Mode.ROWS, Mode.BLOCKS])
 @pytest.mark.parametrize("asked", [Asked(0, 0, 2, 2), Asked(0, 0, 1, 2), Asked(0, 0, 4, 4)])
 def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, asked):
     """One that passes, a zero that needs no solver, one that is wrong; `by_itself` tells which of them the comparison judged."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
@@ -77,7 +78,7 @@ ODD = {
 
 def compared(name, mode, damage=None):
     forward, inputs = ODD[name]
-    return compare(Differentiable(forward, *inputs, damage=damage), mode=mode, generator=np.random.default_rng(3))
+    return compare(Differentiable(forward, *inputs, damage=damage), mode=mode, seed=Seed(3))
 
 
 @pytest.mark.population(most=22)

@@ -10,6 +10,7 @@ import torch
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from numerics.differentiable import Differentiable, normal
 
 SQUARE = normal(1, 3, 3)
@@ -48,9 +49,9 @@ def test_an_element_that_moves_one_more_output_than_its_own_is_not_taken_for_poi
             return torch.exp(x) + added
         return Differentiable(forward, normal(1, 2, 3))
 
-    right, = compare(coupled(lambda x: x), mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
+    right, = compare(coupled(lambda x: x), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
     assert (right.count(Outcome.MISMATCH), right.count(Outcome.UNDECIDED)) == (0, 0)
-    wrong, = compare(coupled(torch.detach), mode=Mode.ENTRIES, generator=np.random.default_rng(seed)).pairs
+    wrong, = compare(coupled(torch.detach), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
     assert (wrong.count(Outcome.MISMATCH), wrong.count(Outcome.UNDECIDED)) == (1, 0)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import survey
 
@@ -28,13 +29,12 @@ def along_last(*shape, causal=False):
     return windows(shape, [*at[:-1], np.zeros_like(at[-1])], [*at[:-1], last])
 
 
-def point_of(function, domains=None, symmetric=None):
+def point_of(function, domains=None, symmetric=None, seed=0):
     n = len(function.inputs)
-    return Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n))
+    return Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n), seed=Seed(seed))
 
 
-def prepared(function, domains=None,
-             symmetric=None):
+def prepared(function, domains=None, symmetric=None):
     point = point_of(function, domains, symmetric)
     with np.errstate(all="ignore"):
-        return point, survey(point, np.random.default_rng(0))
+        return point, survey(point)

@@ -70,7 +70,7 @@ def test_a_fault_beside_the_kinks_is_found(kink, damage):
 
 
 @pytest.mark.population(most=2)
-@pytest.mark.parametrize("mode", ["auto", "rows", "columns", "blocks"])
+@pytest.mark.parametrize("mode", ["auto", "rows", "blocks"])
 def test_many_kinks_agree_in_every_mode_and_hide_no_fault(mode):
     x = torch.cat([torch.zeros(150, dtype=torch.float64), randn(50).abs()])
     assert compared("relu", 1.0, 0.0, x, mode=mode).verdict in ("pass", "undecided")

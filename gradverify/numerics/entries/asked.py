@@ -25,13 +25,12 @@ from gradverify.numerics.verdict import Verdict
 
 
 def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
-    """The pairs; that of the element which is asked for with what came of it. Random numbers of its own: the check's are as they would be."""
+    """The pairs; that of the element which is asked for with what came of it."""
     asked = prepared.asked
     if asked is None or column_at(prepared.point, asked.input, asked.input_index) is None:
         return pairs
-    independent = replace(prepared, generator=np.random.default_rng(0))
     wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
-    return [replace(pair, asked=pair_of_one(independent, asked).asked, by_itself=True) if is_wanted else pair
+    return [replace(pair, asked=pair_of_one(prepared, asked).asked, by_itself=True) if is_wanted else pair
             for is_wanted, pair in zip(wanted, pairs, strict=True)]
 
 

@@ -78,11 +78,11 @@ class Compressed:
         return values, strays
 
     def _entries_and_strays(self, pulled: Pulled) -> tuple[Index | slice, Index, Array, list[OffPattern]]:
-        """As `_entries`, of all columns; and the groups that have numbers off the pattern."""
+        """As `_entries`, and the groups that have numbers off the pattern."""
         runs = pulled.rows.runs(pulled.groups)
         if runs:
             return slice(None), *self._of_runs(pulled, *runs), []
-        place, row, entry = self._entries(pulled, slice(None))
+        place, row, entry = self._entries(pulled)
         self.run.reach.add_entries(row, pulled.plan.first + place, entry)
         return place, row, entry, self._strays(pulled)
 
@@ -101,22 +101,13 @@ class Compressed:
         self.run.reach.add_entries(part, slice(first, first + pulled.plan.size), entry)
         values[:, part] = entry
 
-    def of_columns(self, plan: Plan, columns: Index) -> Array:
-        """The analytic values [n, M] of some columns of one tensor, by a whole pass."""
-        values = np.zeros((len(columns), len(self.run.point.f0)))
-        for pulled in self._pass([plan]):
-            place, row, entry = self._entries(pulled, columns - plan.first)
-            values[place, row] = entry
-            self.run.reach.add_entries(row, columns[place], entry)
-        return values
-
-    def _entries(self, pulled: Pulled, columns: Index | slice) -> tuple[Index, Index, Array]:
-        """The entries of the pattern in these columns: the place among the columns, the row and the analytic value, [E] each.
+    def _entries(self, pulled: Pulled) -> tuple[Index, Index, Array]:
+        """The entries of the pattern: the place among the columns, the row and the analytic value, [E] each.
 
         Where all numbers are such, [n], [groups, n] and [groups, n].
         """
-        row, entry = pulled.row_of[:, columns], pulled.gradient[:, columns]
-        held, place = pulled.in_pattern[:, columns], np.arange(row.shape[1])
+        row, entry, held = pulled.row_of, pulled.gradient, pulled.in_pattern
+        place = np.arange(row.shape[1])
         if not held.all():
             group, place = np.nonzero(held)
             row, entry = row[group, place], entry[group, place]

@@ -100,7 +100,8 @@ class JacobianSums:
         sample = run.survey.direction_samples[plan.tensor]
         self.sample = sample if sample and len(sample.columns) == plan.size else None
         n, m, columns = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
-        self.direction = self.sample.direction if self.sample else signed_weights(n, run.generator) * run.point.columns.scale[columns]
+        source, scale = run.point.seed.generator("sums along", plan.tensor), run.point.columns.scale[columns]
+        self.direction = self.sample.direction if self.sample else signed_weights(n, source) * scale
         self.numeric, self.numeric_size = RunningSum(m), np.zeros(m)
         self.analytic, self.analytic_size = np.zeros((2, n))
         self.usable = np.isfinite(run.point.columns.x[columns])

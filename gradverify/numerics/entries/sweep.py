@@ -144,8 +144,8 @@ class Sweep:
     def _judge_groups(self) -> set[int]:
         """The planned tensors, what their backwards gave off the pattern, and whether it all adds up; the tensors of which something is not so."""
         run, counts = self.run, {plan.tensor: plan.grouping.groups.count for plan in self.plans}
-        compressed = Compressed(run, self.plans, signed_weights_float32(len(run.point.f0), run.generator))
-        cotangent, confirmations = signed_weights_float32(len(run.point.f0), run.generator), Confirmations(run)
+        compressed = Compressed(run, self.plans, signed_weights_float32(len(run.point.f0), run.point.seed.generator("row groups")))
+        cotangent, confirmations = signed_weights_float32(len(run.point.f0), run.point.seed.generator("sums pulled back")), Confirmations(run)
         tensors = {plan.tensor: ColourGroups(run, plan, self.tallies, compressed.weights, confirmations, JacobianSums(run, plan, cotangent))
                    for plan in self.plans}
         one_tile = sum(counts.values()) <= self.room

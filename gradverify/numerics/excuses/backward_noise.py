@@ -43,7 +43,7 @@ def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, f
         stands = part.verdicts_with(_largest_noise(run, part.analytic, cap, row)) == MISMATCH
         if stands.any():
             return judged.undecided(i[~stands], Limit.BUDGET), 0.0
-    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i), run.generator)
+    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i))
     noise = Z * sigma[part.column]
     right = part.verdicts_with(np.minimum(noise, cap)) != MISMATCH
     if not right.all():

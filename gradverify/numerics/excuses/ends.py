@@ -60,7 +60,7 @@ def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, in
     asked = sorted(set(pairs))
     for output in sorted({o for _, o in asked}):
         part = run.point.parts[output]
-        weights = as_dtype_holds(run.point, output, signed_weights(part.stop - part.start, run.generator))
+        weights = as_dtype_holds(run.point, output, signed_weights(part.stop - part.start, run.point.seed.generator("ends", output)))
         gradient = run.point.by_column(pull_back(run.point, output, weights))
         for columns in (run.point.columns.of(t) for t, o in asked if o == output):
             not_finite[columns[~np.isfinite(gradient[columns])]] = True

@@ -84,7 +84,7 @@ def _never_above_tolerance(point: Point, pairs: list[Pair], tensor: int) -> Mask
 
 def _wide_steps(prepared: Prepared, columns: Index, never_above: Mask) -> _WideSteps | None:
     """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `never_above`."""
-    point, weights = prepared.point, signed_weights(len(columns), prepared.generator)
+    point, weights = prepared.point, signed_weights(len(columns), prepared.point.seed.generator("wide steps", int(columns[0])))
     noise, suspect = _inner(point, columns, weights)
     if not (suspect | never_above).any():
         return None
@@ -131,7 +131,7 @@ def _agrees(prepared: Prepared, output: int, wide_steps: _WideSteps) -> bool | N
     point, part, d = prepared.point, prepared.point.parts[output], wide_steps.found
     usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
     rows = np.arange(part.start, part.stop)[usable]
-    v = signed_weights(len(rows), prepared.generator)
+    v = signed_weights(len(rows), point.seed.generator("wide steps pulled back", output, int(wide_steps.columns[0])))
     gradient = gradient_of_rows(point, output, rows, v)[wide_steps.columns]
     off = abs(float(gradient @ wide_steps.direction - v @ d.value[rows]))
     size = float(np.abs(gradient * wide_steps.direction).sum() + np.abs(v * d.value[rows]).sum())

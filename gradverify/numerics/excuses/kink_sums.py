@@ -78,12 +78,12 @@ def _against_pieces(run: Run, judged: Judged, columns: Index, i: Index) -> Judge
     up = np.where(d.right[i] >= d.left[i], 1, -1)  # the side of each kink with the larger slope
     nearest = np.where(np.abs(a - d.right[i]) <= np.abs(a - d.left[i]), 1, -1)
     chosen = [np.unique(sides, axis=0)[:PIECES] for sides in (up, -up, nearest)]
-    sides = np.concatenate([*chosen, run.generator.choice([-1, 1], (PIECES, len(columns)))])
+    sides = np.concatenate([*chosen, run.point.seed.generator("pieces", int(outs[0]), int(columns[0])).choice([-1, 1], (PIECES, len(columns)))])
     known = np.array([
         all((of_each == own[n]).all(1).any() for own, of_each in zip((up, -up, nearest), chosen, strict=True))
         for n in range(len(i))
     ])
-    slope, bar = np.array([_slope_nearby(run, columns, outs, each) for each in sides]).transpose(1, 0, 2)
+    slope, bar = np.array([_slope_nearby(run, columns, outs, each, n) for n, each in enumerate(sides)]).transpose(1, 0, 2)
     total, size = a.sum(1), np.abs(a).sum(1)
     low, high = slope.argmin(0), slope.argmax(0)
     k = np.arange(len(i))
@@ -95,10 +95,11 @@ def _against_pieces(run: Run, judged: Judged, columns: Index, i: Index) -> Judge
     return _with_wrong_sums(judged, i[wrong], slope[low, k][wrong], slope[high, k][wrong])
 
 
-def _slope_nearby(run: Run, columns: Index, outs: Index, sides: Index) -> tuple[Array, Array]:
+def _slope_nearby(run: Run, columns: Index, outs: Index, sides: Index, number: int) -> tuple[Array, Array]:
     """The slope of outputs [k] along all columns at a point on these sides of the kinks, and its bar: 4 forward calls."""
     point, c = run.point, run.point.columns
-    away, slopes, noise = sides * run.generator.uniform(0.5, 1.5, len(columns)), [], np.zeros(len(outs))
+    source = point.seed.generator("near pieces", int(outs[0]), int(columns[0]), number)
+    away, slopes, noise = sides * source.uniform(0.5, 1.5, len(columns)), [], np.zeros(len(outs))
     for rung in NEARBY_RUNGS:
         distance = BASE * c.scale[columns].min() * RATIO ** float(-rung)
         h = WITHIN * distance

@@ -169,7 +169,7 @@ class _Row:
     def _noise(self) -> _Noise:
         """By the backward at nearby points that float32 holds, against the one in float64, or else against the mean of them all."""
         point, column = self.run.point, self.elements.column
-        columns, points = narrow_points(point, self.run.generator)
+        columns, points = narrow_points(point, self.row)
         off = [self.elements.analytic - self.elements.derivative.value]
         try:
             for at in points:

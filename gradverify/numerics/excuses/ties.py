@@ -44,15 +44,16 @@ def _do_not_add_up(run: Run, tensor: int, x: float, out: Index, claimed: Array) 
     equal = equal[run.point.columns.x[equal] == x]
     trials, largest = run.tie_sums.get((tensor, x), (0, np.zeros(len(run.point.f0))))
     while len(equal) > 1 and trials < TRIALS and not (largest[out] > claimed).all():
-        trials, largest = trials + 1, np.maximum(largest, _deficit(run, equal))
+        trials, largest = trials + 1, np.maximum(largest, _deficit(run, equal, trials))
         run.tie_sums[tensor, x] = trials, largest
     return np.asarray(largest[out] > claimed)
 
 
-def _deficit(run: Run, columns: Index) -> Array:
+def _deficit(run: Run, columns: Index, trial: int) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and less is missing."""
-    move = signed_weights_float32(len(columns), run.generator) * run.point.columns.scale[columns]
-    half = signed_weights_float32(len(columns), run.generator) < 0
+    seed = run.point.seed.within("tied", int(columns[0]), trial)
+    move = signed_weights_float32(len(columns), seed.generator("move")) * run.point.columns.scale[columns]
+    half = signed_weights_float32(len(columns), seed.generator("half")) < 0
     noise = run.noise
     deficits = []
     for t in (step(1.0, rung) for rung in TIED_RUNGS):

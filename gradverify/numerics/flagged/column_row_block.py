@@ -1,24 +1,18 @@
-"""Flagged columns, rows and blocks of the Jacobian: which entries each has, and which of them to suspect first."""
+"""Flagged rows and blocks of the Jacobian: which entries each has, and which of them to suspect first."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import numpy as np
 
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.entries.confirm import measured_alone
-from gradverify.numerics.entries.leaks import moving_column
 from gradverify.numerics.flagged.localise import Place, Suspects, localise, localise_column
-from gradverify.numerics.judging.bundle import GroupLine
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.thresholds import SurveyedPoint
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.sparsity.colouring import column_groups
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, row_groups
-from gradverify.numerics.structure import Plan
 
 MOST = 12  # lines of a pair that are followed
 
@@ -26,19 +20,17 @@ MOST = 12  # lines of a pair that are followed
 class FlaggedBlocks:
     """The flagged blocks of one screened (input tensor, output tensor) pair, its "lines", by number as in `Screened`; below, its columns and rows.
 
-    `pattern`: which entries there are. `by_column`: a line is one column, whose entries take as many backwards as there are row groups.
+    `pattern`: which entries there are.
     """
 
-    by_column: ClassVar[bool] = False
-
-    def __init__(self, run: Run, plan: Plan | None, pattern: Pattern, pair: Screened) -> None:
-        self.run, self.plan, self.pattern, self.pair, self.part = run, plan, pattern, pair, run.point.parts[pair.output]
+    def __init__(self, run: Run, pattern: Pattern, pair: Screened) -> None:
+        self.run, self.pattern, self.pair, self.part = run, pattern, pair, run.point.parts[pair.output]
         self.place = Place.of(SurveyedPoint(run.point, run.survey), pair.input, pair.output, pattern)
 
     @property
-    def groups(self) -> tuple[int, int]:
-        """Column groups and row groups that the comparison walked."""
-        return 0, 0
+    def row_groups(self) -> int:
+        """Row groups that the comparison walked."""
+        return 0
 
     def blocks(self, lines: Index) -> Index:
         """The independent blocks that lines lie in."""
@@ -63,13 +55,13 @@ class FlaggedBlocks:
     # ---- a line's entries
     def suspects(self, line: int, brief: bool) -> Suspects:
         """An entry of the line to measure first."""
-        return localise(self.place, line, self.run.generator, brief=brief)
+        return localise(self.place, line, brief=brief)
 
     def behind_stray(self, group: int, line: int) -> Suspects:
         """The entry behind a stray of this group."""
         if group == 0:
-            return localise_column(self.place, line, self.run.generator)
-        return localise(self.place, self.block_of(line), self.run.generator)
+            return localise_column(self.place, line, group)
+        return localise(self.place, self.block_of(line))
 
     def columns(self, line: int) -> Index:
         """The columns of the line's block; none of what depends on nothing."""
@@ -86,41 +78,16 @@ class FlaggedBlocks:
         return measured_alone(self.run, np.repeat(columns, len(outputs)), np.tile(outputs, len(columns)))
 
 
-class FlaggedColumns(FlaggedBlocks):
-    """The same of columns."""
-
-    by_column = True
-
-    @property
-    def groups(self) -> tuple[int, int]:
-        return column_groups([self.pattern]).count, 0
-
-    def blocks(self, lines: Index) -> Index:
-        point = self.run.point
-        return np.asarray(self.pattern.block_of_inputs()[point.columns.coordinate[lines] - point.starts[self.pair.input]])
-
-    def wrong_line(self, column: int, out: int, flagged: int | None) -> int:
-        return column if flagged is None else flagged
-
-    def suspects(self, line: int, brief: bool) -> Suspects:
-        return localise_column(self.place, line, self.run.generator, brief=brief)
-
-    def behind_stray(self, group: int, line: int) -> Suspects:
-        group_line = self.plan.grouping.bundle(self.run.point, group, 1).lines[0] if self.plan else None
-        column = moving_column(self.run, group_line, line) if isinstance(group_line, GroupLine) else None
-        return super().behind_stray(NO_ENTRY, line) if column is None else Suspects(np.array([column]), np.array([line]))
-
-
 class FlaggedRows(FlaggedBlocks):
     """The same of rows, by their outputs: rows share backwards, so that what is wrong of one is seen in another."""
 
-    def __init__(self, run: Run, plan: Plan | None, pattern: Pattern, pair: Screened) -> None:
-        super().__init__(run, plan, pattern, pair)
+    def __init__(self, run: Run, pattern: Pattern, pair: Screened) -> None:
+        super().__init__(run, pattern, pair)
         self._judged: dict[int, Judged] = {}
 
     @property
-    def groups(self) -> tuple[int, int]:
-        return 0, row_groups(self.pattern).count
+    def row_groups(self) -> int:
+        return row_groups(self.pattern).count
 
     def blocks(self, lines: Index) -> Index:
         return self.pattern.block_of_outputs()[lines - self.part.start]
@@ -129,10 +96,10 @@ class FlaggedRows(FlaggedBlocks):
         return out
 
     def suspects(self, line: int, brief: bool) -> Suspects:
-        return localise(self.place, self.block(line), self.run.generator, row=line, brief=brief)
+        return localise(self.place, self.block(line), row=line, brief=brief)
 
     def behind_stray(self, group: int, line: int) -> Suspects:
-        return localise_column(self.place, line, self.run.generator)
+        return localise_column(self.place, line, group)
 
     def outputs(self, line: int) -> Index:
         return np.array([line])
@@ -147,4 +114,4 @@ class FlaggedRows(FlaggedBlocks):
         return self._judged[line]
 
 
-BY_MODE: dict[Mode, type[FlaggedBlocks]] = {Mode.COLUMNS: FlaggedColumns, Mode.ROWS: FlaggedRows, Mode.BLOCKS: FlaggedBlocks}
+BY_MODE: dict[Mode, type[FlaggedBlocks]] = {Mode.ROWS: FlaggedRows, Mode.BLOCKS: FlaggedBlocks}

@@ -1,12 +1,12 @@
-"""Columns, rows and blocks that a probe could not pass, followed to their elements, which are confirmed one by one (method.md section 6).
+"""Rows and blocks that a probe could not pass, followed to their elements, which are confirmed one by one (method.md section 6).
 
-A line (a column, row or block) whose entry is wrong is wrong; one whose entries are all right is right, at the tolerance of entries; one where
+A line (a row or block) whose entry is wrong is wrong; one whose entries are all right is right, at the tolerance of entries; one where
 neither can be decided for the size of it stays open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from gradverify.numerics.flagged.column_row_block import BY_MODE, MOST, FlaggedB
 from gradverify.numerics.flagged.followed_pair import FollowedPair, LineCounts
 from gradverify.numerics.flagged.hidden_ties import hidden_ties
 from gradverify.numerics.flagged.line_entries import LineEntries
-from gradverify.numerics.flagged.screen_accuracy import ScreenAccuracy
+from gradverify.numerics.flagged.screen_accuracy import known_to_the_screen
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.judging.worst_first import ENOUGH_CONFIRMED, enough_confirmed
@@ -26,7 +26,6 @@ from gradverify.numerics.pairs.pair import Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.rungs import Index
-from gradverify.numerics.seed_vectors import signed_weights
 from gradverify.numerics.structure import Structure
 from gradverify.numerics.verdict import Verdict
 
@@ -39,22 +38,20 @@ class FollowUp:
 
     def __init__(self, run: Run, structure: Structure, keep: int) -> None:
         self.run, self.structure, self.keep, self.unfollowed, self._followed = run, structure, keep, 0, 0
-        weights = signed_weights(len(run.point.f0), run.generator)
-        self._entries, self._accuracy = LineEntries(run, structure, weights), ScreenAccuracy(run, weights)
+        self._entries = LineEntries(run, structure)
         run.learn_secants()
 
-    def pairs(self, mode_of: Callable[[int], Mode], screened: Sequence[Screened],
-              check: Sequence[Screened] = ()) -> tuple[list[Pair], frozenset[int]]:
-        """The screened pairs, verified by the blocks of `check`; and the tensors in which lines stayed open. `mode_of`: how a tensor was screened."""
+    def pairs(self, mode: Mode, screened: Sequence[Screened], check: Sequence[Screened] = ()) -> tuple[list[Pair], frozenset[int]]:
+        """The pairs screened in this mode, verified by the blocks of `check`; and the tensors in which lines stayed open."""
         result, open_tensors, verifying = [], set(), {(pair.input, pair.output): pair for pair in check}
         for pair in screened:
-            mode, pattern, plan = mode_of(pair.input), self.structure.patterns[pair.input][pair.output], self.structure.plan(pair.input)
+            pattern = self.structure.patterns[pair.input][pair.output]
             tally = Tally(pair.input, pair.output, (MAP_ROWS + 1, 1), self.keep, self.run.asked)
-            followed = FollowedPair(BY_MODE[mode](self.run, plan, pattern, pair), tally, LineCounts())
+            followed = FollowedPair(BY_MODE[mode](self.run, pattern, pair), tally, LineCounts())
             self._follow(followed)
             block_pair = verifying.get((pair.input, pair.output))
             if block_pair is not None and not followed.counts.wrong:
-                self._follow(replace(followed, lines=FlaggedBlocks(self.run, plan, pattern, block_pair), verifying=True))
+                self._follow(replace(followed, lines=FlaggedBlocks(self.run, pattern, block_pair), verifying=True))
             if followed.counts.open:
                 open_tensors.add(pair.input)
             result.append(followed.result(mode))
@@ -104,7 +101,7 @@ class FollowUp:
     def _stays_open(self, entries: Judged, followed: FollowedPair, line: int | None = None) -> bool:
         """Counts what became of a flagged `line`, or of a stray (None), by its entries; does it stay open?"""
         lines, counts, pair = followed.lines, followed.counts, followed.lines.pair
-        entries = self._accuracy.applied(lines, excused(self.run, entries))
+        entries = known_to_the_screen(lines, excused(self.run, entries))
         followed.add(entries)
         wrong, rough = np.flatnonzero(entries.verdict == Verdict.MISMATCH), entries.derivative.rough
         if wrong.size:

@@ -1,4 +1,4 @@
-"""What came of the flagged columns, rows or blocks of one screened pair: how many are wrong, right or open, and the entries that were judged."""
+"""What came of the flagged rows or blocks of one screened pair: how many are wrong, right or open, and the entries that were judged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STANDS = 2.0  # of the tolerance: some gradient is far above it, so that the com
 
 @dataclass
 class LineCounts:
-    """What became of the flagged lines (columns, rows or blocks) of one pair, each counted once.
+    """What became of the flagged lines (rows or blocks) of one pair, each counted once.
 
     `wrong_lines`: those found wrong; `assumed_wrong`: how many more count as wrong unasked; `cleared`: right after all; `open`: neither right nor
     wrong, strays among them; `open_blocks`: the blocks that those lie in; `kinked_blocks`: blocks of a single entry, which is right at a kink;
@@ -55,7 +55,7 @@ class LineCounts:
 class FollowedPair:
     """A screened pair whose flagged `lines` are followed: the `tally` of their entries, and the `counts` of the lines.
 
-    `verifying`: the lines are the blocks that verify a comparison of columns or rows.
+    `verifying`: the lines are the blocks that verify a comparison of rows.
     """
 
     lines: FlaggedBlocks
@@ -88,9 +88,8 @@ class FollowedPair:
         undecided = min(counts.open, total - counts.wrong)  # strays may be more than lines
         outcomes = [0] * len(Outcome)
         outcomes[Outcome.MISMATCH], outcomes[Outcome.UNDECIDED], outcomes[Outcome.PASS] = counts.wrong, undecided, total - counts.wrong - undecided
-        groups, row_groups = self.lines.groups
         return replace(
             entries, elements=total, counts=tuple(outcomes), limits=((Limit.LINE, undecided),) if undecided else (), masked=0,
-            groups=groups, row_groups=row_groups, resolution=screened.resolution, quick=total - len(screened.flagged), lines=mode.lines,
+            row_groups=self.lines.row_groups, resolution=screened.resolution, quick=total - len(screened.flagged), lines=mode.lines,
             largest=max(entries.largest, STANDS if screened.relative > 0 else 0.0),
             entries=None)  # a few lines were followed: they show no cause

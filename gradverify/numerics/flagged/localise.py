@@ -52,7 +52,7 @@ class Place:
         return cls(surveyed, tensor, output, paired(surveyed.point, tensor, [pattern])[0])
 
 
-def localise(place: Place, block: int, generator: np.random.Generator, *, row: int | None = None, brief: bool = False) -> Suspects:
+def localise(place: Place, block: int, *, row: int | None = None, brief: bool = False) -> Suspects:
     """One suspicious (output, column) of a flagged block, or no more than a few outputs of one column where f is rough along it.
 
     `row`: the output of the block that was flagged, where it is known: beside all others a small fault of it would drown. `brief`: by a single rung,
@@ -61,19 +61,19 @@ def localise(place: Place, block: int, generator: np.random.Generator, *, row: i
     6 forward calls (2 if `brief`) for each halving of the columns (more where kinks are near), then one backward for each halving of the outputs. A
     block has two sides: its outputs may depend on columns outside (then these are searched), its columns be pulled back to from outputs outside.
     """
-    return Suspects(*_Search(place, block, generator, row, brief).found())
+    return Suspects(*_Search(place, block, row, brief).found())
 
 
-def localise_column(place: Place, column: int, generator: np.random.Generator, *, brief: bool = False) -> Suspects:
+def localise_column(place: Place, column: int, group: int) -> Suspects:
     """The output, of all those of the tensor, whose cotangent pulls back wrongly to a flagged column; nothing where none does.
 
-    One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not.
+    One backward for each halving: finds also an output that the column has no business with, which one-hot rows of its own would not. `group`: of
+    the stray that led here, as each is searched in another way.
     """
     point = place.surveyed.point
     local = int(np.searchsorted(point.columns.of(place.tensor), column))
     block = int(place.pattern.block_of_inputs()[point.columns_of(place.tensor).coordinate[local]])
-    search = _Search(place, block, generator, brief=brief)
-    outputs = search.outputs_of(local)
+    outputs = _Search(place, block).outputs_of(local, group)
     return Suspects(np.full(min(len(outputs), 1), column), outputs)
 
 
@@ -91,10 +91,10 @@ class _Probe:
 class _Search:
     """The search in one block, by probes: random cotangents of its outputs, and moves of columns."""
 
-    def __init__(self, place: Place, block: int, generator: np.random.Generator, row: int | None = None, brief: bool = False) -> None:
+    def __init__(self, place: Place, block: int, row: int | None = None, brief: bool = False) -> None:
         surveyed, pattern = place.surveyed, place.pattern
         self.surveyed, self.point, self.tensor, self.output = surveyed, surveyed.point, place.tensor, place.output
-        self.generator, self.brief, self.part = generator, brief, self.point.parts[place.output]
+        self.which, self.brief, self.part = (place.tensor, block, row), brief, self.point.parts[place.output]
         self.columns = self.point.columns.of(place.tensor)
         self.outputs_inside = pattern.block_of_outputs() == block if row is None else np.arange(len(pattern)) == row - self.part.start
         self.columns_inside = pattern.block_of_inputs()[self.point.columns_of(place.tensor).coordinate] == block
@@ -107,7 +107,7 @@ class _Search:
     def found(self) -> tuple[Index, Index]:
         """The column (one or none) and the outputs that it may be at fault with."""
         for n in range(2 * TRIES):
-            probe = self._probe(rows=n % 2 == 0)
+            probe = self._probe(n, rows=n % 2 == 0)
             off = self._deviation(probe, probe.candidates) if len(probe.candidates) else None
             if off is not None:
                 column = self._worst_column(probe, off)
@@ -115,12 +115,13 @@ class _Search:
         nothing = np.zeros(0, np.intp)
         return nothing, nothing
 
-    def _probe(self, rows: bool) -> _Probe:
+    def _probe(self, number: int | str, rows: bool) -> _Probe:
         """Of the block's outputs and all columns (the block's first), or of all outputs and the block's columns."""
-        weights = random_cotangent(self.point, self.output, self.generator)
+        weights = random_cotangent(self.point, self.output, "search", *self.which, number)
         weights = np.where(self.outputs_inside, weights, 0.0) if rows else weights
         gradient = self.point.by_column(pull_back(self.point, self.output, weights))[self.columns]
-        move = moves_along(self.point, self.columns, signed_weights(len(self.columns), self.generator))
+        source = self.point.seed.generator("search move", self.output, *self.which, number)
+        move = moves_along(self.point, self.columns, signed_weights(len(self.columns), source))
         inside, outside = (np.flatnonzero(of_block & (move != 0)) for of_block in (self.columns_inside, ~self.columns_inside))
         return _Probe(weights, gradient, move, np.concatenate([inside, outside]) if rows else inside, len(inside))
 
@@ -161,9 +162,9 @@ class _Search:
         return half_off(columns, lambda half: self._deviation(probe, half) or 0.0, off, cut=probe.inside)
 
     # ---- outputs of one column
-    def outputs_of(self, column: int) -> Index:
+    def outputs_of(self, column: int, group: int) -> Index:
         """As `found`, for a column that is known."""
-        return self._worst_outputs(self._probe(rows=False), column)
+        return self._worst_outputs(self._probe(f"of {column} in {group}", rows=False), column)
 
     def _worst_outputs(self, probe: _Probe, column: int) -> Index:
         """The output that the backward is off at, found by halving; all that are rough along the column, if any."""

@@ -21,6 +21,7 @@ from gradverify.numerics.function.dtypes import UNITS
 from gradverify.numerics.function.flat import numbers, one_hot
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64, Array, Index, joined, repeated
+from gradverify.numerics.seeds import Seed
 
 SAMPLED = 4096  # values a call whose bits are looked at
 COARSER = 8.0  # roundings: 1 + half of one is 1 again
@@ -78,12 +79,12 @@ class Narrow(Protocol):
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
 
-    `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
+    `seed`: of everything that is drawn at random. `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
     output tensors of which a batch agreed with a plain backward. `before`: f [M] as an earlier call at the point gave it, if one did.
     """
 
-    def __init__(self, function: Function, columns: Columns, clock: Clock | None = None) -> None:
-        self.function, self.columns, self.forward, self.backward = function, columns, 0, 0
+    def __init__(self, function: Function, columns: Columns, clock: Clock | None = None, seed: Seed = Seed()) -> None:
+        self.function, self.columns, self.seed, self.forward, self.backward = function, columns, seed, 0, 0
         self._watch = Stopwatch(clock or Clock())
         self.narrow: Narrow | None = getattr(function, "narrow", None)
         self._inputs = Buffers(function.inputs, columns.x if columns.whole else None)

@@ -35,14 +35,14 @@ class FarNoise:
         return replace(self, noise=np.maximum(self.noise, noise), far=np.maximum(self.far, noise))
 
 
-def far_noise(point: Point, survey: Survey, generator: np.random.Generator) -> FarNoise:
+def far_noise(point: Point, survey: Survey) -> FarNoise:
     """Noise of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls, and 9 a wider spacing up to 1.
 
     Points far apart along one dense direction show it: where it is at most the rounding of numbers LARGEST times 1, the inputs or the outputs, or
     far below what f moves by on the widest ones. An output that shows none near x has what the first wider points show, if others do too (a kink
     shows at one spacing). One that shows no noise has what is typical of its tensor, and at least the rounding of 1 where nothing moves it.
     """
-    (_, ray), size = dense_ray(point, generator), np.abs(point.f0)
+    (_, ray), size = dense_ray(point, "far noise"), np.abs(point.f0)
     near = [_spread(point, survey, ray, spacing * ray.scale) for spacing in SPACINGS]
     wide = [_spread(point, survey, ray, spacing) for spacing in _wider(ray.scale)]
     moves = np.fmax.reduce([seen.moved for seen in (*near, *wide)])

@@ -49,7 +49,6 @@ class Run:
     atol: float
     rtol: float | None
     reach: Reach
-    generator: np.random.Generator
     linear: frozenset[int] = frozenset()
     tie_sums: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
     certainly_wrong: set[int] = field(default_factory=set)
@@ -141,7 +140,7 @@ class Run:
     @cached_property
     def far_noise(self) -> FarNoise:
         """As given, or measured when it is asked for."""
-        return far_noise(self.point, self.survey, self.generator) if self.given_far_noise is None else self.given_far_noise
+        return far_noise(self.point, self.survey) if self.given_far_noise is None else self.given_far_noise
 
     @cached_property
     def rounding(self) -> Array:

@@ -29,7 +29,7 @@ PROBES = 3  # see an error of 100·tol of a block's norm with probability 1 − 
 
 
 def check_blocks(
-    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, probes: int = PROBES,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], *, probes: int = PROBES,
     directions: Sequence[Directions] | None = None,
 ) -> list[Screened]:
     """Screens every independent block of every (input, output) pair. `patterns`: by input tensor, then output tensor.
@@ -40,8 +40,8 @@ def check_blocks(
     """
     point, tensors = surveyed.point, range(len(surveyed.point.buffers))
     shapes = [paired(point, t, patterns[t]) for t in tensors]
-    cotangents = Cotangents(point, probes, generator)
-    directions = directions or [draw_directions(point, t, probes, generator, surveyed.survey.direction_samples[t]) for t in tensors]
+    cotangents = Cotangents(point, probes)
+    directions = directions or [draw_directions(point, t, probes, surveyed.survey.direction_samples[t]) for t in tensors]
     blocks = [_TensorBlocks(DirectionScreen(surveyed, t, directions[t]), cotangents, shapes[t]) for t in tensors]
     for k in range(probes):
         w = cotangents.w[k]

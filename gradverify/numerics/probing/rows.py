@@ -31,29 +31,29 @@ NOWHERE: Straight = MappingProxyType({})
 
 
 def check_rows(
-    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], generator: np.random.Generator, *, only: Sequence[int] | None = None,
-    directions: Sequence[Directions] | None = None, linear: Straight = NOWHERE,
+    surveyed: SurveyedPoint, patterns: Sequence[Sequence[Pattern]], *, directions: Sequence[Directions] | None = None,
+    linear: Straight = NOWHERE,
 ) -> list[Screened]:
-    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor; `only` these inputs.
+    """Screens every output of every (input, output) pair. `patterns`: by input tensor, then output tensor.
 
     One backward a row group (inputs with the same groups share it), 6·DIRECTIONS forward calls an input tensor, 2·DIRECTIONS where f is `linear`
-    in it; more only along directions that the first rungs left open. `directions` of these tensors that are drawn already. Raises what
+    in it; more only along directions that the first rungs left open. `directions` of all tensors that are drawn already. Raises what
     the backward raises.
     """
-    point, tensors = surveyed.point, list(range(len(surveyed.point.buffers)) if only is None else only)
+    point, tensors = surveyed.point, range(len(surveyed.point.buffers))
     samples = surveyed.survey.direction_samples
-    directions = directions or [draw_directions(point, t, DIRECTIONS, generator, linear.get(t) or samples[t]) for t in tensors]
+    directions = directions or [draw_directions(point, t, DIRECTIONS, linear.get(t) or samples[t]) for t in tensors]
     shapes = [paired(point, t, patterns[t]) for t in tensors]
-    rows = [[RowSums(point, t, part, np.array([*d.moves])) for part in point.parts] for t, d in zip(tensors, directions, strict=True)]
-    weights = [random_cotangent(point, o, generator) for o in range(len(point.parts))]
+    rows = [[RowSums(point, t, part, np.array([*d.moves])) for part in point.parts] for t, d in enumerate(directions)]
+    weights = [random_cotangent(point, o, "row groups") for o in range(len(point.parts))]
     grouped = [[row_groups(pattern) for pattern in shape] for shape in shapes]
     for shared in shared_groups(grouped):
         o = shared.output
         used = np.where(weights[o] == 0, 1.0, weights[o])  # 0 where f is infinite: such rows are left out
-        for span, pulled in pulled_groups(point, shared, weights[o], [tensors[n] for n in shared.users]):
-            for n in shared.users:
-                rows[n][o].add(span, grouped[n][o], pulled[:, point.starts[tensors[n]] : point.starts[tensors[n] + 1]], used)
-    return [pair for n, t in enumerate(tensors) for pair in _screened(DirectionScreen(surveyed, t, directions[n], t in linear), rows[n], shapes[n])]
+        for span, pulled in pulled_groups(point, shared, weights[o], shared.users):
+            for t in shared.users:
+                rows[t][o].add(span, grouped[t][o], pulled[:, point.starts[t] : point.starts[t + 1]], used)
+    return [pair for t in tensors for pair in _screened(DirectionScreen(surveyed, t, directions[t], t in linear), rows[t], shapes[t])]
 
 
 class RowSums:

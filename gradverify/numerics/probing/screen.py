@@ -1,6 +1,6 @@
-"""Probes of columns, rows and blocks: two sums a line and probe, by forward and by backward, compared relative to the norm of the line.
+"""Probes of rows and blocks: two sums a line and probe, by forward and by backward, compared relative to the norm of the line.
 
-Columns, rows and blocks differ in the seed matrices that they take and in which entries they add up. What they hand over is the same: for
+Rows and blocks differ in the seed matrices that they take and in which entries they add up. What they hand over is the same: for
 each line the sum by the backward and its derivative by the forward. The shell names the lines that are not clearly right. It names no entry
 and calls nothing wrong: what is flagged is resolved by entries.
 """
@@ -28,9 +28,9 @@ RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth mo
 class Screened:
     """One (input tensor, output tensor) pair: how many `lines` were screened and which are `flagged` (ascending).
 
-    Lines are numbers of columns (as `Point.columns`), of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays`
-    [s, 2] lie off the pattern; few are kept, `stray_count` of them in all: (column group, output) that moved; (row group, column) that was pulled
-    back; of blocks, both for outputs that depend on nothing: (−1, output) and (0, column).
+    Lines are numbers of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`). `strays` [s, 2] lie off the pattern; few are
+    kept, `stray_count` of them in all: (row group, column) that was pulled back; of blocks,
+    both for outputs that depend on nothing: (−1, output) and (0, column).
     `left_out`: columns that no probe moved (not finite, at the end of their domain). `resolution`: the largest tol + U of the lines that
     passed, as a derivative along the probe; `relative`: the same over the line's norm, for lines that stand out of rounding. `lost`: those of the
     flagged whose analytic sum is not finite. `worst`: the flagged, those that are off by most tolerances first; empty where that is not known.
@@ -105,11 +105,6 @@ def _within(a: Array, d: ProbeDerivative, allowed: Allowed) -> Mask:
     return np.asarray(d.clear & (off <= d.bar) & (off + d.bar <= allowed.widest))
 
 
-def passes(a: Array, d: ProbeDerivative, allowed: Allowed) -> Mask:
-    """Elements [m] that are clearly right."""
-    return np.asarray(_verdict(a, d, allowed) == PASS)
-
-
 def _verdict(a: Array, d: ProbeDerivative, allowed: Allowed) -> Codes:
     verdict, finite = guarded(np.abs(a - d.value), d.bar, allowed.tolerance), np.isfinite(a)
     if not d.clear.all():
@@ -123,7 +118,7 @@ def _verdict(a: Array, d: ProbeDerivative, allowed: Allowed) -> Codes:
 @dataclass(frozen=True)
 class ProbedLines:
     """The lines [m] of one pair: their `numbers`, what the backward says of each [K, m] and what came of it, the floor of each, those that `count`
-    and those that are in `doubt` whatever the probes say. `unit`: of a derivative along the probe. `left_out`: columns that no probe moves."""
+    and those that are in `doubt` whatever the probes say. `left_out`: columns that no probe moves."""
 
     pair: tuple[int, int]
     numbers: Index
@@ -134,7 +129,6 @@ class ProbedLines:
     doubt: Mask
     strays: Strays
     left_out: Index
-    unit: Array | float = 1.0
 
     def screened(self, surveyed: SurveyedPoint) -> Screened:
         """Flags the lines that a probe did not pass, and those in doubt."""
@@ -147,11 +141,11 @@ class ProbedLines:
                         self.left_out, *self._sharpness(), self.numbers[lost], self.numbers[worst])
 
     def _sharpness(self) -> tuple[float, float]:
-        """The largest tol + U of what passed, in units of each line, and of it over the norm where that stands out of rounding."""
+        """The largest tol + U of what passed, and of it over the norm where that stands out of rounding."""
         j, passed = self.judged, self.judged.passed & self.count
         seen, stands = j.tolerance + j.bar, passed & (j.tolerance > 2 * self.floor)  # what is relative of it is more than rounding
         relative = np.divide(seen, j.norm, out=np.zeros(seen.shape), where=stands)
-        return float((seen / self.unit).max(initial=0.0, where=passed)), float(relative.max(initial=0.0))
+        return float(seen.max(initial=0.0, where=passed)), float(relative.max(initial=0.0))
 
 
 class DirectionScreen:

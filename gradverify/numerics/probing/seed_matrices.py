@@ -87,7 +87,7 @@ class Directions:
         return found
 
 
-def draw_directions(point: Point, tensor: int, probes: int, generator: np.random.Generator, sample: DirectionSample | None = None) -> Directions:
+def draw_directions(point: Point, tensor: int, probes: int, sample: DirectionSample | None = None) -> Directions:
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
     first: Sequence[Array] = ()
@@ -98,8 +98,11 @@ def draw_directions(point: Point, tensor: int, probes: int, generator: np.random
         if len(sample.columns) < len(columns):
             first = [np.zeros(len(columns))]
             first[0][np.searchsorted(columns, sample.columns)] = sample.direction
-    moves = Drawn.of(probes, generator, lambda source: moves_along(point, columns, gaussian(len(columns), source)), first)
-    return Directions(point, columns, moves, known)
+
+    def drawn(k: int) -> Array:
+        return moves_along(point, columns, gaussian(len(columns), point.seed.generator("direction", tensor, k)))
+
+    return Directions(point, columns, Drawn(probes, drawn, first), known)
 
 
 # ---- W
@@ -109,25 +112,16 @@ class Cotangents:
     What these raise, so does whoever asks for their gradients.
     """
 
-    def __init__(self, point: Point, probes: int, generator: np.random.Generator) -> None:
+    def __init__(self, point: Point, probes: int) -> None:
         self._point, outputs = point, range(len(point.parts))
-        self.w = Drawn.of(probes, generator, lambda source: joined([random_cotangent(point, o, source) for o in outputs]))
+        self.w = Drawn(probes, lambda k: joined([random_cotangent(point, o, "cotangent", k) for o in outputs]))
 
     def pulled(self, w: Array, output: int) -> Array:
         """The gradient [C] of one of them, by one backward."""
         return self._point.by_column(pull_back(self._point, output, w[self._point.parts[output]]))
 
-    @cached_property
-    def _pulled(self) -> list[list[Array]]:
-        return [[self.pulled(w, o) for o in range(len(self._point.parts))] for w in self.w]
 
-    def gradients(self, tensor: int) -> Array:
-        """WᵀJ [K, output tensors, n] in the columns of one input tensor."""
-        columns = in_a_row(self._point.columns.of(tensor))
-        return np.array([[gradient[columns] for gradient in of_outputs] for of_outputs in self._pulled])
-
-
-def random_cotangent(point: Point, output: int, generator: np.random.Generator) -> Array:
+def random_cotangent(point: Point, output: int, purpose: str, *which: object) -> Array:
     """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
     part = point.parts[output]
-    return as_dtype_holds(point, output, signed_weights(part.stop - part.start, generator))
+    return as_dtype_holds(point, output, signed_weights(part.stop - part.start, point.seed.generator(purpose, *which, "of output", output)))

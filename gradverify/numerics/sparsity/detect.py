@@ -23,6 +23,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from gradverify.numerics.rungs import Index, Mask, repeated
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity import codes
 from gradverify.numerics.sparsity.bisection import bisected
 from gradverify.numerics.sparsity.codes import Code
@@ -47,18 +48,18 @@ class Windows:
     moved: Mask
 
 
-def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]], generator: np.random.Generator,
+def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]], seed: Seed,
            guess: bool = True) -> tuple[Pattern, ...]:
     """One pattern per output tensor. Shapes are real ones (complex: with a last axis of 2). Without `guess` no stage relies on chance."""
     parts = tuple(slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0)))
     total, lengths = sum(math.prod(o) for o in outputs), tuple(shape) or (1,)
     if not total or not math.prod(lengths):
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
-    elementwise = _elementwise(probe, lengths, parts, generator) if guess and _may_be_elementwise(lengths, parts) else None
+    elementwise = _elementwise(probe, lengths, parts, seed) if guess and _may_be_elementwise(lengths, parts) else None
     if elementwise:
         return elementwise
     axes = [Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts) for k, n in enumerate(lengths)]
-    windows = [_windows(axis, generator, guess) for axis in axes]
+    windows = [_windows(axis, seed, guess) for axis in axes]
     live = _any([w.moved for w in windows])
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
@@ -71,13 +72,13 @@ def _may_be_elementwise(lengths: Sequence[int], parts: Sequence[slice]) -> bool:
     return sum(length > codes.SHORT for length in lengths) > 1 and all(part.stop - part.start == n for part in parts)
 
 
-def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], generator: np.random.Generator) -> tuple[Pattern, ...] | None:
+def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed) -> tuple[Pattern, ...] | None:
     """The patterns of outputs that each depend on the input in their own place alone; None where they do not.
 
     (Outputs that have not moved are looked at once more, with everything perturbed.)
     """
     n = math.prod(lengths)
-    code, flat = codes.mixed(n, generator), Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
+    code, flat = codes.mixed(n, seed.generator("elements")), Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
     responses: list[Mask] = []
     for call in range(code.calls):
         chosen = code.slices(call)
@@ -113,14 +114,14 @@ def _any(masks: Sequence[Mask]) -> Mask:
     return np.asarray(reduce(np.logical_or, masks))
 
 
-def _windows(axis: Axis, generator: np.random.Generator, guess: bool) -> Windows:
+def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     """The four stages along one axis; each sees only the outputs that those before it left."""
     n, zeros = axis.length, repeated(np.intp(0), axis.outputs)
     if n == 1:
         return Windows(zeros, zeros, np.zeros(axis.outputs, bool))
-    code = _first_code(n, generator, guess)
+    code = _first_code(n, seed.generator("slices", axis.axis), guess)
     responses = axis.responses(code, range(min(OPENING, code.calls)))
-    pending = ~_dense(axis, responses, generator)
+    pending = ~_dense(axis, responses, seed)
     if pending.any():
         responses += axis.responses(code, range(len(responses), code.calls))
     place, moved = _guessed(axis, code, responses, pending), _any(responses)
@@ -154,13 +155,13 @@ def _bits(responses: Sequence[Mask]) -> Index:
     return bits
 
 
-def _dense(axis: Axis, opening: Sequence[Mask], generator: np.random.Generator) -> Mask:
+def _dense(axis: Axis, opening: Sequence[Mask], seed: Seed) -> Mask:
     """The outputs [M] of tensors that depend on all of the axis: what moved did so in both calls, and single slices have outputs in common."""
     dense = np.zeros(axis.outputs, bool)
     suspects = [part for part in axis.parts if opening[0][part].any() and np.array_equal(opening[0][part], opening[1][part])]
     if axis.length <= ALONE_AT_ONCE or not suspects:
         return dense
-    places = ((np.arange(SINGLES) + generator.random(SINGLES)) * axis.length / SINGLES).astype(int)
+    places = ((np.arange(SINGLES) + seed.generator("single slices", axis.axis).random(SINGLES)) * axis.length / SINGLES).astype(int)
     singles = np.array([axis.moved(np.arange(axis.length) == place) for place in places])
     for part in suspects:
         dense[part] = _all_meet(singles[:, part])

@@ -13,6 +13,7 @@ from gradverify.numerics.function.flat import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
 from gradverify.numerics.seed_vectors import WEIGHTS
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.codes import Code
 
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
@@ -66,13 +67,13 @@ class PointProbe:
     that one that sits on a kink is seen in every other call. Elements that are not finite stay, and so do those that their domain leaves no step.
     """
 
-    def __init__(self, point: Point, tensor: int, generator: np.random.Generator, threshold: Array | None = None) -> None:
-        self.point, self.generator, self.threshold, self.calls = point, generator, threshold, 0
+    def __init__(self, point: Point, tensor: int, seed: Seed, threshold: Array | None = None) -> None:
+        self.point, self.seed, self.threshold, self.calls = point, seed, threshold, 0
         x = point.function.inputs[tensor]
         self.shape = real_shape(x.shape, x.dtype)
         self._columns = point.columns.of(tensor)
         self._places = np.arange(len(self._columns))
-        sign: Array = 2.0 * generator.integers(0, 2, len(self._columns)).astype(float) - 1.0
+        sign: Array = 2.0 * seed.generator("signs").integers(0, 2, len(self._columns)).astype(float) - 1.0
         columns = in_a_row(self._columns)
         self._x, self._step = point.columns.x[columns], sign * point.columns.scale[columns]
         self._finite = None if point.columns.finite else np.isfinite(self._x)
@@ -83,7 +84,7 @@ class PointProbe:
         self.calls += 1
         places = self._chosen(axis, slices)
         step = self._step.take(places)
-        to = self._perturbed(places, STEP * self.generator.uniform(*WEIGHTS, len(places)) * step)
+        to = self._perturbed(places, STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step)
         self._step[places] = -step
         return self._differs(self._at(places, to))
 

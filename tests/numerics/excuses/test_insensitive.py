@@ -5,7 +5,6 @@ The class: "f does not move" at steps that an inner rounding swallows is no evid
 Both ways: an error that steps up to 1 show is found, and what f does not depend on at any step passes.
 """
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +12,7 @@ import torch.nn.functional as F
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable
 
@@ -63,7 +63,7 @@ SIZES = [(1.0, 1e-15), (1.0, 1e-13), (1e4, 1e-13), (1e4, 1e-10), (1e8, 1e-9)]
 
 
 def judged(function, mode):
-    return compare(function, mode=mode, generator=np.random.default_rng(0)).pairs
+    return compare(function, mode=mode, seed=Seed(0)).pairs
 
 
 @pytest.mark.population(most=6)

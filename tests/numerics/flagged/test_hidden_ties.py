@@ -1,12 +1,12 @@
 """Ties that hide from the structure, because the member that was moved down moved nothing: a zero gradient passes at no seed, a shared one does."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.costs import Mode
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
 
@@ -26,7 +26,7 @@ TIED = {  # forward, input, a seed at which a member of a tie hides
 
 def verdicts(forward, x, seeds, mode, damage=None):
     function = Differentiable(forward, x, damage=damage)
-    return {compare(function, mode=mode, generator=np.random.default_rng(seed)).pairs[0].verdict for seed in seeds}
+    return {compare(function, mode=mode, seed=Seed(seed)).pairs[0].verdict for seed in seeds}
 
 
 @pytest.mark.population(most=4)
