@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from gradverify.model.mode import ASKED
 
 import gradverify
+from gradverify.model.case import ASKED
 from gradverify.model.dtypes import TABLE
 
 ROOT = Path(gradverify.__file__).parent

@@ -3,7 +3,7 @@
 import pytest
 
 from gradverify.numerics.choose import Limits, choose
-from gradverify.numerics.costs import Counts, Mode, SharingInputs, predicted, speed
+from gradverify.numerics.costs import Counts, Mode, predicted, speed
 from gradverify.rules.chosen import could_miss, reason
 
 R, C = 128, 16
@@ -13,8 +13,7 @@ LINEAR = Counts(32 * 128 + 128 * 10, 320, 2, 1, 0, 128 + 128, 10 + 32, 320 + 10,
 DENSE = Counts(400, 50, 1, 1, 400, 0, 50, 1)
 WIDE = Counts(50, 400, 1, 1, 50, 0, 400, 1)
 FAST = speed(2e-5)
-LAYER_NORM = Counts(2112, 2048, 3, 1, 32, 2, 96, 64 + 32 + 32, 2,
-                    (SharingInputs((0,), 2048, 32, 0, 32, 0), SharingInputs((1, 2), 64, 0, 2, 64, 2)))
+LAYER_NORM = Counts(2112, 2048, 3, 1, 32, 2, 96, 64 + 32 + 32, 2)
 
 
 @pytest.mark.parametrize("counts", [GELU, SOFTMAX, LINEAR])

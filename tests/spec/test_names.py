@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from gradverify.spec.misplaced import home_of
-from gradverify.spec.schema_inputs import Tensor
-from gradverify.spec.schema_settings import Budget, Rules, RunSettings, Settings
 
 from gradverify.model.dtypes import Dtype
 from gradverify.spec.fault import SYNONYMS, nearest
 from gradverify.spec.names import own_name, resolve
-from gradverify.spec.schema import Check, Spec
+from gradverify.spec.schema import Budget, Check, Rules, RunSettings, Settings, Spec, Tensor
+from gradverify.spec.wording import home_of
 
 
 @pytest.mark.parametrize("text", ["mul", "my_ops.act:Swish", "my_ops.act.Swish", "my:Outer.Inner", "torch.nn.functional:gelu"])
