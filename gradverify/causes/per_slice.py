@@ -10,7 +10,7 @@ import numpy as np
 from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, settled
 from gradverify.causes.words import axis_name, factor
 from gradverify.model.result import Cause
-from gradverify.numerics.pairs.values import ratios
+from gradverify.numerics.pairs.pair import ratios
 from gradverify.numerics.rungs import Array
 
 REDUNDANT = 4  # elements more than factors: any numbers whatever have one factor each

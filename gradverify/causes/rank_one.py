@@ -10,7 +10,7 @@ import numpy as np
 from gradverify.causes.pattern import Claim, Explanation, Pattern, settled
 from gradverify.causes.words import factor
 from gradverify.model.result import Cause
-from gradverify.numerics.pairs.values import ratios
+from gradverify.numerics.pairs.pair import ratios
 from gradverify.numerics.rungs import Array, Index, Mask
 
 LARGEST = 2**18  # elements of all blocks together

@@ -14,8 +14,7 @@ from gradverify.model.element import Element
 from gradverify.model.paths import shown_path
 from gradverify.model.picture import Code, Grid, HeatMap, Pictures
 from gradverify.model.result import CaseResult
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.values import Entries
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.rungs import Array, Index
 from gradverify.rules.catalogue import book
 from gradverify.subject.failure import Spent

@@ -9,7 +9,7 @@ import torch
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.function.flat import numbers, one_hot
+from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome
 from gradverify.oracles.finite_difference import Gives
 from gradverify.subject.differentiable import Differentiable

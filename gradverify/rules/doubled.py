@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.coordinates import numbers
 from gradverify.numerics.function.point import COARSER
 from gradverify.numerics.rungs import U32, U64, Array, Z
 from gradverify.oracles.along import change, shaped

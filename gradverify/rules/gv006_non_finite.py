@@ -23,7 +23,7 @@ import torch
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.function.flat import flat_all, flat_real
+from gradverify.numerics.function.coordinates import flat_all, flat_real
 from gradverify.rules.shown import element_name
 
 ORDER = 20

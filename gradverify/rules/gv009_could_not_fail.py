@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 from gradverify.numerics.verdict import Verdict
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError

@@ -30,7 +30,7 @@ import numpy as np
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.function.flat import flat_all
+from gradverify.numerics.function.coordinates import flat_all
 from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import moduli
 from gradverify.rules.push import Parted, Trial, pull

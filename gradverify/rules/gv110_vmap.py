@@ -30,7 +30,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.agreement import DUST, NUDGE, loosened, tolerance
 from gradverify.rules.shown import apart, element_name
 from gradverify.rules.sound import unasked

@@ -41,11 +41,10 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Entry, Finding, Reproduced
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import place
+from gradverify.numerics.function.coordinates import UNITS, place
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
 from gradverify.oracles.legs import Kernel
-from gradverify.oracles.single import off_itself
+from gradverify.oracles.reference import off_itself
 from gradverify.oracles.widened import OTHERS
 from gradverify.rules.at_forward import at_forward_of
 from gradverify.rules.repeats import Repeats, in_words

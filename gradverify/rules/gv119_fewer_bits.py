@@ -32,7 +32,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.agreement import flat, largest, off, unsteady, worst_of
 from gradverify.rules.gv118_devices import beyond_native, side, where
 from gradverify.rules.protocol import NotApplicable

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Reproduced
-from gradverify.numerics.function.dtypes import UNITS
+from gradverify.numerics.function.coordinates import UNITS
 from gradverify.rules.agreement import dust, equal, flat, largest, torchs_own, unsteady
 from gradverify.rules.gv208_input_subset import ALL_SUBSETS, subsets
 from gradverify.rules.repeats import ANOTHER, ATOMIC, LEFT, ORDER_OF_SUMS, Repeats, in_words

@@ -35,8 +35,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.function.dtypes import WIDE
-from gradverify.numerics.function.flat import flat_all, flat_real
+from gradverify.numerics.function.coordinates import WIDE, flat_all, flat_real
 from gradverify.numerics.rungs import U32, U64
 from gradverify.rules.agreement import DUST, dust, flat, gradient_at, is_double, largest, nudged, off, unsteady, worst_of
 from gradverify.rules.protocol import NotApplicable

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.function.flat import flat_all, one_hot
+from gradverify.numerics.function.coordinates import flat_all, one_hot
 from gradverify.numerics.rungs import Array, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.model.case import Settings
 from gradverify.model.result import Finding, Reproduced
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 
 ATOMIC = 2.0**10        # roundings of a tensor's size: sums in another order
 ASKS = ("GV205", "GV206")

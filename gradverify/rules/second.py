@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.function.flat import flat_all
+from gradverify.numerics.function.coordinates import flat_all
 from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, shaped

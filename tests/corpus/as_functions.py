@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from corpus.operator_samples import Sample, is_number
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 from gradverify.subject.subject import Argument
 
 

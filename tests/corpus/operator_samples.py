@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from gradverify.numerics.function.dtypes import SINGLE
-from gradverify.numerics.function.flat import flat_real, one_hot
+from gradverify.numerics.function.coordinates import SINGLE, flat_real, one_hot
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW
 from gradverify.subject.failure import blamed
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.rungs import Mask
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, column_groups
 
 
 def dependency(forward: Callable[[Tensor], Tensor], x: Tensor) -> Mask:

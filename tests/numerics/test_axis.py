@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradverify.numerics.sparsity import codes
-from gradverify.numerics.sparsity.probes import Axis
+from gradverify.numerics.sparsity.detect import Axis
 
 
 class Turns:

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.numerics.sparsity.bisection import bisected
-from gradverify.numerics.sparsity.probes import Axis
+from gradverify.numerics.sparsity.detect import Axis, bisected
 
 
 class Intervals:

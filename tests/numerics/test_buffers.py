@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gradverify.numerics.function.buffers import Buffers
-from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.coordinates import numbers
 from numerics.differentiable import DOUBLE, normal
 
 INPUTS = {

@@ -6,13 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
-ENTRIES, COLUMNS, ROWS, BLOCKS = Mode
+ENTRIES, ROWS, BLOCKS = Mode
 DETECTED = 4  # calls that tell an elementwise function
-ELEMENTWISE = {ENTRIES: (60, 6), COLUMNS: (60, 4), ROWS: (60, 4), BLOCKS: (40 + 40, 6)}
+ELEMENTWISE = {ENTRIES: (60, 6), ROWS: (60, 4), BLOCKS: (40 + 40, 6)}
 
 
 def counted(mode, forward, *inputs):
@@ -40,7 +40,6 @@ def test_softmax_takes_six_calls_an_element_of_a_row_or_a_backward_each(rows, le
     calls = {mode: counted(mode, lambda x: x.softmax(-1), x) for mode in Mode}
     assert within(calls[ENTRIES], (8 * length + 80, length + 12))
     assert within(calls[ROWS], (60, length + 6))
-    assert within(calls[COLUMNS], (6 * length + 60, 4))
     assert within(calls[BLOCKS], ELEMENTWISE[BLOCKS])
 
 
@@ -59,7 +58,6 @@ def test_a_dense_function_takes_seven_calls_an_input_or_a_backward_an_output(inp
     calls = {mode: counted(mode, lambda x: torch.tanh(weight @ x), normal(1, inputs)) for mode in Mode}
     assert within(calls[ENTRIES], (7 * inputs + 80, outputs + 8))
     assert within(calls[ROWS], (70, outputs + 8))
-    assert within(calls[COLUMNS], (6 * inputs + 80, 4))
     assert within(calls[BLOCKS], ELEMENTWISE[BLOCKS])
 
 
@@ -89,8 +87,8 @@ def test_a_linear_function_is_verified_by_what_the_survey_took():
     assert compared.backward == 2
 
 
-@pytest.mark.parametrize(("mode", "further"), [(ROWS, 2 + 4), (COLUMNS, 2 + 4), (BLOCKS, 18 - 2)])
-def test_rows_and_columns_of_a_linear_function_take_a_wide_step_and_are_verified_near_x(mode, further):
+@pytest.mark.parametrize(("mode", "further"), [(ROWS, 2 + 4), (BLOCKS, 18 - 2)])
+def test_rows_of_a_linear_function_take_a_wide_step_and_are_verified_near_x(mode, further):
     """The first direction of rows is the one that showed it; the other two rungs near x are those that the survey has not taken."""
     compared = compare(Differentiable(lambda x: 3 * x, normal(1, 30, 40)), mode=mode)
     assert compared.forward == 1 + compared.noise + DETECTED + 2 + further

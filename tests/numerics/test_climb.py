@@ -9,7 +9,7 @@ import pytest
 
 from gradverify.numerics.estimate.climb import Climb, Elements, Ladders, Outputs, derivative, from_quick_rungs, settled
 from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.lines import sample_rung
+from gradverify.numerics.estimate.samples import sample_rung
 from gradverify.numerics.rungs import QUICK, RUNGS, U64
 from gradverify.numerics.verdict import Verdict
 from numerics.callable_line import CallableLine

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradverify.numerics.costs import CALL_OVERHEAD, CLIMBED, GRADCHECK_CALL, PULLED, Counts, Mode, Speed, predicted, speed
+from gradverify.numerics.choose import CALL_OVERHEAD, CLIMBED, GRADCHECK_CALL, PULLED, Counts, Mode, Speed, predicted, speed
 
 R, C = 128, 16
 GELU = Counts(4096, 4096, 1, 1, 1, 0, 1, 4096)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.function.flat import flat_all, flat_real, one_hot, place, rms
+from gradverify.numerics.function.coordinates import flat_all, flat_real, one_hot, place, rms
 
 
 def test_real_and_complex_tensors_have_their_real_coordinates_in_order():

@@ -5,8 +5,7 @@ import pytest
 
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import solve
-from gradverify.numerics.estimate.lines import sample_rung
-from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.samples import Samples, sample_rung
 from gradverify.numerics.rungs import RUNGS
 from numerics.callable_line import CallableLine
 

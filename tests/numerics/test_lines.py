@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.lines import sample_rung
+from gradverify.numerics.estimate.samples import sample_rung
 from gradverify.numerics.rungs import step
 from numerics.callable_line import CallableLine
 

@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from gradverify.numerics.choose import FEW_CALLS, LENIENT, Limits
+from gradverify.numerics.choose import FEW_CALLS, LENIENT, Cost, Limits, Mode, to_power_of_two
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Cost, Mode, to_power_of_two
-from gradverify.numerics.function.clock import SLICE, Clock, Stopwatch
+from gradverify.numerics.function.point import SLICE, Clock, Stopwatch
 from gradverify.rules.chosen import reason
 from numerics.differentiable import Differentiable, normal
 

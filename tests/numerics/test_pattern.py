@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, dense, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, column_groups, dense, row_groups
 from numerics.dependencies import dependency, full, matrix, pattern_of
 from numerics.differentiable import leaf, normal
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.function.point_lines import element_line
+from gradverify.numerics.function.point import element_line
 from gradverify.numerics.rungs import U32, U64
 from numerics.differentiable import Differentiable, leaf, normal, spd
 from numerics.windows import point_of

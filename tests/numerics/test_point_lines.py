@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gradverify.numerics.estimate.climb import Outputs, derivative
-from gradverify.numerics.function.point_lines import DirectionLine, element_line
+from gradverify.numerics.function.point import DirectionLine, element_line
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
 

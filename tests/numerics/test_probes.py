@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity.probes import STEP, PointProbe
+from gradverify.numerics.sparsity.detect import STEP, PointProbe
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
-from gradverify.numerics.estimate.readings import readings
+from gradverify.numerics.estimate.romberg import readings
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.rungs import RUNGS, step

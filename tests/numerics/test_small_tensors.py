@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.prepare import SMALL, detected, find_structure
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.structure import SMALL, detected, find_structure
 from gradverify.numerics.survey import linear_inputs, survey
 from numerics.differentiable import Differentiable, normal
 

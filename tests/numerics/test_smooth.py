@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.lines import sample_rung
-from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.samples import Samples, sample_rung
 from gradverify.numerics.estimate.smooth import NOISES, extrapolate_once, smooth_estimate
 from gradverify.numerics.rungs import QUICK, RATIO, U64, step
 from numerics.callable_line import CallableLine

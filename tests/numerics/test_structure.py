@@ -5,11 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.prepare import detected, find_other_structure, find_structure
 from gradverify.numerics.seed_vectors import signed_weights_float32
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.dead_outputs import with_dead_outputs
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import detected, find_other_structure, find_structure
+from gradverify.numerics.sparsity.detect import with_dead_outputs
+from gradverify.numerics.sparsity.pattern import column_groups, row_groups
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import elementwise, prepared, windows
 

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.probing.blocks import check_blocks
-from gradverify.numerics.probing.rows import check_rows
-from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.thresholds import SurveyedPoint
+from gradverify.numerics.probing.screen import Screened, check_blocks, check_rows
+from gradverify.numerics.probing.seed_matrices import SurveyedPoint
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import Pattern
 from gradverify.numerics.survey import Survey, survey

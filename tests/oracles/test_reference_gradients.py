@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from live import Oracles, check, codes, randn
 
 from gradverify.model.case import Budget, Settings
-from gradverify.numerics.choose import Choice, Limits, Why
-from gradverify.numerics.costs import Cost, Mode
+from gradverify.numerics.choose import Choice, Cost, Limits, Mode, Why
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.oracles.reference_gradients import Layout, reference_gradients

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from gradverify.model.result import CaseResult
 from gradverify.numerics.excuses import order
 from gradverify.numerics.excuses.treads import excuse_treads
-from gradverify.oracles.witnessed import beside_witness
+from gradverify.oracles.witness import beside_witness
 from tests import live
 
 X = live.randn(6, seed=3)

@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from gradverify.numerics.entries import chunk as module
-from gradverify.numerics.entries.chunk import Chunk
+from gradverify.numerics.entries.chunk import Chunk, pieces
 from gradverify.numerics.entries.consistency import AliasSums
-from gradverify.numerics.entries.quick_look import pieces
 from gradverify.numerics.estimate.ladder import PIECE
 from gradverify.numerics.judging.bundle import lone_columns
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.survey import linear_inputs

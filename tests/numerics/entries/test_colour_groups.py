@@ -9,13 +9,11 @@ import torch
 from gradverify.numerics.entries.colour_groups import structural_zeros
 from gradverify.numerics.entries.sweep import Sweep
 from gradverify.numerics.judging.bundle import Grouping
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.prepare import Plan
 from gradverify.numerics.seed_vectors import signed_weights_float32 as signed
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import Plan
+from gradverify.numerics.sparsity.pattern import column_groups, row_groups
 from gradverify.numerics.survey import linear_inputs
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows

@@ -7,14 +7,12 @@ import pytest
 import torch
 
 from gradverify.numerics import grouped_vjps
-from gradverify.numerics.entries.compressed import Compressed
+from gradverify.numerics.entries.colour_groups import Compressed
 from gradverify.numerics.judging.bundle import Grouping
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
+from gradverify.numerics.prepare import Plan
 from gradverify.numerics.seed_vectors import cotangent, gradient_of_rows, signed_weights
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import Plan
+from gradverify.numerics.sparsity.pattern import column_groups, row_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import along_last, elementwise, prepared, product, windows
 

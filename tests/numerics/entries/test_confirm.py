@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from gradverify.numerics.entries.confirm import measured_alone
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import prepared

@@ -14,13 +14,11 @@ from gradverify.numerics.estimate.ladder import as_derivative
 from gradverify.numerics.estimate.smooth import SmoothEstimate
 from gradverify.numerics.judging.bundle import Bundle, Grouping
 from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
+from gradverify.numerics.prepare import Plan
 from gradverify.numerics.seed_vectors import pull_back_all
 from gradverify.numerics.seed_vectors import signed_weights_float32 as signed
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import Plan
+from gradverify.numerics.sparsity.pattern import column_groups, row_groups
 from gradverify.numerics.survey import linear_inputs
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, normal

@@ -3,11 +3,10 @@
 import numpy as np
 import torch
 
-from gradverify.numerics.entries.leaks import moving_column
+from gradverify.numerics.entries.consistency import moving_column
 from gradverify.numerics.judging.bundle import Grouping
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.sparsity.colouring import column_groups
+from gradverify.numerics.judging.run import Reach, Run
+from gradverify.numerics.sparsity.pattern import column_groups
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import elementwise, prepared
 

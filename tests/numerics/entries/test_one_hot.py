@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
-from gradverify.numerics.entries import one_hot
-from gradverify.numerics.entries.one_hot import off_pattern
+from gradverify.numerics.entries import colour_groups as one_hot
+from gradverify.numerics.entries.colour_groups import off_pattern
 from gradverify.numerics.explain import Coordinate, measure
 from gradverify.numerics.judging.bundle import Grouping
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.prepare import Plan
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.structure import Plan
+from gradverify.numerics.sparsity.pattern import column_groups, row_groups
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal
 from numerics.windows import elementwise, prepared, windows

@@ -5,12 +5,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging import run as runs
-from gradverify.numerics.judging.far_noise import far_noise
+from gradverify.numerics.judging.run import far_noise
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.survey import survey

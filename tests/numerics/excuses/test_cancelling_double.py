@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.special import ndtr
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit, Verdict

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
-from gradverify.numerics.excuses.ends import columns_at_ends
+from gradverify.numerics.excuses.treads import columns_at_ends
 from gradverify.numerics.judging.bundle import lone_columns
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.estimate.climb import derivative
-from gradverify.numerics.excuses.backward_noise import excuse_backward_noise
 from gradverify.numerics.excuses.kink_sums import judge_kink_sums
-from gradverify.numerics.excuses.order import excused
-from gradverify.numerics.excuses.symmetric import excuse_symmetric
-from gradverify.numerics.function.point_lines import element_line
+from gradverify.numerics.excuses.order import excuse_symmetric, excused
+from gradverify.numerics.excuses.rounded import excuse_backward_noise
+from gradverify.numerics.function.point import element_line
 from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.records import joined
 from gradverify.numerics.tolerance import verdicts

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
-from gradverify.numerics.flagged.hidden_ties import inside
+from gradverify.numerics.flagged.follow import inside
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict
 from numerics.dependencies import matrix

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from gradverify.numerics.flagged.localise import Place, localise, localise_column
-from gradverify.numerics.probing.thresholds import SurveyedPoint
+from gradverify.numerics.probing.seed_matrices import SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import along_last, elementwise, prepared

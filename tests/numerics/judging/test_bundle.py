@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from gradverify.numerics.judging.bundle import Grouping, GroupLine, lone_columns, widened
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, column_groups
 from numerics.differentiable import DOUBLE, Differentiable, leaf, normal
 from numerics.windows import elementwise, prepared, windows
 

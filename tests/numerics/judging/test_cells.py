@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradverify.numerics.judging.bundle import Bundle
-from gradverify.numerics.judging.cells import Cells, cells_where, summed_by_output
+from gradverify.numerics.judging.bundle import Bundle, Cells, cells_where, summed_by_output
 
 OWNER = np.array([[0, 0, 0, 0], [1, 2, 1, 2], [5, 4, 3, 3]])
 BUNDLE = Bundle([None] * 3, OWNER, np.zeros(3, int))

@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gradverify.numerics.judging.bundle import Grouping, lone_columns
-from gradverify.numerics.judging.cells import Cells, cells_where, summed_by_output
+from gradverify.numerics.judging.bundle import Cells, Grouping, cells_where, lone_columns, summed_by_output
 from gradverify.numerics.judging.quick_samples import linear_derivatives, plain_derivatives, quick_samples
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.seed_vectors import signed_weights_float32 as signed
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, column_groups
 from gradverify.numerics.survey import survey
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import along_last, elementwise, point_of

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging.run import Reach, Run
 from numerics.differentiable import Differentiable, normal
 from numerics.windows import prepared
 

@@ -7,7 +7,7 @@ import torch
 
 from gradverify.numerics.compare import compare
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.pairs.revised import mismatches, with_undecided
+from gradverify.numerics.pairs.tally import mismatches, with_undecided
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import Differentiable, leaf, with_backward
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gradverify.numerics.pairs import tally
+from gradverify.numerics.pairs.pair import Entries
 from gradverify.numerics.pairs.tally import KeptEntries
-from gradverify.numerics.pairs.values import Entries
 
 RIGHT, OPEN, WRONG = 0, 2, 6
 

@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.probing.rows import check_rows
-from gradverify.numerics.probing.seed_matrices import draw_directions
-from gradverify.numerics.probing.thresholds import SurveyedPoint
+from gradverify.numerics.probing.screen import check_rows
+from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.sparsity.pattern import dense
 from gradverify.numerics.survey import linear_inputs
 from numerics.differentiable import DOUBLE, Differentiable, normal

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from gradverify.numerics.probing.thresholds import SCREEN, SCREEN_LOW, SurveyedPoint
+from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SurveyedPoint
 from gradverify.numerics.sparsity.pattern import dense
 from numerics.differentiable import DOUBLE, Differentiable, normal, with_backward
 from numerics.windows import CHECKS, along_last, axes, band, elementwise, flagged, prepared, product, screen, table, windows
