@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.model.case import Case, Settings, SpecPlace
 from gradverify.model.result import CaseResult
-from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.point import Clock
 from gradverify.running.inline import captured
 from gradverify.running.staying import staying
 from gradverify.subject.failure import UserCodeError

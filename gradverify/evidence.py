@@ -16,28 +16,22 @@ from gradverify.model.result import Fault, Reproduced
 from gradverify.modes import Modes
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.compare import Watch
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import flat_real, numbers
+from gradverify.numerics.function.coordinates import UNITS, flat_real, numbers
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.agreeing import beside_agreement
-from gradverify.oracles.cast_inside import beside_lifted
 from gradverify.oracles.catalogue import ORACLES
 from gradverify.oracles.convergence import left_open, without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.oracles.fitted import beside_fits
-from gradverify.oracles.in_float64 import in_float64
 from gradverify.oracles.legs import Kernel, Standing, as_reference
-from gradverify.oracles.lost import beside_lost
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
+from gradverify.oracles.rounding import beside_fits, beside_lost, steps_left_open
 from gradverify.oracles.surrogate import Surrogate
-from gradverify.oracles.unrounded import steps_left_open
-from gradverify.oracles.widened import InFloat64, RefusedError, told
-from gradverify.oracles.witnessed import beside_witness
+from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
+from gradverify.oracles.witness import beside_agreement, beside_witness
 from gradverify.subject.arguments import specified
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.coordinates import Columns, columns_of
-from gradverify.numerics.function.flat import numbers, rms
+from gradverify.numerics.function.coordinates import Columns, columns_of, numbers, rms
 from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
 from gradverify.subject.another import looks_symmetric

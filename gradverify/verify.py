@@ -17,8 +17,7 @@ from gradverify.model.fault import fault_of, verdictless
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.paths import shown_path
 from gradverify.model.result import LEFT_OUT, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
-from gradverify.numerics.choose import Choice
-from gradverify.numerics.costs import Mode
+from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
 from gradverify.rules.asking import examine, with_severity

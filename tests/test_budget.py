@@ -12,7 +12,7 @@ from torch.autograd import Function
 from gradverify.evidence import Evidence
 from gradverify.model.case import Budget
 from gradverify.model.result import LEFT_OUT, Calls, left_out
-from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.point import Clock
 from gradverify.rules.catalogue import asked, rules
 from gradverify.subject.spending import Spending
 from gradverify.verify import verify

@@ -12,7 +12,7 @@ from torch.autograd import Function
 from gradverify.model.case import Budget
 from gradverify.model.result import LEFT_OUT, left_out
 from gradverify.numerics.entries import sweep
-from gradverify.numerics.function.clock import Clock
+from gradverify.numerics.function.point import Clock
 from gradverify.verify import verify
 
 X = randn(24, 8)

@@ -16,12 +16,9 @@ from gradverify.causes.pattern import Other, Pattern, Side, Value
 from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
 from gradverify.model.rule import Causes, RuleInfo
-from gradverify.numerics.function.coordinates import mirror_of
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import numbers, one_hot
-from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.numerics.function.coordinates import UNITS, mirror_of, numbers, one_hot
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
-from gradverify.numerics.pairs.values import Entries
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.oracles.given import Given
 from gradverify.subject.arguments import Argument

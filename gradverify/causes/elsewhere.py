@@ -7,10 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.values import Entries
+from gradverify.numerics.function.coordinates import UNITS, numbers
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.rungs import U64
 from gradverify.oracles.literal import weights
 from gradverify.subject.another import other_points

@@ -9,7 +9,7 @@ import numpy as np
 
 from gradverify.causes.pattern import Claim, Explanation, Pattern, Side, Value
 from gradverify.model.result import Cause
-from gradverify.numerics.pairs.values import ROUNDINGS
+from gradverify.numerics.pairs.pair import ROUNDINGS
 from gradverify.numerics.rungs import Array
 
 DISTINCT = 3  # numbers of the factor at the elements: with fewer any region is one

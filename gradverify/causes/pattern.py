@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from gradverify.model.result import Cause
-from gradverify.numerics.pairs.values import ROUNDINGS, Entries, ratios
+from gradverify.numerics.pairs.pair import ROUNDINGS, Entries, ratios
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask
 
 DUST = 2.0**-40  # of the pair's largest number: below it nothing contradicts an explanation

@@ -13,8 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.element import Code, Element, Grid, HeatMap, Pictures
 from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.values import Entries
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.rungs import Array, Index
 from gradverify.rules.catalogue import book
 from gradverify.subject.failure import Spent

@@ -11,8 +11,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.element import Part, Place
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.numerics.explain import Coordinate
-from gradverify.numerics.function.coordinates import mirror_of
-from gradverify.numerics.function.flat import place
+from gradverify.numerics.function.coordinates import mirror_of, place
 from gradverify.report.names import element as named
 from gradverify.spec.fault import allowed
 from gradverify.subject.arguments import Argument

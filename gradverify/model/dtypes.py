@@ -1,4 +1,4 @@
-"""The dtypes there are, by torch's names: what a spec may say, and what each holds. `numerics/function/dtypes.py` has them as torch's own."""
+"""The dtypes there are, by torch's names: what a spec may say, and what each holds. `numerics/function/coordinates.py` has them as torch's own."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.function.flat import numbers, one_hot
+from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import Array, Index
 from gradverify.subject.damage import Cotangents, Damage, done

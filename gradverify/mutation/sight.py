@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import flat_all, flat_real
+from gradverify.numerics.function.coordinates import UNITS, flat_all, flat_real
 from gradverify.numerics.rungs import U64
 from gradverify.rules.differ import DUST, flat, largest
 from gradverify.subject.damage import Damage, done

@@ -8,21 +8,17 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from gradverify.model.interrupt import Spent
-from gradverify.numerics.choose import Choice, Limits, Why, cheapest, choose
-from gradverify.numerics.costs import Costs, Mode, predicted, speed, to_power_of_two
-from gradverify.numerics.counts import counts
-from gradverify.numerics.entries.asked import with_asked
+from gradverify.numerics.choose import Choice, Costs, Limits, Mode, Why, cheapest, choose, counts, predicted, speed, to_power_of_two
+from gradverify.numerics.entries.confirm import with_asked
 from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.excuses.insensitive import beside_insensitive
-from gradverify.numerics.function.clock import Clock
-from gradverify.numerics.function.point import Function
+from gradverify.numerics.function.point import Clock, Function
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
-from gradverify.numerics.prepare import Prepared, prepare
-from gradverify.numerics.probing.thresholds import SCREEN_LOW, screen_of
+from gradverify.numerics.prepare import Prepared, Structure, prepare
+from gradverify.numerics.probing.seed_matrices import SCREEN_LOW, screen_of
 from gradverify.numerics.screens import compare_sums
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.structure import Structure
 
 Watch = Callable[[Choice], None]
 """Told what was chosen, and what it is predicted to cost, before it begins."""

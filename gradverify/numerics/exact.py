@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import Outcome, PairElements
+from gradverify.numerics.pairs.pair import ElementValues, Outcome, PairElements
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.pairs.values import ElementValues
 from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import Limit, Verdict

@@ -15,14 +15,12 @@ from torch import Tensor
 
 from gradverify.model.element import Chosen, Decision, FixedStep, Measured, Reading, Rung, Sides, Tolerance, Truncation
 from gradverify.model.result import Outcome
-from gradverify.numerics.entries.asked import climber, column_at, pair_of_one
+from gradverify.numerics.entries.confirm import climber, column_at, pair_of_one
 from gradverify.numerics.estimate.climb import Ladders
 from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.estimate.lines import Line
-from gradverify.numerics.estimate.readings import readings, with_tail_noise
-from gradverify.numerics.estimate.romberg import ORDERS, Best, pick, table
-from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.romberg import ORDERS, Best, pick, readings, table, with_tail_noise
+from gradverify.numerics.estimate.samples import Line, Samples
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.judging.judged import Judged

@@ -10,9 +10,8 @@ import numpy as np
 from gradverify.numerics.entries.sweep import TILE_LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, Outcome, Pair, PairElements
+from gradverify.numerics.pairs.pair import Asked, ElementValues, Outcome, Pair, PairElements
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.pairs.values import ElementValues
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.verdict import Limit
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.coordinates import numbers
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index
 from gradverify.numerics.seed_vectors import away_from_zero, pull_back

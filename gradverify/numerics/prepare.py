@@ -1,26 +1,221 @@
-"""What is measured of a function at its point before anything is compared: noise, structure, the inputs in which it is linear."""
+"""What is measured of a function at its point before anything is compared: noise, the inputs in which it is linear, and the structure of the
+Jacobian: sparsity pattern and colouring of each input tensor's part; tensors without any go column by column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.function.clock import Clock
-from gradverify.numerics.function.coordinates import columns_of
+from gradverify.numerics.function.coordinates import columns_of, real_shape
 from gradverify.numerics.function.memory import keep_freed
-from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.judging.reach import Reach
-from gradverify.numerics.judging.run import OverBudget, Run, no_budget
+from gradverify.numerics.function.point import Clock, Function, Point
+from gradverify.numerics.judging.bundle import Grouping
+from gradverify.numerics.judging.run import OverBudget, Reach, Run, no_budget
 from gradverify.numerics.pairs.pair import Asked
-from gradverify.numerics.rungs import Index
+from gradverify.numerics.rungs import Array, Index, Mask
+from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.structure import Structure, detected, find_other_structure, find_structure
-from gradverify.numerics.survey import DirectionSample, Survey, linear_inputs, survey
+from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_dead_outputs
+from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, column_groups, dense, row_groups
+from gradverify.numerics.survey import STRAY, DirectionSample, Survey, linear_inputs, survey
+
+# ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part; tensors without any go column by column
+SMALL = 10  # columns: finding structure saves little, and pays only where every element is compared and nothing hides a move
+FEWEST = 5  # columns: finding structure costs more than it saves
+SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
+
+Patterns = tuple[Pattern, ...]
+"""The sparsity patterns of one input tensor, one per output tensor."""
+Detect = Callable[[Point, Survey, int, bool], Patterns]
+"""Detects the patterns of a tensor (by its number); the flag asks for the complete code instead of a guess."""
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The groups of one input tensor: of its columns, and per output tensor of rows. `size`: its columns."""
+
+    grouping: Grouping
+    rows: tuple[RowGroups, ...]
+
+    @property
+    def tensor(self) -> int:
+        return self.grouping.tensor
+
+    @property
+    def first(self) -> int:
+        return self.grouping.first
+
+    @property
+    def size(self) -> int:
+        return self.rows[0].pattern.size
+
+    @property
+    def patterns(self) -> Patterns:
+        """One per output tensor."""
+        return tuple(rows.pattern for rows in self.rows)
+
+    def pointwise(self, output: int) -> bool:
+        """Is it one group of columns, of which each output depends on that in its own place?"""
+        return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
+
+
+class Level(IntEnum):
+    """How a tensor's structure was looked for."""
+
+    GUESSED = 0
+    COMPLETE = 1  # by the complete code
+    UNGROUPED = 2
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Plans of the tensors whose groups save calls; the `patterns` of all, one per output tensor; the `level` of each tensor."""
+
+    plans: tuple[Plan, ...] = ()
+    patterns: Mapping[int, Patterns] = field(default_factory=dict)
+    level: Mapping[int, Level] = field(default_factory=dict)
+
+    def plan(self, tensor: int) -> Plan | None:
+        """The groups of a tensor; None where it goes column by column."""
+        return next((plan for plan in self.plans if plan.tensor == tensor), None)
+
+    def updated(self, new: Structure) -> Structure:
+        """With the tensors of `new` exchanged for what they are there."""
+        plans = [*(plan for plan in self.plans if plan.tensor not in new.level), *new.plans]
+        return Structure(tuple(sorted(plans, key=lambda plan: plan.tensor)), {**self.patterns, **new.patterns}, {**self.level, **new.level})
+
+
+# ---- finding it
+def find_structure(point: Point, survey: Survey, detect: Detect, *, thrifty: bool = False) -> Structure:
+    """The structure of each tensor as guessed; small tensors without groups.
+
+    `thrifty`: small tensors by the complete code, where f is quiet and no output dense.
+    """
+    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
+    tensors = range(len(point.buffers))
+    small = [tensor for tensor in tensors if thrifty and len(point.columns.of(tensor)) <= SMALL]
+    promising = [tensor for tensor in small if _eligible(point, tensor, FEWEST)] if small and not _moves_are_hidden(point, survey) else []
+    pointwise = _seem_pointwise(point, promising)
+
+    def patterns_of(tensor: int) -> Patterns | None:
+        if tensor in pointwise:
+            return _pointwise_patterns(point, tensor)
+        if tensor in small:
+            return detect(point, survey, tensor, True) if tensor in promising and not _moves_most(point, tensor) else None
+        return detect(point, survey, tensor, False) if _eligible(point, tensor, SMALL + 1) else None
+
+    level = {tensor: Level.COMPLETE if tensor in small else Level.GUESSED for tensor in tensors}
+    return _planned(point, level, {tensor: patterns_of(tensor) for tensor in tensors}, weights)
+
+
+def find_other_structure(point: Point, survey: Survey, detect: Detect, before: Structure, broken: frozenset[int]) -> Structure:
+    """Other groups for `broken` tensors, which have not those of `before`: by the complete code where these were guessed, else none."""
+    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
+    level = {tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED for tensor in sorted(broken)}
+    detected = {tensor: detect(point, survey, tensor, True) if level[tensor] == Level.COMPLETE else None for tensor in level}
+    return before.updated(_planned(point, level, detected, weights))
+
+
+def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> Patterns:
+    """Detection with random slices; once more with a threshold where f is noisy and its noise may have looked like moves."""
+    outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
+
+    def above(threshold: Array | None, purpose: str) -> Patterns:
+        seed = point.seed.within(purpose, tensor, "complete" if exact else "guessed")
+        probe = PointProbe(point, tensor, seed, threshold)
+        patterns = detect(probe, probe.shape, outputs, seed, guess=not exact)
+        return tuple(with_dead_outputs(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
+
+    patterns = above(None, "detection")
+    if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
+        return patterns
+    return above(STRAY * survey.noise(point), "detection above noise") if survey.noisy(point).any() else patterns
+
+
+# ---- which tensors are worth it
+def _eligible(point: Point, tensor: int, least: int) -> bool:
+    """Does a tensor have at least so many columns, a column for each coordinate and none paired, all finite, and elements that may be zero?"""
+    c, columns = point.columns, point.columns.of(tensor)
+    symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
+    if len(columns) < least or symmetric or not len(point.f0) or not np.isfinite(c.x[columns]).all():
+        return False
+    return len(point.f0) > 1 or not point.row(0)[columns].all()      # one output leaves nothing but dead elements to be found
+
+
+def _moves_are_hidden(point: Point, survey: Survey) -> bool:
+    """Is there no structure to be found in small tensors, or something that hides what moves?"""
+    quiet = point.columns.free and len(point.f0) > 1 and bool(np.isfinite(point.f0).all())
+    return survey.some_unmoved or not quiet or bool(survey.noisy(point).any())
+
+
+def _moves_most(point: Point, tensor: int) -> bool:
+    """Does the first column of a tensor move most outputs by itself? One call."""
+    return bool(np.mean(_moved(point, point.columns.of(tensor)[:1])) > SAVES)
+
+
+def _moved(point: Point, columns: Index) -> Mask:
+    """Which outputs [M] change when these columns do."""
+    to = point.columns.cast(point.columns.x[columns] + STEP * point.columns.scale[columns], columns)
+    return np.asarray(point.values_at(columns, to) != point.f0)
+
+
+# ---- small tensors, element by element
+def _seem_pointwise(point: Point, small: Sequence[int]) -> list[int]:
+    """The small tensors of which every output seems to depend on the element in its place: by one call for all, one each where that says no.
+
+    A guess that is wrong for no row, column or block of dependent elements; what it misses does not add up, and goes column by column.
+    """
+    sizes = {part.stop - part.start for part in point.parts}
+    fitting = [tensor for tensor in small if sizes == {len(point.columns.of(tensor))}]
+    if not fitting or _middle_rests(point, fitting):
+        return fitting
+    return [tensor for tensor in fitting if len(fitting) > 1 and _middle_rests(point, [tensor])]
+
+
+def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:
+    """Do all elements of these tensors but the middle ones move outputs, and none in the middle? One call."""
+    columns = [point.columns.of(tensor) for tensor in tensors]
+    middle = len(columns[0]) // 2
+    moved = _moved(point, np.concatenate([np.delete(of_tensor, middle) for of_tensor in columns])).reshape(-1, len(columns[0]))
+    return bool(moved.any()) and not moved[:, middle].any()
+
+
+def _pointwise_patterns(point: Point, tensor: int) -> Patterns:
+    """The patterns of a tensor of which every output depends on the element in its place."""
+    x, n = point.buffers[tensor], len(point.columns.of(tensor))
+    places = tuple(place.astype(np.intp) for place in np.unravel_index(np.arange(n), real_shape(x.shape, x.dtype)))
+    return (Pattern(real_shape(x.shape, x.dtype), places, places, np.zeros(n, bool), pointwise=True),) * len(point.parts)
+
+
+# ---- patterns -> plans
+def _planned(point: Point, level: Mapping[int, Level], detected: Mapping[int, Patterns | None], weights: Array) -> Structure:
+    """With a plan for each tensor whose groups save calls; for others the dense pattern, as more than what was seen is sound."""
+    plans = {tensor: _plan(point, tensor, patterns, weights) for tensor, patterns in detected.items() if patterns}
+    worthwhile = {tensor: plan for tensor, plan in plans.items() if plan}
+    patterns = {tensor: worthwhile[tensor].patterns if tensor in worthwhile else _dense_patterns(point, tensor) for tensor in detected}
+    return Structure(tuple(worthwhile.values()), patterns, level)
+
+
+def _plan(point: Point, tensor: int, patterns: Patterns, weights: Array) -> Plan | None:
+    """None where there are nearly as many groups as columns, and as rows."""
+    groups, rows = column_groups(patterns), tuple(row_groups(pattern) for pattern in patterns)
+    columns = point.columns.of(tensor)
+    if groups.count > SAVES * len(columns) and sum(r.count for r in rows) > SAVES * len(point.f0):
+        return None
+    return Plan(Grouping(tensor, int(columns[0]), groups, weights), rows)
+
+
+def _dense_patterns(point: Point, tensor: int) -> Patterns:
+    x = point.buffers[tensor]
+    return tuple(dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts)
+
+
+# ---- What is measured of a function at its point before anything is compared: noise, structure, the inputs in which it is linear
 @dataclass(frozen=True)
 class Prepared:
     """A function at its point, with what was measured before anything is compared. `linear`: the tensors in which f is linear, and what

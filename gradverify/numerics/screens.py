@@ -7,19 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.choose import Choice
-from gradverify.numerics.costs import Mode
+from gradverify.numerics.choose import Choice, Mode
 from gradverify.numerics.entries.consistency import VERIFIED_ALONG
-from gradverify.numerics.excuses.ends import ending_columns
+from gradverify.numerics.excuses.treads import ending_columns
 from gradverify.numerics.flagged.follow import FollowUp
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.probing.blocks import check_blocks
-from gradverify.numerics.probing.rows import DIRECTIONS, check_rows
-from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.seed_matrices import draw_directions
-from gradverify.numerics.probing.thresholds import SurveyedPoint
-from gradverify.numerics.structure import Level, Structure
+from gradverify.numerics.prepare import Level, Prepared, Structure
+from gradverify.numerics.probing.screen import DIRECTIONS, Screened, check_blocks, check_rows
+from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.verdict import Verdict
 
 

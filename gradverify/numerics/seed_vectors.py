@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.flat import real_shape
+from gradverify.numerics.function.coordinates import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, in_a_row
 

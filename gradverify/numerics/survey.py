@@ -12,10 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.model.fault import UserCodeError
-from gradverify.numerics.estimate.lines import Rung, sample_rung
 from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.function.point_lines import DirectionLine
+from gradverify.numerics.estimate.samples import Rung, sample_rung
+from gradverify.numerics.function.point import DirectionLine, Point
 from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Codes, Index, Mask, Z, finite_size, in_a_row, joined, piecewise, repeated, step
 from gradverify.numerics.seed_vectors import Drawn, signed_weights, uniform
 

@@ -15,7 +15,7 @@ import numpy as np
 from gradverify.numerics.estimate.kinks import KINK, NON_FINITE, SMOOTH, Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.samples import LOW_UNIT
-from gradverify.numerics.function.flat import rms
+from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import U64, Array, Codes, Mask, joined, nonzero, piecewise, repeated
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit

@@ -16,9 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.pairs.pair import OPEN, Outcome, Pair
-from gradverify.numerics.pairs.revised import Mismatches, mismatches, with_undecided
-from gradverify.numerics.pairs.values import Entries
+from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair
+from gradverify.numerics.pairs.tally import Mismatches, mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes

@@ -11,18 +11,16 @@ from torch import Tensor
 
 from gradverify.model.case import Budget, Settings
 from gradverify.model.result import WORST as WORST
-from gradverify.numerics.choose import Choice, Limits
+from gradverify.numerics.choose import Choice, Limits, Mode
 from gradverify.numerics.compare import Watch, compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.fixed import check_fixed
-from gradverify.numerics.function.clock import Clock
 from gradverify.numerics.function.coordinates import Columns, columns_of
-from gradverify.numerics.function.point import COARSER, Function, Narrow, Point
+from gradverify.numerics.function.point import COARSER, Clock, Function, Narrow, Point
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
+from gradverify.numerics.prepare import Structure
 from gradverify.numerics.rungs import U64
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.structure import Structure
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.exact import add_exact, rounding_floor
-from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.coordinates import columns_of, numbers
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.oracles.convergence import beside_largest

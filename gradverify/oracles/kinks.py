@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import KINK
-from gradverify.numerics.judging.lone_ladders import LoneLadders
+from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.rungs import AnyArray, Array, Index, Mask

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import SIXTEEN
+from gradverify.numerics.function.coordinates import SIXTEEN
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.disguised import ROWS, Disguised, Lifted, undisguised

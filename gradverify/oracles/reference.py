@@ -1,30 +1,38 @@
-"""Another implementation, called with the same arguments in the same order: its values, and autograd through it."""
+"""A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs.
+
+Where forward is so noisy that its values do not decide, the noise is either float32's own (numbers that cancel, in that way to compute it) or the
+kernel's (fewer bits inside). Run in float32 under `Disguised`, the function shows the first and not the second."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gradverify.model.case import Settings
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.function.flat import numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.rungs import Array
+from gradverify.numerics.exact import ROUNDING
+from gradverify.numerics.function.coordinates import UNITS, numbers, rms
+from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
+from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.sixteen_bit import TensorResult
+from gradverify.numerics.survey import survey
+from gradverify.numerics.tolerance import FLOOR, guarded
+from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.convergence import beside_largest
-from gradverify.oracles.finite_difference import Filled
+from gradverify.oracles.finite_difference import WORST, Filled, Wishes
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.kinks import Kinks
-from gradverify.oracles.legs import as_reference
-from gradverify.oracles.lost import beside_lost_by_both
+from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.reference_gradients import Layout, reference_gradients
-from gradverify.oracles.rounding import Route, beside_rounding, row_of
-from gradverify.oracles.single import off_both
-from gradverify.oracles.values import reference_values
+from gradverify.oracles.rounding import Route, beside_lost_by_both, beside_rounding, row_of
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import rounded_at_random
@@ -33,6 +41,103 @@ from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
 
 
+# ---- A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs
+def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[TensorResult, TensorResult] | None]:
+    """Of each checked output, how far it is from the reference and from the function itself in float64, where both are more than float32 explains.
+
+    None of all where nothing tells whose noise it is: as in `off_itself`, and where the reference refuses float64.
+    """
+    if any(argument.parameter for argument in subject.arguments):
+        return [None] * len(checked)
+    itself = off_itself(subject, checked)
+    if not any(itself):
+        return [None] * len(checked)
+    try:
+        reference = Kernel(as_reference(_wide(subject)), subject, checked).outputs
+    except UserCodeError:
+        return [None] * len(checked)
+    return [(a, b) if a.miss and b else None for a, b in zip(reference, itself, strict=True)]
+
+
+def off_itself(subject: Subject, checked: Sequence[int]) -> list[TensorResult | None]:
+    """Of each checked output, how far it is from the same function in float64, where that is more than float32 costs it.
+
+    None of all where a differentiable input is not float32, where the function refuses float64, and where it computes out of torch's sight.
+    """
+    if any(x.dtype != torch.float32 for x in subject.inputs):
+        return [None] * len(checked)
+    wide = _wide(subject)
+    wide.case = replace(wide.case, oracles=replace(wide.case.oracles, reference=None))
+    kernel = Kernel(wide, subject, checked)
+    try:
+        return [each if each.miss and kernel.rounds else None for each in kernel.outputs]
+    except UserCodeError:
+        return [None] * len(checked)
+
+
+def _wide(subject: Subject) -> Subject:
+    return widened(subject, InDouble(lifts=True))
+
+
+# ---- Forward values against a reference's, within bars: the noise of both, measured where they differ
+def reference_values(mine: Sequence[Tensor], theirs: Sequence[Tensor], ours: Function, reference: Function, settings: Settings,
+                     wishes: Wishes) -> dict[int, Pair | str]:
+    """Forward values per output: a Pair, or the sentence that says how the shapes differ."""
+    result: dict[int, Pair | str] = {}
+    noise: list[Array] | None = None
+    for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        seen = _complaint(a, b) or _values(place, a, b, np.zeros(numbers(a).shape), settings)
+        if not isinstance(seen, str) and seen.count(Outcome.MISMATCH, Outcome.UNDECIDED):
+            noise = noise or _noise(ours, reference, settings, wishes)
+            seen = _values(place, a, b, noise[place], settings)
+        result[place] = seen
+    return result
+
+
+def _complaint(mine: Tensor, theirs: Tensor) -> str | None:
+    if mine.shape != theirs.shape:
+        return f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
+    if mine.is_complex() != theirs.is_complex():
+        return f"the function returns {mine.dtype}, the reference {theirs.dtype}"
+    return None
+
+
+def _noise(ours: Function, reference: Function, settings: Settings, wishes: Wishes) -> list[Array]:
+    """Z standard deviations of the noise of both, per output [M]; nothing where one of them has none to measure (a shape that differs)."""
+    columns = wishes.columns(ours.inputs)
+    (one, parts), (other, others) = (_sigma(Point(function, columns, seed=wishes.seed)) for function in (ours, reference))
+    same = [a.stop - a.start for a in parts] == [b.stop - b.start for b in others]
+    return [Z * (one[part] + (other[part] if same else 0.0)) for part in parts]
+
+
+def _sigma(point: Point) -> tuple[Array, list[slice]]:
+    with np.errstate(all="ignore"):
+        return survey(point).sigma, point.parts
+
+
+def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Settings) -> Pair:
+    """One output [M]. The floor is the rounding of the tensor's typical size; two equal infinities agree."""
+    a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
+    tally, (atol, rtol) = Tally(0, place, (len(a), 1), WORST), settings.tolerances()
+    with np.errstate(all="ignore"):
+        same_infinity = (a == v) & np.isinf(v)
+        floor = np.full(len(a), FLOOR * unit * rms(np.abs(v)))
+        largest = np.maximum(np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0), np.nan_to_num(np.abs(v), nan=0.0, posinf=0.0))
+        tolerance, bar = atol + np.maximum(rtol * largest, floor), ROUNDING * unit * largest + noise
+        verdict = guarded(np.abs(a - v), bar, tolerance)
+    finite = np.isfinite(a) & np.isfinite(v)
+    outcome = np.select([verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~finite], [Outcome.PASS, Outcome.MISMATCH],
+                        Outcome.UNDECIDED).astype(np.int8)
+    tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
+    kept = np.flatnonzero(~same_infinity)
+    limit, nothing = np.full(len(kept), Limit.NONE, object), np.full(len(kept), np.nan)
+    limit[outcome[kept] == Outcome.UNDECIDED] = Limit.NOISE
+    tally.add(PairElements(kept, np.zeros(len(kept), np.intp), a[kept], v[kept], bar[kept], tolerance[kept],
+                           floor[kept], outcome[kept], limit, nothing, nothing))
+    return tally.result(unit, False)
+
+
+# ---- Another implementation, called with the same arguments in the same order: its values, and autograd through it
 class Reference:
     """The reference at the point of the check, as a function of the same differentiable inputs."""
 

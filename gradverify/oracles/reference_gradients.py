@@ -15,22 +15,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gradverify.model.case import Settings
-from gradverify.numerics.choose import Choice, Why
-from gradverify.numerics.costs import Mode
+from gradverify.numerics.choose import Choice, Mode, Why
 from gradverify.numerics.exact import exact_elements
-from gradverify.numerics.function.coordinates import Columns, columns_of
-from gradverify.numerics.function.flat import numbers, real_shape
+from gradverify.numerics.function.coordinates import Columns, columns_of, numbers, real_shape
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.probing.thresholds import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
+from gradverify.numerics.prepare import Structure
+from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.rungs import U64, Array, Index, Mask, nonzero
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, RowGroups, dense, row_groups
-from gradverify.numerics.structure import Structure
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import WORST

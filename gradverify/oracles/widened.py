@@ -1,30 +1,108 @@
-"""The values of a float32 function in float64, beside its backward in float32: finite differences good to ten digits for gradients good to seven.
-
-Where it casts to float32 inside, that is float64 too (`subject.disguised.Lifted`), if it is the same function then: the same values at two points,
-and the same gradient. So are the values of a function of float64 that computes in float32. Where the function refuses float64, or computes something
-else in it (a branch on the dtype, a constant that float32 rounds), there is none.
-"""
+"""The values in float64 of a function of float32, or of one that computes in it: of itself, else of the reference that the spec names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradverify.numerics.estimate.noise import POINTS as WAYS
-from gradverify.numerics.function.dtypes import DOUBLE, WIDE
-from gradverify.numerics.function.flat import numbers, rms
+from gradverify.numerics.function.coordinates import DOUBLE, WIDE, numbers, rms
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U32, Array, Z
-from gradverify.oracles.finite_difference import Gives
+from gradverify.numerics.verdict import Limit
+from gradverify.oracles.finite_difference import Gives, Jacobian
+from gradverify.subject.another import beside
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.lowered import Perturbed, rounded_at_random
-from gradverify.subject.wide import InDouble, wide
+from gradverify.subject.subject import Subject
+from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 
+
+# ---- The values in float64 of a function of float32, or of one that computes in it: of itself, else of the reference that the spec names
+def in_float64(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives],
+               reference: Callable[[Subject], Gives], *, lifts: bool) -> InFloat64:
+    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one; `reference`: that of the spec; `lifts`: what it casts to
+    float32 inside is float64 first. Raises UserCodeError or RefusedError where the function refuses float64."""
+    mode = InDouble(lifts=lifts)
+    try:
+        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+    except (UserCodeError, RefusedError):
+        if not mode.lifts or not is_narrow(subject):
+            raise
+    mode = InDouble(lifts=False)
+    try:
+        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
+    except (UserCodeError, RefusedError) as refused:
+        found = (_of_reference(subject, function, outputs, reference)
+                 or _shown_float32(subject, function, outputs, given_by, others=str(refused) == OTHERS))
+        if found is None:
+            raise
+        return found
+
+
+def _shown_float32(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives],
+                   others: bool) -> InFloat64 | None:
+    """The values of the function where float64 says that it is float32, if it asserts that, or branches on it, and is the same function then."""
+    mode = InDouble(lifts=True, shows=True)
+    try:
+        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode, others=others)
+    except (UserCodeError, RefusedError):
+        return None
+
+
+def _of_reference(subject: Subject, function: Gives, outputs: Sequence[Tensor], reference: Callable[[Subject], Gives]) -> InFloat64 | None:
+    """The values of the reference, where there is one and they are those of the function, within what float32 rounds."""
+    if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
+        return None
+    mode = InDouble(lifts=True)
+    try:
+        return InFloat64(function, reference(widened(subject, mode)), outputs, partial(beside, subject), mode, of_reference=True)
+    except (UserCodeError, RefusedError):
+        return None
+
+
+# ---- cast inside
+LEFT_OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE)
+OF_OTHERS = frozenset({Limit.TIE, Limit.BORDER, Limit.MASKED, Limit.STUCK, Limit.BUDGET, Limit.RESTLESS, Limit.SYMMETRY})
+"""What no cast is the reason of."""
+
+
+def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jacobian:
+    """The comparison, in which pairs with open elements are as they come out `again`, where that decides more of them; itself where it does not.
+
+    Asked where something is open and nothing wrong: what is wrong by the steps of float64 is not asked once more by those of float32.
+    """
+    if found.choice is None or any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values()) or not any(map(_is_open, found.pairs.values())):
+        return found
+    other = again()
+    if other is None or other.choice is None:
+        return found
+    if other.choice.mode is not found.choice.mode:
+        return other if sum(map(_left, other.pairs.values())) < sum(map(_left, found.pairs.values())) else found
+    more = {key: other.pairs[key] for key, pair in found.pairs.items() if _left(pair) and key in other.pairs and _decides(other.pairs[key], pair)}
+    return replace(found, pairs={**found.pairs, **more}) if more else found
+
+
+def _is_open(pair: Pair) -> bool:
+    return bool(_left(pair)) and not {limit for limit, _ in pair.limits} <= OF_OTHERS
+
+
+def _left(pair: Pair) -> int:
+    return pair.count(*LEFT_OPEN)
+
+
+def _decides(new: Pair, old: Pair) -> bool:
+    return _left(new) < _left(old) or bool(new.count(Outcome.MISMATCH))
+
+
+# ---- widened
 ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
 SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs
 POINTS = 4  # nearby

@@ -10,7 +10,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.paths import shown_path
 from gradverify.model.result import Finding
 from gradverify.model.rule import Method
-from gradverify.numerics.function.flat import numbers, one_hot
+from gradverify.numerics.function.coordinates import numbers, one_hot
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome
 from gradverify.oracles.finite_difference import Gives
 from gradverify.rules.catalogue import book

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gradverify.numerics.choose import Against, Candidate, Choice, Why
-from gradverify.numerics.costs import Cost, Mode
-from gradverify.numerics.probing.rows import DIRECTIONS
+from gradverify.numerics.choose import Against, Candidate, Choice, Cost, Mode, Why
+from gradverify.numerics.probing.screen import DIRECTIONS
 from gradverify.report.numbers import duration, limit
 
 

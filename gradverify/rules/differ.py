@@ -21,8 +21,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.function.dtypes import DOUBLE
-from gradverify.numerics.function.flat import flat_all, flat_real, numbers
+from gradverify.numerics.function.coordinates import DOUBLE, flat_all, flat_real, numbers
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Z
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, apart, element_name

@@ -16,7 +16,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.function.flat import flat_all, numbers
+from gradverify.numerics.function.coordinates import flat_all, numbers
 from gradverify.numerics.function.point import COARSER
 from gradverify.numerics.rungs import BASE, U32, U64, Array, Mask, Z, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW

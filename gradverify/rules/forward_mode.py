@@ -13,7 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.function.flat import flat_all, one_hot
+from gradverify.numerics.function.coordinates import flat_all, one_hot
 from gradverify.numerics.halving import most_off
 from gradverify.numerics.rungs import Array, Index, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped

@@ -11,8 +11,8 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding, Severity
 from gradverify.numerics.pairs.pair import Outcome
+from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
-from gradverify.oracles.directional import Screen, screened
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.rules.at_line import at_culprit
 from gradverify.rules.protocol import NotApplicable

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome
-from gradverify.oracles.directional import Screen, screened
+from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.finite_difference import Gives, jacobian
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import element_name, unjudged, wrong_already

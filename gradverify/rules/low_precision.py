@@ -13,13 +13,12 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Entry, Finding, Reproduced
-from gradverify.numerics.function.dtypes import UNITS, WIDE
-from gradverify.numerics.function.flat import flat_all, flat_real
-from gradverify.numerics.function.flat import place as index_of
+from gradverify.numerics.function.coordinates import UNITS, WIDE, flat_all, flat_real
+from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
 from gradverify.oracles.legs import Kernel
-from gradverify.oracles.single import off_itself
+from gradverify.oracles.reference import off_itself
 from gradverify.oracles.widened import OTHERS
 from gradverify.rules.at_line import at_forward_of
 from gradverify.rules.differ import DUST, Called, dust, flat, gradient_at, is_double, largest, nudged, off, unsteady, worst_of

@@ -13,8 +13,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.case import Settings
 from gradverify.model.result import Finding, Reproduced
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.result import Reproduced
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 
 
 class Repeats:

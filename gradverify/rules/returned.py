@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.differ import torchs_own
 from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.alias import Shared

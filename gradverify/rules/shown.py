@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import LEFT_OUT, Comparison, Entry, ErrorMap, Finding, Outcome
-from gradverify.numerics.function.flat import place
+from gradverify.numerics.function.coordinates import place
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.pair import Outcome as Seen
 from gradverify.numerics.verdict import Limit

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case
 from gradverify.model.result import Comparison, Finding, RuleRun
-from gradverify.numerics.function.flat import flat_all, flat_real
+from gradverify.numerics.function.coordinates import flat_all, flat_real
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.rules.catalogue import asked

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.differ import DUST, NUDGE, clearly_differing, loosened, tolerance, torchs_own
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, element_name

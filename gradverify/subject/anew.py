@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import UNITS
+from gradverify.numerics.function.coordinates import UNITS
 from gradverify.subject.lowered import FEW, FUSED
 from gradverify.subject.own_code import DispatchMode, wrapped
 from gradverify.torch_private import pytree, schema

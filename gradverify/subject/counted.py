@@ -7,7 +7,7 @@ from math import inf
 
 from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
-from gradverify.numerics.function.clock import Clock, Stopwatch
+from gradverify.numerics.function.point import Clock, Stopwatch
 
 TIMED, BACKWARD = 3, 2.0    # backwards that must have been timed; forward calls that one takes else
 

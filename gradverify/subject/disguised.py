@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import SIXTEEN
+from gradverify.numerics.function.coordinates import SIXTEEN
 from gradverify.subject.in_python import in_python
 from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
 from gradverify.torch_private import body_of, inside_backward, pytree, schema, without_modes

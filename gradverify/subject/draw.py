@@ -13,8 +13,8 @@ from torch import Tensor
 
 from gradverify.model.case import TensorRecipe, own_dtype
 from gradverify.model.dtypes import RUN
-from gradverify.numerics.function.dtypes import DTYPES as DTYPES
-from gradverify.numerics.function.dtypes import SINGLE, SIXTEEN
+from gradverify.numerics.function.coordinates import DTYPES as DTYPES
+from gradverify.numerics.function.coordinates import SINGLE, SIXTEEN
 from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.numerics.seeds import number
 from gradverify.subject import distinct

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 from torch.nn.parameter import is_lazy
 
-from gradverify.numerics.function.dtypes import DTYPES
+from gradverify.numerics.function.coordinates import DTYPES
 from gradverify.subject.failure import UserCodeError, type_name
 from gradverify.torch_private import MKLDNN, FakeTensor
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import DOUBLE
+from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.numerics.rungs import U32
 from gradverify.subject.disguised import Exchanged
 from gradverify.subject.draw import generator

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import REAL
+from gradverify.numerics.function.coordinates import REAL
 from gradverify.torch_private import TENSOR_HOOKS, convert, hooks_after_accumulation, hooks_on_gradient
 
 Hooks = tuple[Callable[..., Any], ...]

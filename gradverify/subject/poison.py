@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from gradverify.model.dtypes import TABLE
-from gradverify.numerics.function.dtypes import DTYPES, UNITS
+from gradverify.numerics.function.coordinates import DTYPES, UNITS
 from gradverify.subject.disguised import Exchanged
 from gradverify.subject.in_python import kernel_of
 from gradverify.subject.own_code import wrapped

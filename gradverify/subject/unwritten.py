@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import flat_real
+from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.subject.ambient import ambient, left_as_found
 from gradverify.subject.differentiable import Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError

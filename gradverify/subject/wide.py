@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.dtypes import SIXTEEN, WIDE
+from gradverify.numerics.function.coordinates import SIXTEEN, WIDE
 from gradverify.subject.disguised import Lifted, Shown
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument, Subject

@@ -15,8 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from gradverify.numerics.function.dtypes import SINGLE
-from gradverify.numerics.function.flat import flat_real, one_hot
+from gradverify.numerics.function.coordinates import SINGLE, flat_real, one_hot
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW
 from gradverify.subject.subject import Argument
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from corpus.float32_operators import OPERATORS, Operator
 from gradverify.evidence import Evidence
 from gradverify.model.result import CaseResult
-from gradverify.numerics.function.coordinates import columns_of
-from gradverify.numerics.function.flat import numbers, one_hot
+from gradverify.numerics.function.coordinates import columns_of, numbers, one_hot
 from gradverify.numerics.verdict import Verdict
 from gradverify.subject.differentiable import Differentiable, Gradients
 

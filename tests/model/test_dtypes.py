@@ -10,7 +10,7 @@ import torch
 
 from gradverify.model.case import ASKED, Mode
 from gradverify.model.dtypes import COMPLEX, FLOATING, TABLE, WIDER, Dtype
-from gradverify.numerics.function import dtypes
+from gradverify.numerics.function import coordinates as dtypes
 from gradverify.subject.draw import DIFFERENTIABLE
 
 

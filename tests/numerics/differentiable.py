@@ -7,8 +7,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.entries import sweep
 from gradverify.numerics.verdict import Verdict
 from gradverify.subject.failure import blamed

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seeds import Seed
 from numerics.differentiable import Differentiable

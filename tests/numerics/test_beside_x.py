@@ -4,8 +4,8 @@ import pytest
 import torch
 from live import check
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import DOUBLE, Differentiable, with_backward
 

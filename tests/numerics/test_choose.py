@@ -2,8 +2,7 @@
 
 import pytest
 
-from gradverify.numerics.choose import Limits, choose
-from gradverify.numerics.costs import Counts, Mode, predicted, speed
+from gradverify.numerics.choose import Counts, Limits, Mode, choose, predicted, speed
 from gradverify.rules.chosen import could_miss, reason
 
 R, C = 128, 16

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.detect import detect
-from gradverify.numerics.sparsity.pattern import row_groups
-from gradverify.numerics.sparsity.probes import PointProbe
+from gradverify.numerics.sparsity.detect import PointProbe, detect
+from gradverify.numerics.sparsity.pattern import column_groups, row_groups
 from numerics.dependencies import full, pattern_of
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of

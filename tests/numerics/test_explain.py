@@ -8,8 +8,8 @@ import torch
 
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Measured
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.explain import Coordinate, fixed_step, measure
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.pairs.pair import Asked, Outcome

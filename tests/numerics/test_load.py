@@ -7,10 +7,9 @@ import random
 
 import pytest
 
-from gradverify.numerics.choose import Limits
+from gradverify.numerics.choose import Limits, Mode, to_power_of_two
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode, to_power_of_two
-from gradverify.numerics.function.clock import Clock, Stopwatch
+from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.rules.chosen import reason
 from numerics.differentiable import Differentiable, normal
 

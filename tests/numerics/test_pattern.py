@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradverify.numerics.sparsity.colouring import column_groups
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, column_groups, row_groups
 from numerics.dependencies import full
 
 

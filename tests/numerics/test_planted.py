@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from gradverify.numerics import prepare
-from gradverify.numerics.costs import Mode
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Verdict
 from gradverify.rules.chosen import could_miss

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.polynomial import nodes, slope
+from gradverify.numerics.entries.interval_fits import nodes, slope
 
 SIGMA, WIDTH = 1e-9, 1.0
 UNIT = np.full(200, 2.0**-53)

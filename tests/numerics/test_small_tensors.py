@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seeds import Seed
 from numerics.differentiable import Differentiable, normal

@@ -7,7 +7,7 @@ from corpus.functions import SAMPLES
 from live import evidence, randn
 from rules.functions import X, square
 
-from gradverify.oracles.directional import Screen, screened
+from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.finite_difference import Wishes
 from gradverify.subject.draw import generator
 

@@ -9,8 +9,7 @@ import torch
 from live import Oracles, check, randn
 
 from gradverify.model.case import Settings
-from gradverify.numerics.choose import Choice, Limits, Why
-from gradverify.numerics.costs import Cost, Mode
+from gradverify.numerics.choose import Choice, Cost, Limits, Mode, Why
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.oracles.reference_gradients import Layout, reference_gradients

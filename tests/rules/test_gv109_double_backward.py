@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from gradverify.evidence import Evidence
-from gradverify.numerics.function.flat import flat_all
+from gradverify.numerics.function.coordinates import flat_all
 from gradverify.oracles.along import Along
 from gradverify.rules.double_backward import Inputs, Wrong, backwards
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from live import randn
 
-from gradverify.numerics.function.dtypes import UNITS
+from gradverify.numerics.function.coordinates import UNITS
 from gradverify.subject.anew import Anew
 
 X = randn(50)

@@ -1,34 +1,53 @@
-"""Consistency of a measured Jacobian: directional derivatives of the whole function, and its VJPs, against sums of the elements.
-
-Random directions and cotangents through everything (method.md section 5), and the points that noise was measured on.
-
-Load-bearing: a leak that detection missed is otherwise flagged, measured again in other company, found right and cleared.
-"""
+"""The column that moves an output off the sparsity pattern, found by halving."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.entries.leaks import moved_near_x
 from gradverify.numerics.estimate.climb import derivative, from_quick_rungs
 from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.estimate.lines import sample_rung
+from gradverify.numerics.estimate.samples import sample_rung
 from gradverify.numerics.estimate.smooth import extrapolate_once, secant
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.function.point_lines import DirectionLine
-from gradverify.numerics.judging.bundle import Bundle
-from gradverify.numerics.judging.cells import Cells, summed_by_output
+from gradverify.numerics.function.point import DirectionLine, Point
+from gradverify.numerics.halving import halved
+from gradverify.numerics.judging.bundle import Bundle, Cells, GroupLine, summed_by_output
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.probing.thresholds import SCREEN, SCREEN_LOW
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated
+from gradverify.numerics.prepare import Plan
+from gradverify.numerics.probing.off_pattern import NEARER
+from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, repeated, step
 from gradverify.numerics.seed_vectors import signed_weights
-from gradverify.numerics.structure import Plan
-from gradverify.numerics.survey import Survey
+from gradverify.numerics.survey import STRAY, Survey
 from gradverify.numerics.verdict import PASS
 
+
+# ---- The column that moves an output off the sparsity pattern, found by halving
+def moving_column(run: Run, line: GroupLine, out: int) -> int | None:
+    """The column of a group that moves an output which none of them owns: two forward calls a halving. None where none does alone."""
+    h = step(line.scale, QUICK[0])
+
+    def moves(columns: Index) -> bool:
+        part = replace(line, columns=columns)
+        off = max(abs(float(part.at(t)[0][out] - run.point.f0[out])) for t in (h, -h))
+        return off > STRAY * float(run.survey.sigma[out])
+
+    column = halved(line.columns, moves)
+    return column if moves(np.array([column])) else None
+
+
+def moved_near_x(run: Run, columns: Index, direction: Array) -> Mask:
+    """The outputs [M] that move beyond their noise with all of these columns [k] along a direction [k], near x: two calls."""
+    samples = sample_rung(DirectionLine(run.point, columns, direction), QUICK[0] + NEARER)
+    if samples is None:
+        return np.zeros(len(run.point.f0), bool)
+    off = np.fmax(np.abs(samples.up - run.point.f0), np.abs(samples.down - run.point.f0))
+    return np.asarray(off > STRAY * run.survey.sigma)
+
+
+# ---- Consistency of a measured Jacobian: directional derivatives of the whole function, and its VJPs, against sums of the elements
 VERIFIED_ALONG = 1  # directions and cotangents: signed weights that stay away from 0, so that no leak hides from them by chance
 ALIAS_SLACK = 1e-3  # of the sum along a secant: its own curvature
 

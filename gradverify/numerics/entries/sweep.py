@@ -14,8 +14,7 @@ import numpy as np
 
 from gradverify.model.interrupt import Spent
 from gradverify.numerics.entries.chunk import Chunk, ChunkResult
-from gradverify.numerics.entries.colour_groups import ColourGroups, structural_zeros
-from gradverify.numerics.entries.compressed import Compressed, OffPattern
+from gradverify.numerics.entries.colour_groups import ColourGroups, Compressed, OffPattern, structural_zeros
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.entries.consistency import AliasSums, JacobianSums
 from gradverify.numerics.excuses.order import excused
@@ -24,10 +23,9 @@ from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.prepare import Prepared
+from gradverify.numerics.prepare import SMALL, Plan, Prepared, Structure
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_range
 from gradverify.numerics.seed_vectors import pull_back_all, signed_weights_float32
-from gradverify.numerics.structure import SMALL, Plan, Structure
 from gradverify.numerics.verdict import Verdict
 
 TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together

@@ -14,8 +14,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, solve
-from gradverify.numerics.estimate.lines import Line, Rung, sample_rung, selected
-from gradverify.numerics.estimate.samples import Samples
+from gradverify.numerics.estimate.samples import Line, Rung, Samples, sample_rung, selected
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, repeated, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED

@@ -11,8 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import INCONSISTENT, JUMP, KINK, NON_FINITE, SMOOTH, bends, borders, infinite, jumps, sides
-from gradverify.numerics.estimate.readings import readings, with_tail_noise
-from gradverify.numerics.estimate.romberg import Best, pick
+from gradverify.numerics.estimate.romberg import Best, pick, readings, with_tail_noise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
 from gradverify.numerics.estimate.smooth import ARITHMETIC, SmoothEstimate, smooth_estimate
 from gradverify.numerics.records import Record, joined

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradverify.numerics.estimate.lines import Rung
-from gradverify.numerics.estimate.samples import LOW_UNIT, SECOND
+from gradverify.numerics.estimate.samples import LOW_UNIT, SECOND, Rung
 from gradverify.numerics.rungs import RATIO, U64, VISIBLE, Array, Mask, Z, finite_size
 
 ARITHMETIC = 4 * U64  # of the value: the extrapolation's own rounding

@@ -14,11 +14,9 @@ import numpy as np
 
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import FLAT, POINTS
-from gradverify.numerics.judging.far_noise import FAR_BELOW, largest_rounding
-from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.lone_ladders import LoneLadders
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.judging.worst_first import standing
+from gradverify.numerics.judging.judged import Judged, standing
+from gradverify.numerics.judging.quick_samples import LoneLadders
+from gradverify.numerics.judging.run import FAR_BELOW, Run, largest_rounding
 from gradverify.numerics.rungs import BASE, NEAR, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 

@@ -16,10 +16,9 @@ from gradverify.numerics.estimate.climb import Outputs, derivative
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.function.point_lines import DirectionLine
+from gradverify.numerics.function.point import DirectionLine, Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.revised import with_undecided
+from gradverify.numerics.pairs.tally import with_undecided
 from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights

@@ -13,9 +13,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.halving import half_off
-from gradverify.numerics.probing.directional import LOW_START, ProbeDerivative, Stage, probe_derivative
-from gradverify.numerics.probing.seed_matrices import Directions, random_cotangent
-from gradverify.numerics.probing.thresholds import SurveyedPoint
+from gradverify.numerics.probing.seed_matrices import LOW_START, Directions, ProbeDerivative, Stage, SurveyedPoint, probe_derivative, random_cotangent
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import Array, Index, Mask, pieces
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.function.flat import numbers
+from gradverify.numerics.function.coordinates import numbers
 from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row, joined
 
 

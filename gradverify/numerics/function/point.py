@@ -1,13 +1,14 @@
-"""A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of its Jacobian by backward, every call counted.
-
-The real coordinates of all outputs are numbered through, as are the columns (`coordinates`) of all inputs.
-"""
+"""How long a call takes: the least of several, and without the time that the machine gave to others meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
+from pathlib import Path
+from time import monotonic, perf_counter, process_time
 from typing import Protocol
 
 import numpy as np
@@ -15,14 +16,55 @@ from torch import Tensor
 
 from gradverify.model.fault import UserCodeError
 from gradverify.numerics.function.buffers import Buffers, Selection
-from gradverify.numerics.function.clock import Clock, Stopwatch
-from gradverify.numerics.function.coordinates import Columns
-from gradverify.numerics.function.dtypes import UNITS
-from gradverify.numerics.function.flat import numbers, one_hot
+from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U32, U64, Array, Index, joined, repeated
+from gradverify.numerics.rungs import U32, U64, Array, Index, in_a_row, joined, pieces, piecewise, repeated
 from gradverify.numerics.seeds import Seed
 
+# ---- How long a call takes: the least of several, and without the time that the machine gave to others meanwhile
+SLICE = 2e-3  # seconds: a shorter call mostly runs undivided (beside six busy loops the least of 25 calls of 1.4 ms: 1.34 to 1.42; of 25 ms: to 438)
+SCHEDULED = Path("/proc/thread-self/schedstat")  # of Linux: nanoseconds run, nanoseconds waited for a processor, slices
+
+
+def waited() -> float:
+    """Seconds that this thread was ready to run and did not; 0 where the system does not tell."""
+    try:
+        return int(SCHEDULED.read_bytes().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds since some moment, and those of them that went to other programs; CPU seconds of this process; seconds until which `timeout` counts."""
+
+    now: Callable[[], float] = perf_counter
+    waited: Callable[[], float] = waited
+    cpu: Callable[[], float] = process_time
+    wall: Callable[[], float] = monotonic
+
+
+class Stopwatch:
+    """`fastest`: seconds of the fastest call so far; infinite where there was none. `calls`: how many were timed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.fastest = clock, math.inf
+        self.calls = 0
+        self._began = self._waited = 0.0
+
+    def start(self) -> None:
+        self._began = self.clock.now()
+        self._waited = self.clock.waited() if SLICE < self.fastest < math.inf else math.inf  # short calls are not worth asking
+
+    def stop(self) -> None:
+        lost = self.clock.waited() - self._waited if self._waited < math.inf else 0.0
+        took = self.clock.now() - self._began - lost
+        self.calls += 1
+        if took < self.fastest:
+            self.fastest = max(took, 0.0)
+
+
+# ---- A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of its Jacobian by backward, every call counted
 SAMPLED = 4096  # values a call whose bits are looked at
 COARSER = 8.0  # roundings: 1 + half of one is 1 again
 
@@ -263,3 +305,71 @@ class Point:
     def by_column(self, gradients: Sequence[Tensor]) -> Array:
         """Gradients of the inputs as one number a column [C]."""
         return self.columns.combined(np.concatenate([numbers(t) for t in gradients]))
+
+
+# ---- Lines through the inputs of a function of tensors: one real coordinate by itself, or several moved together
+@dataclass(frozen=True)
+class ElementLine:
+    """The line of one column: t is the change of x, `scale` may be raised above |x|."""
+
+    point: Point
+    column: int
+    scale: float
+    magnitude: float
+
+    @property
+    def size(self) -> float:
+        return self.scale
+
+    @cached_property
+    def _start(self) -> tuple[Index, float, bool]:
+        """The column, its x, and whether it holds less than float64."""
+        c = self.point.columns
+        return np.array([self.column]), float(c.x[self.column]), bool(c.single[self.column])
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        columns, x, single = self._start
+        to = float(np.float32(x + t)) if single else x + t
+        return None if to == x or not math.isfinite(to) else (self.point.values_at(columns, np.array([to])), to - x)
+
+
+def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
+    """The line of one column; `wide`: at least unit scale, for what does not move nearer."""
+    x, scale = float(point.columns.x[column]), float(point.columns.scale[column])
+    return ElementLine(point, column, max(scale, 1.0) if wide else scale, abs(x))
+
+
+@dataclass(frozen=True)
+class DirectionLine:
+    """Several columns moved together: x + t·direction. The realised t is the projection of the realised change on the direction.
+
+    `direction` [k] should have the columns' own scales in it, so that t = 1 is their natural size.
+    """
+
+    point: Point
+    columns: Index
+    direction: Array
+    scale: float = 1.0
+    magnitude: float = 1.0
+
+    @property
+    def size(self) -> float:
+        return self.scale
+
+    @cached_property
+    def _projection(self) -> tuple[Array, Array, float]:
+        """x and scale [k] of the columns, and what the direction projects to."""
+        moved = in_a_row(self.columns)
+        x, scale = self.point.columns.x[moved], self.point.columns.scale[moved]
+        with np.errstate(all="ignore"):     # squares of denormal numbers: nothing moves then
+            return x, scale, sum(float(self.direction[part] @ (self.direction[part] / scale[part] ** 2)) for part in pieces(len(x)))
+
+    def at(self, t: float) -> tuple[Array, float] | None:
+        x, scale, whole = self._projection
+        to = self.point.columns.cast(piecewise(lambda x, direction: x + t * direction, x, self.direction), self.columns)
+        with np.errstate(all="ignore"):
+            projected = sum(float((to[part] - x[part]) @ (self.direction[part] / scale[part] ** 2)) for part in pieces(len(x)))
+            by = projected / whole if whole else 0.0
+        if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
+            return None
+        return self.point.values_at(self.columns, to), by

@@ -8,18 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
+from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import GROWTH, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, as_derivative
-from gradverify.numerics.estimate.lines import one_side, sample_rung
-from gradverify.numerics.estimate.samples import LOW_UNIT
+from gradverify.numerics.estimate.samples import LOW_UNIT, one_side, sample_rung
 from gradverify.numerics.estimate.smooth import SmoothEstimate, secant, smooth_estimate
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.judging.bundle import Bundle, GroupLine, steps
-from gradverify.numerics.judging.cells import Cells
+from gradverify.numerics.judging.bundle import Bundle, Cells, GroupLine, lone_columns, steps
 from gradverify.numerics.judging.run import Run
+from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, in_a_row, step
 from gradverify.numerics.survey import STRAY
 
+# ---- f on the quick rungs, the first three steps, and derivatives from them alone, which suffice for most elements of a smooth function
 PLAIN_PIECE = 1 << 13  # elements of a piece where all is plain: arrays of 64 KiB take a fifth less time an element than those of 128 KiB
 
 SETTLED = 2.0**-10  # of a slope: what that on one side may still change from rung to rung; one that climbs without bound does by a tenth at least
@@ -206,3 +207,32 @@ def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:
     for line in range(0, lines, count):
         for out in range(outs.start, outs.stop, PLAIN_PIECE):
             yield slice(line, line + count), slice(out, min(out + PLAIN_PIECE, outs.stop))
+
+
+# ---- Elements measured at every step, each by moving its column alone
+class LoneLadders:
+    """Elements (column, output) [E] in any order, the column of each on a line of its own, at every step: 48 forward calls a column.
+
+    Outputs that only move beyond the column's own scale (`Survey.wide`) are measured by steps of at least unit scale.
+    """
+
+    def __init__(self, run: Run, column: Index, out: Index) -> None:
+        self.run = run
+        wide = run.survey.wide[run.point.columns.tensor[column], out]
+        order = np.lexsort((out, column, wide))
+        parts = np.split(order, [np.count_nonzero(~wide)])
+        self._place = np.argsort(order)
+        self._parts = [(self._ladders(column[i], out[i], is_wide), is_wide) for i, is_wide in zip(parts, (False, True), strict=True) if i.size]
+
+    def _ladders(self, column: Index, out: Index, wide: bool) -> Ladders:
+        columns, line = np.unique(column, return_inverse=True)
+        return Ladders(lone_columns(self.run.point, columns, wide).lines, self.run.outputs(), Elements(line, out))
+
+    def derivative(self) -> Derivative:
+        """Of the elements, as they were asked."""
+        return joined(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
+
+    def derivative_under_far_noise(self) -> Derivative:
+        """The same under the noise of points far apart (`Run.far_noise`)."""
+        noise = self.run.far_noise
+        return joined(ladders.under(noise.far if wide else noise.noise).every_rung() for ladders, wide in self._parts).take(self._place)

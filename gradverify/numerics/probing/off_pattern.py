@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gradverify.numerics.estimate.lines import Line
+from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.rungs import RATIO, VISIBLE, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import WEIGHTS
 

@@ -1,35 +1,237 @@
-"""Sparsity detection: which outputs depend on which slices of an input tensor, found by perturbing slices of a black box and seeing what moved.
-
-Where every output tensor has as many elements as the input, of two long axes at least, random halves of the elements first: an elementwise
-function is told by four calls, any other mostly by the first. Else per axis of the input, until every output has its window of slices:
-1. Four random halves of the slices (`codes.halves`). Outputs that depend on one slice each, in the order of one of the output's own axes, are
-   recognised: most axes of most functions. A stray dependence of a few outputs on one slice more goes unseen with a chance of 1/6.
-2. Where all outputs moved in the first two, four slices by themselves: if no two of them move disjoint outputs, the axis is dense.
-3. An exact code names the slice of every output that depends on a single one, in any order.
-4. Outputs of several slices are bisected (`bisection`) until finer windows no longer pay; where no window explains what moved, it is all of the axis.
-
-What does not move at the probe's step is not seen: a term that rounding hides there (1e10·x₀ + 1e-5·x₁ at 1.4e-3) reads as absent, and so may
-the loser of a maximum, close behind, where it happened to be moved down. Structure is that of the steps taken here; larger ones may have more.
-"""
+"""What sparsity detection asks of a function: slices of one axis of an input are perturbed in one call, and the outputs that changed are seen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
+from typing import Protocol
 
 import numpy as np
 
-from gradverify.numerics.rungs import Index, Mask, repeated
+from gradverify.numerics.function.coordinates import real_shape
+from gradverify.numerics.function.point import Point
+from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, repeated
+from gradverify.numerics.seed_vectors import WEIGHTS
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity import codes
-from gradverify.numerics.sparsity.bisection import bisected
 from gradverify.numerics.sparsity.codes import Code
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
-from gradverify.numerics.sparsity.probes import Axis, Probe
 
+# ---- What sparsity detection asks of a function: slices of one axis of an input are perturbed in one call, and the outputs that changed are seen
+STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
+
+
+class Probe(Protocol):
+    """An input tensor of a function. A number has one axis of one slice."""
+
+    def moved(self, axis: int, slices: Mask) -> Mask:
+        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of one axis were perturbed. A call each.
+
+        Where n is more than the axis has, it is one with the axes before it: of the last axis, the elements of the tensor.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the input: its length and stride (elements of the flat input); the shapes and parts of the output tensors.
+
+    `repeats`: the calls that each question takes, what moved in any of them moved.
+    """
+
+    probe: Probe
+    axis: int
+    length: int
+    stride: int
+    shapes: tuple[tuple[int, ...], ...]
+    parts: tuple[slice, ...]
+    repeats: int = 1
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[-1].stop if self.parts else 0
+
+    def moved(self, slices: Mask) -> Mask:
+        moved = self.probe.moved(self.axis, slices)
+        for _ in range(1, self.repeats):
+            moved = moved | self.probe.moved(self.axis, slices)
+        return moved
+
+    def responses(self, code: Code, calls: Iterable[int]) -> list[Mask]:
+        """What moved [M] in each of the calls."""
+        return [self.moved(code.slices(call)) for call in calls]
+
+
+class PointProbe:
+    """An input tensor without symmetry. Counts its `calls`.
+
+    `threshold` [M]: an output moved if it changed by more; without one, if it changed at all. An element is moved up and down by turns, so
+    that one that sits on a kink is seen in every other call. Elements that are not finite stay, and so do those that their domain leaves no step.
+    """
+
+    def __init__(self, point: Point, tensor: int, seed: Seed, threshold: Array | None = None) -> None:
+        self.point, self.seed, self.threshold, self.calls = point, seed, threshold, 0
+        x = point.function.inputs[tensor]
+        self.shape = real_shape(x.shape, x.dtype)
+        self._columns = point.columns.of(tensor)
+        self._places = np.arange(len(self._columns))
+        sign: Array = 2.0 * seed.generator("signs").integers(0, 2, len(self._columns)).astype(float) - 1.0
+        columns = in_a_row(self._columns)
+        self._x, self._step = point.columns.x[columns], sign * point.columns.scale[columns]
+        self._finite = None if point.columns.finite else np.isfinite(self._x)
+        self._defined = bool(np.isfinite(point.f0).all())
+
+    def moved(self, axis: int, slices: Mask) -> Mask:
+        """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
+        self.calls += 1
+        places = self._chosen(axis, slices)
+        step = self._step.take(places)
+        to = self._perturbed(places, STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step)
+        self._step[places] = -step
+        return self._differs(self._at(places, to))
+
+    def _at(self, places: Index, to: Array) -> Array:
+        """f [M], lent, with these elements [k] moved; without a domain all are written, which takes less time than to gather a half of them."""
+        if not self.point.columns.free:
+            return self.point.values_at(self._columns[places], to)
+        x = self._x.copy()
+        x[places] = to
+        return self.point.values_inside(self._columns, x, lent=True)
+
+    def _chosen(self, axis: int, slices: Mask) -> Index:
+        """The elements [k] of the slices, ascending."""
+        stride = math.prod(self.shape[axis + 1 :])
+        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
+        return places if self._finite is None else places[self._finite[places]]
+
+    def _perturbed(self, places: Index, step: Array) -> Array:
+        """x [k] of elements after a step: the other way at the border of a domain, none where neither way is inside."""
+        c, x = self.point.columns, self._x.take(places)
+        if c.free and not c.rounded:
+            return x + step
+        columns = self._columns.take(places)
+        up = c.cast(x + step, columns)
+        if c.free:
+            return up
+        ways = [up, c.cast(x - step, columns)]
+        inside = [(c.low[columns] <= to) & (to <= c.high[columns]) for to in ways]
+        return np.where(inside[0], ways[0], np.where(inside[1], ways[1], x))
+
+    def _differs(self, f: Array) -> Mask:
+        f0 = self.point.f0
+        if self._defined and self.threshold is None:
+            return np.asarray(f != f0)
+        ended = np.isfinite(f) != np.isfinite(f0)
+        with np.errstate(invalid="ignore"):
+            changed = (f != f0) & ~(np.isnan(f) & np.isnan(f0)) if self.threshold is None else np.abs(f - f0) > self.threshold
+        return np.asarray(ended | changed)
+
+
+# ---- Sparsity by bisection: the window of input slices that each output depends on, by blocks of half the size at every level
+FIRST_CUT = 4  # blocks of the first level
+WIDE_OF = 8  # blocks from which on windows of more than half of them are cut no finer
+CHEAP = 16  # calls of a level that are always worth it; else no more than a block has slices, about what it can save
+MOST_CALLS = 64  # calls in all
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An axis of `length` slices cut into blocks of `size`, and the interval of blocks [M] that may move each output."""
+
+    length: int
+    size: int
+    low: Index
+    high: Index
+
+    @property
+    def count(self) -> int:
+        return -(-self.length // self.size)
+
+    def width(self, outputs: Mask) -> int:
+        """The widest interval of these outputs, in blocks."""
+        return int(np.max((self.high - self.low + 1)[outputs], initial=1))
+
+    def calls(self, factor: int, outputs: Mask) -> int:
+        """That a cut of each block into `factor` takes."""
+        return min(factor * self.width(outputs), -(-self.length * factor // self.size))
+
+    def slices(self) -> tuple[Index, Index]:
+        """The intervals as the first and last slice."""
+        return self.low * self.size, np.minimum((self.high + 1) * self.size, self.length) - 1
+
+
+def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
+    """Windows [M] of the outputs that are left, cut finer while that pays."""
+    zero = np.zeros(axis.outputs, np.intp)
+    blocks = Blocks(axis.length, 1 << (axis.length - 1).bit_length(), zero, zero)
+    factor, spent = FIRST_CUT, 0
+    while pending.any() and blocks.size > 1:
+        calls = blocks.calls(factor, pending)
+        if spent + calls > MOST_CALLS or calls > max(CHEAP, blocks.size):
+            break
+        blocks = _cut(axis, blocks, factor, pending)
+        factor, spent = 2, spent + calls
+        pending = pending & ~_too_wide(axis, blocks, pending)
+    return blocks.slices()
+
+
+def _cut(axis: Axis, blocks: Blocks, factor: int, pending: Mask) -> Blocks:
+    """Every interval in smaller blocks. Blocks a period apart are perturbed together: each output has one of them at most in its interval."""
+    first, last = blocks.low * factor, (blocks.high + 1) * factor - 1
+    finer = Blocks(blocks.length, blocks.size // factor, first, last)
+    period, block = blocks.calls(factor, pending), np.arange(blocks.length) // finer.size
+    low, high, stray = last + 1, first - 1, np.zeros(len(pending), bool)
+    for residue in range(period):
+        moved, at = pending & axis.moved(block % period == residue), first + (residue - first) % period
+        hit = moved & (at <= last)
+        low, high, stray = np.where(hit, np.minimum(low, at), low), np.where(hit, np.maximum(high, at), high), stray | (moved & ~hit)
+    silent = low > high  # a tie, or noise: what was known is kept; moved from outside, nothing is known
+    low, high = np.where(silent, first, low), np.where(silent, last, high)
+    return Blocks(blocks.length, finer.size, np.where(stray, 0, low), np.where(stray, finer.count - 1, high))
+
+
+def _too_wide(axis: Axis, blocks: Blocks, pending: Mask) -> Mask:
+    """The outputs [M] of tensors whose widest window is most of the axis."""
+    width, wide = np.where(pending, blocks.high - blocks.low + 1, 0), np.zeros(len(pending), bool)
+    for part in axis.parts:
+        wide[part] = blocks.count >= WIDE_OF and 2 * int(width[part].max(initial=0)) > blocks.count
+    return wide
+
+
+# ---- Outputs that nothing moved (the dead half of a relu), with the place in the pattern that they would have if they were alive
+def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
+    """The pattern with windows for dead outputs, where those of all others follow one rule; `output`: the shape of the output tensor.
+
+    More than what was seen is sound, and a gradient that passes the dead half is then told element by element.
+    """
+    live = ~pattern.nothing
+    if live.all() or not live.any():
+        return pattern
+    windows = [_windows_by_rule(pattern, axis, output, live) for axis in range(len(pattern.shape))]
+    known = [window for window in windows if window is not None]
+    if len(known) < len(windows):
+        return pattern
+    return replace(pattern, low=tuple(low for low, _ in known), high=tuple(high for _, high in known), nothing=np.zeros(len(live), bool))
+
+
+def _windows_by_rule(pattern: Pattern, axis: int, output: Sequence[int], live: Mask) -> tuple[Index, Index] | None:
+    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run along the output in order."""
+    low, high, n = pattern.low[axis], pattern.high[axis], pattern.shape[axis]
+    first = int(np.argmax(live))
+    if (low[live] == low[first]).all() and (high[live] == high[first]).all():
+        return np.full_like(low, low[first]), np.full_like(high, high[first])
+    for stride in {math.prod(output[k:]) for k in range(1, len(output) + 1)} | {pattern.strides[axis]}:
+        if stride * n and len(low) % (stride * n) == 0:
+            place = np.arange(len(low)) // stride % n
+            if (low[live] == place[live]).all() and (high[live] == place[live]).all():
+                return place, place
+    return None
+
+
+# ---- detect
 BYTE = 8  # calls whose bits take an eighth of the memory
 ALONE_AT_ONCE = 5  # slices of an axis up to which each is perturbed alone at once
 ALONE_UP_TO = 16  # up to which each is, where outputs depend on several

@@ -1,8 +1,7 @@
 """Sparsity pattern: which elements of an input tensor can move which of an output tensor, and so what may be perturbed, or pulled back, together.
 
 A pattern is a product of windows: along each input axis every output depends on the slices low … high. One slice is a window of width 1,
-a band is a narrow one, all of an axis a wide one. Outputs that share no input are one row group; groups of columns are in `colouring`.
-"""
+a band is a narrow one, all of an axis a wide one. Outputs that share no input are one row group; groups of columns are in `colouring`."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ import numpy as np
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import Array, Index, Mask, repeated
 
+# ---- pattern
 DENSE_LABELS = 8  # times as many as there are: labels that are counted rather than sorted
 NO_ENTRY = -1  # in place of a row, column, block or slice: the pattern has no entry there
 
@@ -274,3 +274,61 @@ def _widened(pattern: Pattern, axes: range) -> Pattern:
         return tuple(np.where(pattern.nothing, bound, end(pattern.shape[k])) if k in axes else bound for k, bound in enumerate(old))
 
     return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1), pointwise=False)
+
+
+# ---- Column groups of a sparsity pattern: columns that no output shares have one colour and are perturbed together (Curtis, Powell, Reid 1974)
+@dataclass(frozen=True)
+class ColumnGroups:
+    """The columns of one input tensor in groups of one colour, valid for all its patterns (one per output tensor) at once."""
+
+    patterns: tuple[Pattern, ...]
+    widths: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.widths)
+
+    def colour(self) -> Index:
+        """The group [N] of each input coordinate."""
+        first = self.patterns[0]
+        place, colour = np.arange(first.size), np.zeros(first.size, np.intp)
+        for n, width, stride in zip(first.shape, self.widths, first.strides, strict=True):
+            if width > 1:
+                colour = colour * width + place // stride % n % width
+        return colour
+
+    def column_of(self, group: int) -> Index:
+        """The column of the group, counted within the tensor, that each output [M] of all output tensors depends on; NO_ENTRY where none does."""
+        return np.asarray(self.columns_of(range(group, group + 1))[0])
+
+    def columns_of(self, groups: range) -> Index:
+        """`column_of`, of groups in a row [groups, M]."""
+        residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
+        columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
+
+    def _of_pattern(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
+        if pattern.pointwise and self.count == 1:
+            return np.arange(len(pattern))[None]
+        place, in_pattern = np.zeros(len(pattern), np.intp), ~pattern.nothing
+        for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
+            at = pattern.low[k]
+            if width > 1:
+                at = _one_of(at)
+                onward = residue[:, None] - at % width
+                at = at + np.where(onward < 0, onward + width, onward)
+                inside = at <= _one_of(pattern.high[k])
+                in_pattern = in_pattern if inside.all() else in_pattern & inside
+            place = place + at * pattern.strides[k]
+        columns = place if in_pattern.all() else np.where(in_pattern, place, NO_ENTRY)
+        return np.broadcast_to(columns, (count, len(pattern)))
+
+
+def _one_of(places: Index) -> Index:
+    """Places [M], or [1] where they are all the same: a window that is a whole axis, say."""
+    return places[:1] if (places == places[:1]).all() else places
+
+
+def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
+    """Groups of one tensor's columns; `patterns` are those of the tensor with each output tensor."""
+    return ColumnGroups(tuple(patterns), tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)))

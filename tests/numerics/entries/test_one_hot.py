@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.explain import Coordinate, measure
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seeds import Seed

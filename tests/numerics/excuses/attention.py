@@ -2,7 +2,7 @@
 
 import torch
 
-from gradverify.numerics.function.dtypes import DOUBLE
+from gradverify.numerics.function.coordinates import DOUBLE
 
 
 def probabilities(q, k, causal):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit, Verdict
 from numerics.differentiable import DOUBLE, Differentiable, check, leaf, verdict, with_backward

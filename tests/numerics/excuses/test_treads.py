@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import Differentiable, with_backward
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.costs import Mode
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import DOUBLE, Differentiable, normal, times, zeros
