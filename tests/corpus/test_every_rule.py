@@ -1,6 +1,7 @@
 """PyTorch's own operators at its own samples under every rule with the default settings: only what is truly off is called so.
 
-About 200 samples; with the environment variable GRADVERIFY_WHOLE_CORPUS=1 all of them, 1,371 with torch 2.13. docs/torch-defects.md has the numbers.
+About 200 samples; with the environment variable GRADVERIFY_WHOLE_CORPUS=1 all of them, 1,371 with torch 2.13. The numbers are
+in benchmarks/results/torch-defects.md.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def each(code: str, *samples: str) -> dict[str, set[str]]:
 
 
 ERRORS = {
-    # in docs/torch-defects.md
+    # in benchmarks/results/torch-defects.md
     **each("GV108", "cholesky_inverse float64 6", "cholesky_inverse float64 11", "cholesky_inverse complex128 6", "cholesky_inverse complex128 8",
            "scatter_reduce.prod float64 18", "scatter_reduce.prod float64 21"),
     **each("GV110", "nn.functional.linear_cross_entropy.chunked float64 0"),
@@ -47,7 +48,7 @@ ERRORS = {
     **each("GV006", "__rpow__ float64 0", "__rpow__ float64 7"),
 }
 WARNINGS = {
-    # in docs/torch-defects.md
+    # in benchmarks/results/torch-defects.md
     **each("GV109", "nn.functional.linear_cross_entropy.chunked float64 0", "masked.logaddexp float64 3"),
     **each("GV114", "nn.functional.hardsigmoid float64 0"),
     # its backward, a Python Function of torch, multiplies a buffer in place by grad_output: a vectorized Jacobian is refused

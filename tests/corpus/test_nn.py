@@ -1,4 +1,5 @@
-"""torch.nn.functional, function by function, and torch's modules: no rule finds anything, but for what is truly off (docs/torch-defects.md)."""
+"""torch.nn.functional, function by function, and torch's modules: no rule finds anything, but for what is truly off
+(benchmarks/results/torch-defects.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""GV108 and GV109 on PyTorch's own operators at its own samples: only operators that are truly wrong are called wrong (docs/torch-defects.md).
+"""GV108 and GV109 on PyTorch's own operators at its own samples: only those that are truly wrong are found
+(benchmarks/results/torch-defects.md).
 
 About ninety samples; with the environment variable GRADVERIFY_WHOLE_CORPUS=1 all of them, 1,371 with torch 2.13.
 """
