@@ -17,8 +17,8 @@ MADE = """{heading}
 Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds}{option} --out benchmarks/results/low-precision.md`: the same
 {operators} operators with fewer rows (6 for 24, and 24 columns for 40), {points:,} points ({seeds} seeds; wrong ones at {wrong_seeds} of them).
 Each is judged as a user's check with `dtype: float32`, a `reference` (torch's operations) and default tolerances is
-([how](../../docs/method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are checked
-without the reference too, and gradcheck is asked, at the first seed only.
+([how](../../docs/method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are
+checked without the reference too, and gradcheck is asked, at the first seed only.
 
 Right ones:
 
