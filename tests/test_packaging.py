@@ -79,7 +79,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
 def test_no_link_of_the_published_readme_is_relative(built):
     with zipfile.ZipFile(built[1]) as archive:
         text = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
-    assert "(docs/" not in text and "[Starting]" not in text and "Starting (`docs/starting.md`)" in text and "Description-Content-Type: text/markdown" in text
+    assert "(docs/" not in text and "[Starting]" not in text and "Starting (`docs/starting.md`)" in text
+    assert "Description-Content-Type: text/markdown" in text
 
 
 @pytest.mark.skipif(importlib.util.find_spec("twine") is None, reason="twine is not installed")
