@@ -1,6 +1,6 @@
 """The constants of the engine that were set by measurement, measured again: how far may each be from its value before a verdict changes?
 
-    python benchmarks/constants.py [NAME ...] [--quick] [--results FILE] [--out docs/constants.md]
+    python benchmarks/constants.py [NAME ...] [--quick] [--results FILE] [--out benchmarks/results/constants.md]
 
 Each is made a quarter, half, twice and four times as large (counts: one and two less, one and two more), each time in a process of its own that
 imports gradverify with that value; the same right and damaged gradients are judged as a user's check judges them. NAME: part of a constant's name.

@@ -1,6 +1,6 @@
 """Verdicts of labelled functions (right, wrong, at a kink) under decorations that change no number.
 
-    python benchmarks/decorated.py [--only NAME ...] [--decorations NAME ...] [--out benchmarks/decorated.md]
+    python benchmarks/decorated.py [--only NAME ...] [--decorations NAME ...] [--out benchmarks/results/decorated.md]
 
 Each function is checked as it is and under each decoration; what changed is a verdict, or the code of the first error.
 """

@@ -1,4 +1,4 @@
-"""The page that says what was counted of operators in low precision: `docs/low-precision.md`."""
+"""The page that says what was counted of operators in low precision: `benchmarks/results/low-precision.md`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HEADER = ("mistake", "checks", "above 3 × native", "GV112", "`allclose` 1e-2", 
 
 MADE = """# Low precision, counted
 
-Made by `python benchmarks/sixteen.py --out docs/low-precision.md` with torch {torch} and Python {python} on the CPU, one thread: {operators}
-operators ([how GV112 judges](method.md#10-bfloat16-and-float16)), {units} ({dtypes}; {seeds}).
+Made by `python benchmarks/sixteen.py --out benchmarks/results/low-precision.md` with torch {torch} and Python {python} on the CPU, one thread:
+{operators} operators ([how GV112 judges](../../docs/method.md#10-bfloat16-and-float16)), {units} ({dtypes}; {seeds}).
 
 Each operator is written once over primitives (a sum, a product, a scale, a maximum, an upcast) and computed in three right ways: torch's
 operations in 16 bits, float32 inside, and sums and products in blocks in another order; {torchs} of them in torch's own fused way too. The

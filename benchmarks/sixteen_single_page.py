@@ -1,4 +1,4 @@
-"""The part of `docs/low-precision.md` that says what was counted in float32."""
+"""The part of `benchmarks/results/low-precision.md` that says what was counted in float32."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WAYS = {"16 bits": "torch's operations", "other order": "other order", "torch's 
 
 MADE = """{heading}
 
-Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds}{option} --out docs/low-precision.md`: the same
+Made by `python benchmarks/sixteen.py --dtypes float32 --seeds {seeds}{option} --out benchmarks/results/low-precision.md`: the same
 {operators} operators with fewer rows (6 for 24, and 24 columns for 40), {points:,} points ({seeds} seeds; wrong ones at {wrong_seeds} of them).
 Each is judged as a user's check with `dtype: float32`, a `reference` (torch's operations) and default tolerances is
-([how](method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are checked
-without the reference too, and gradcheck is asked, at the first seed only.
+([how](../../docs/method.md#3-float32-and-complex64)): by its verdict. *Undecided* is neither right nor wrong, and counted apart. Right ones are
+checked without the reference too, and gradcheck is asked, at the first seed only.
 
 Right ones:
 

@@ -1,6 +1,6 @@
 """CPU seconds and counted calls of gradverify and of torch.autograd.gradcheck, on the same functions in one run.
 
-    python benchmarks/speed.py [--cases WORD ...] [--repeats N] [--modes MODE ...] [--edges N ...] [--small] [--out docs/speed.md]
+    python benchmarks/speed.py [--cases WORD ...] [--repeats N] [--modes MODE ...] [--edges N ...] [--small] [--out benchmarks/results/speed.md]
 
 gradverify compares the Jacobian alone (rule GV101), in each of its modes; gradcheck runs with its defaults, slow and fast. A time is the median
 of the repeats, one thread. With --out the page is written, and beside it the picture of how calls and time grow. With --small only the rows of
@@ -114,7 +114,7 @@ def page(table: Table, modes: Sequence[str], repeats: int, limits: Sequence[coun
         "check with the rule GV101 alone; “–” was not run, for the time it would take.",
         times, f"{verdict_of(table)} What gradcheck's fast mode misses is counted in [verdicts.md](verdicts.md).",
         "## Calls", "Forward / backward calls, which do not depend on the machine. gradcheck slow takes 2N + 1 / M.", calls,
-        "From the JSON report of [benchmarks/specs/calls.yaml](../benchmarks/specs/calls.yaml), against the limits that tests hold:", kept,
+        "From the JSON report of [benchmarks/specs/calls.yaml](../specs/calls.yaml), against the limits that tests hold:", kept,
         little,
         "## Growth", f"![Calls and seconds against the number of elements]({PICTURE})",
         f"Square inputs, gradverify by `auto`; dashed, gradcheck slow: its calls, and its time as far as it was asked, to about {SLOWEST:.0f} s a "

@@ -1,7 +1,7 @@
 """False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast; of gradverify with and without the
 witness (torch's own derivative of forward), and in each mode.
 
-    python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [--no-modes] [-j N] [--out docs/verdicts.md]
+    python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [--no-modes] [-j N] [--out benchmarks/results/verdicts.md]
 
 One run is one check of one function at one point. Every number comes from fixed seeds.
 """

@@ -63,7 +63,7 @@ def inside(sdist):
 
 def test_the_sdist_holds_every_file_of_the_repository(built):
     held = inside(built[0])
-    assert {"action.yml", ".pre-commit-hooks.yaml", ".ci/run", "docs/guide.md", "tests/test_action.py", "constraints.txt"} <= held
+    assert {"action.yml", ".pre-commit-hooks.yaml", ".ci/run", "docs/starting.md", "tests/test_action.py", "constraints.txt"} <= held
     assert set(tracked() or ()) <= held
     assert held - set(tracked() or held) <= {"PKG-INFO"}
 
@@ -79,7 +79,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
 def test_no_link_of_the_published_readme_is_relative(built):
     with zipfile.ZipFile(built[1]) as archive:
         text = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
-    assert "(docs/" not in text and "[Guide]" not in text and "Guide (`docs/guide.md`)" in text and "Description-Content-Type: text/markdown" in text
+    assert "(docs/" not in text and "[Starting]" not in text and "Starting (`docs/starting.md`)" in text
+    assert "Description-Content-Type: text/markdown" in text
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["sdist", "wheel"])

@@ -227,7 +227,7 @@ def test_rev_is_a_commit_that_autoupdate_finds(active, published):
     assert active.git("ls-remote", published[0], "HEAD").split()[0] == published[1]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/hook.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/ci.md"])
 def test_no_document_names_a_revision_that_this_repository_does_not_have(document):
     for revision in re.findall(r"^ +rev: (\S+)", (ROOT / document).read_text(encoding="utf-8"), re.MULTILINE):
         known = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], cwd=ROOT, capture_output=True, check=False)

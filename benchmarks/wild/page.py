@@ -1,4 +1,4 @@
-"""docs/bugs-found.md, docs/packages-tried.md and shown/README.md from what was measured and what was confirmed without gradverify."""
+"""results/bugs-found.md, results/packages-tried.md and shown/README.md from what was measured and what was confirmed without gradverify."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PRINTED = f"""# What the scripts of the findings print
 
 {MADE}
 
-Each script of this folder shows one of the [bugs in released packages](../../../docs/bugs-found.md) with torch and the package alone."""
+Each script of this folder shows one of the [bugs in released packages](../../results/bugs-found.md) with torch and the package alone."""
 
 
 def page(known: Known) -> str:
@@ -125,7 +125,7 @@ def _findings(mistakes: Sequence[tuple[Package, Json, Finding]]) -> Iterator[str
            "approximations, gradients are in the wrong order, or a sum is taken over the wrong dimension.")
     yield "## Findings"
     yield ("*gradcheck* is what `torch.autograd.gradcheck` with its defaults says of the operator at the inputs of the check. Each script is "
-           "`benchmarks/wild/shown/PACKAGE__SCRIPT.py`; [what they print](../benchmarks/wild/shown/README.md).")
+           "`benchmarks/wild/shown/PACKAGE__SCRIPT.py`; [what they print](../wild/shown/README.md).")
     rows = ((f"{package.name} {package.version}", f"`{finding.operator}`", finding.rule, finding.kind, finding.returns, finding.right,
              _check(result, finding)["gradcheck"]) for package, result, finding in mistakes)
     yield _table(("package", "operator", "rule", "kind", "what it does", "what is right", "gradcheck"), rows)

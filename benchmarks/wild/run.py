@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("packages", nargs="*", metavar="PACKAGE")
     parser.add_argument("--work", type=Path, help="where the environments are made and kept; else in a temporary folder")
     parser.add_argument("--jobs", default="1", help="worker processes of each run")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "bugs-found.md", help="the page of findings; that of packages lies beside")
+    parser.add_argument("--page", type=Path, default=ROOT / "benchmarks/results/bugs-found.md", help="the page of findings, with that of packages")
     parser.add_argument("--page-only", action="store_true", help="measure nothing, write the page from what is known")
     options = parser.parse_args(arguments)
     try:

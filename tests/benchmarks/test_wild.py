@@ -1,4 +1,4 @@
-"""The files of benchmarks/wild are as they should be, and docs/bugs-found.md is what they and the results say; nothing is installed."""
+"""The files of benchmarks/wild are as they should be, and benchmarks/results/bugs-found.md is what they and the results say; nothing is installed."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_a_script_needs_torch_and_the_package_only(wild: tuple[ModuleType, Modul
 
 def test_the_pages_are_what_the_files_say(wild: tuple[ModuleType, ModuleType]) -> None:
     known = [(each, json.loads(each.result.read_text(encoding="utf-8"))) for each in wild[0].packages() if each.result.is_file()]
-    pages = {"docs/bugs-found.md": wild[1].page, "docs/packages-tried.md": wild[1].tried, "benchmarks/wild/shown/README.md": wild[1].printed}
+    pages = {"results/bugs-found.md": wild[1].page, "results/packages-tried.md": wild[1].tried, "wild/shown/README.md": wild[1].printed}
     for file, write in pages.items():
-        assert (ROOT / file).read_text(encoding="utf-8") == write(known)
+        assert (WILD.parent / file).read_text(encoding="utf-8") == write(known)
 
 
 def test_the_page_refuses_a_finding_that_its_script_does_not_show(wild: tuple[ModuleType, ModuleType]) -> None:

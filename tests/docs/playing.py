@@ -157,11 +157,6 @@ class Played:
         """A GitLab pipeline."""
         self._all_pass([line for job in data.values() if isinstance(job, Mapping) for line in job.get("script", ())], block)
 
-    def mermaid(self, block: Block) -> None:
-        """A picture of imports; tests/laws/test_numerics_picture.py holds it against them."""
-        if "-->" not in block.text:
-            raise ValueError("a picture without an arrow")
-
     def groovy(self, block: Block) -> None:
         """A Jenkins pipeline."""
         self._all_pass(re.findall(r"^\s*sh '(.*)'$", block.text, re.MULTILINE), block)
@@ -229,7 +224,7 @@ def is_hooks(data: Any) -> bool:
 Reader = Callable[[Played, Block], None]
 READERS: Mapping[str, Reader] = {
     "console": Played.console, "yaml": Played.yaml, "python": Played.python, "toml": Played.toml, "json": Played.json,
-    "groovy": Played.groovy, "mermaid": Played.mermaid}
+    "groovy": Played.groovy}
 KINDS = (
     (is_workflow, Played.workflow), (is_pipeline, Played.pipeline), (is_hooks, Played.hooks), (is_spec, Played.specification),
     (lambda data: True, Played.fragment))

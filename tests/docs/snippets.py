@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+RESULTS = tuple(sorted((ROOT / "benchmarks" / "results").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *RESULTS)
 FILE_NAME = re.compile(r"# file: (\S+)")
 PROMPT = "$ "
 

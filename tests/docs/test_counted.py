@@ -10,7 +10,7 @@ README = re.compile(r"of (\d+) right gradients gradverify called (\S+) wrong \((
 
 def _totals(checker: str) -> list[int]:
     """Of the page's last row of this checker: checks, false alarms, right ones undecided, missed at +1e-4 and at +1 %."""
-    row = next(line for line in (ROOT / "docs/verdicts.md").read_text().splitlines() if line.startswith(f"| all | all | {checker} |"))
+    row = next(line for line in (ROOT / "benchmarks/results/verdicts.md").read_text().splitlines() if line.startswith(f"| all | all | {checker} |"))
     return [int(cell) for cell in row.split("|")[4:9]]
 
 

@@ -154,7 +154,7 @@ def pruned():
     lambda: parametrizations.orthogonal(nn.Linear(3, 3)), lambda: parametrizations.spectral_norm(nn.Linear(3, 2)).eval(), pruned])
 def test_the_parametrizations_of_torch_pass(make):
     torch.manual_seed(0)
-    found = check(make(), X, second_order=False)     # the second derivative of torch._weight_norm is wrong (docs/torch-defects.md)
+    found = check(make(), X, second_order=False)     # the second derivative of torch._weight_norm is wrong (benchmarks/results/torch-defects.md)
     assert found.verdict == "pass" and {finding.code for finding in found.findings} == set()
 
 
