@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from gradverify.subject.disguised import Disguised
+from gradverify.subject.rounding import Disguised
 
 DTYPES = (torch.bfloat16, torch.float16)
 LEFT_OUT = ("sparse.mm.reduce", "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")

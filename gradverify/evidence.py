@@ -32,11 +32,11 @@ from gradverify.oracles.rounding import beside_fits, beside_lost, steps_left_ope
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
 from gradverify.oracles.witness import beside_agreement, beside_witness
+from gradverify.subject.another import elsewhere
 from gradverify.subject.arguments import specified
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import Line, Spent, UserCodeError
 from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests

@@ -12,13 +12,11 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import Columns, columns_of, numbers, rms
 from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
-from gradverify.subject.another import looks_symmetric
-from gradverify.subject.batches import SIZE, Batches
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.another import SIZE, Batches, looks_symmetric
+from gradverify.subject.base_call import ForwardSeen
+from gradverify.subject.differentiable import Differentiable, Gradients, Pushed, push
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.forward_mode import Pushed, push
-from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.subject import Subject
 

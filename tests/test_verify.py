@@ -119,7 +119,7 @@ def test_the_result_describes_what_was_checked():
 
 
 def test_a_fault_of_our_own_is_not_blamed_on_the_user(monkeypatch):
-    for place in ("gradverify.evidence.jacobian", "gradverify.subject.observe.function_classes", "gradverify.rules.shown.element_name"):
+    for place in ("gradverify.evidence.jacobian", "gradverify.subject.base_call.function_classes", "gradverify.rules.shown.element_name"):
         with monkeypatch.context() as patched:
             patched.setattr(place, raising(AssertionError("ours")))
             result = check(square(lambda x, g: 3 * x * g), X)

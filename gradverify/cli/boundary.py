@@ -67,7 +67,7 @@ def _run(out: Output) -> int:
         return _of_exit(error)
     except BaseException as error:
         from gradverify.cli.bug import bug_report, last_frames  # what only a fault needs
-        from gradverify.running.limits import is_lack, lacking
+        from gradverify.running.server import is_lack, lacking
 
         short = lacking(error) if is_lack(error) else None
         if short is not None:

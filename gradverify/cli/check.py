@@ -23,8 +23,8 @@ from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
     from gradverify.cli.reports import Lines
-    from gradverify.running.changes import Changes
     from gradverify.running.crew import Crew
+    from gradverify.running.git import Changes
     from gradverify.running.memory import Memory
     from gradverify.running.signals import Signals
 
@@ -64,7 +64,7 @@ def _changes(asked: Asked) -> Changes | None:
     if asked.changed_from is None:
         given: Changes | None = asked.changes
         return given
-    from gradverify.running.changes import since
+    from gradverify.running.git import since
 
     return since(asked.changed_from, Path.cwd())
 
@@ -121,8 +121,7 @@ def choose(gathered: Gathered, settled: Settled) -> Chosen:
     """What changes affect; of that by keyword and tag; of those what failed last time; of those one shard. Raises ProblemsError for an expression
     that cannot be read."""
     from gradverify.running.memory import memory_at
-    from gradverify.running.select import failed_first, select
-    from gradverify.running.shard import sharded
+    from gradverify.running.select import failed_first, select, sharded
 
     asked, memory = settled.asked, memory_at(Path.cwd())
     concerned = affected(gathered.cases, asked)
@@ -255,7 +254,7 @@ def _events(chosen: Chosen, gathered: Gathered, settled: Settled, out: Output, c
 def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
     from gradverify.report.formats import pictured
     from gradverify.running.crew import LOADING, Here, Workers
-    from gradverify.running.repeat import Repeating
+    from gradverify.running.select import Repeating
 
     running, pictures = settled.running, pictured(file.kind for file in settled.reports)
     crew: Crew = Here(planned, pictures=pictures)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gradverify.cli.output import Output
 from gradverify.report.numbers import counted
-from gradverify.running.changes import Changes, of_hook
-from gradverify.running.suspects import Sieved, sieved
+from gradverify.running.affected import Sieved, sieved
+from gradverify.running.git import Changes, of_hook
 
 
 def passed(out: Output) -> bool:

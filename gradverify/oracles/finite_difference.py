@@ -23,7 +23,7 @@ from gradverify.numerics.rungs import U64
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.rounding import Perturbed
 
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
 

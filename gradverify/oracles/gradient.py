@@ -15,8 +15,7 @@ from gradverify.oracles.oracle import Checked
 from gradverify.subject.arguments import Members, where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
-from gradverify.subject.forms import compared
-from gradverify.subject.guard import odd_kind
+from gradverify.subject.forms import compared, odd_kind
 from gradverify.subject.outputs import step
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, live

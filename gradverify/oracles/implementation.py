@@ -12,10 +12,9 @@ from torch import Tensor
 
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.forms import compared
-from gradverify.subject.guard import odd_kind
-from gradverify.subject.held import Held
+from gradverify.subject.forms import compared, odd_kind
 from gradverify.subject.machine import seeded
+from gradverify.subject.modules import Held
 from gradverify.subject.outputs import leaves, names
 from gradverify.subject.subject import Gradients, Subject
 from gradverify.subject.target import Target, oracle_target

@@ -17,10 +17,10 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import SIXTEEN
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.disguised import ROWS, Disguised, Lifted, undisguised
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import tf32
+from gradverify.subject.rounding import ROWS, Disguised, Lifted, undisguised
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 

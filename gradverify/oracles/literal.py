@@ -14,8 +14,7 @@ from gradverify.oracles.oracle import Checked
 from gradverify.subject.arguments import where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
-from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.find import CODE
+from gradverify.subject.failure import CODE, UserCodeError, blamed
 from gradverify.subject.subject import Subject
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from gradverify.model.case import Settings
 from gradverify.numerics.pairs.pair import Pair
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
+from gradverify.subject.base_call import ForwardSeen
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.observe import ForwardSeen
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target

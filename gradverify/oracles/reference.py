@@ -35,7 +35,7 @@ from gradverify.oracles.reference_gradients import Layout, reference_gradients
 from gradverify.oracles.rounding import Route, beside_lost_by_both, beside_rounding, row_of
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.lowered import rounded_at_random
+from gradverify.subject.rounding import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened

@@ -20,7 +20,7 @@ from gradverify.subject.another import beside
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.lowered import Perturbed, rounded_at_random
+from gradverify.subject.rounding import Perturbed, rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 

@@ -27,11 +27,9 @@ from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.own_forward import Leavings, OwnForward, own_forward
-from gradverify.subject.probe import Probe
 from gradverify.subject.standin import forwards_only
-from gradverify.subject.steps import Place, differing
 from gradverify.subject.subject import Subject
-from gradverify.subject.tape import Tape
+from gradverify.subject.tape import Place, Probe, Tape, differing
 
 # ---- Torch's own derivative of the forward: a second witness beside finite differences, which knows it to rounding where it knows it at all
 FAR, NEAR = 2.0**-7, 2.0**-24       # of each input's size: where constants must be the same, bfloat16 moves; where the gradient must not jump

@@ -17,10 +17,8 @@ from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import run_folder
-from gradverify.subject.inner_backward import backward_of, inner_backward
-from gradverify.subject.returned_line import returned_line
+from gradverify.subject.lines import backward_of, forward_line, inner_backward, method_line, returned_line
 from gradverify.subject.standin import Graphs, forwards_only
-from gradverify.subject.written_line import forward_line, method_line
 
 
 # ---- A finding about what forward does, with the line of that

@@ -25,11 +25,10 @@ from gradverify.numerics.function.coordinates import DOUBLE, flat_all, flat_real
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U64, Z
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, apart, element_name
-from gradverify.subject.anew import Anew
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.rounding import Anew, Perturbed
 from gradverify.subject.subject import Argument
 from gradverify.subject.wide import wide
 from gradverify.torch_private import is_zerotensor

@@ -32,7 +32,7 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_classes
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.rounding import Perturbed
 from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.wide import InDouble, wide, widened
 

@@ -21,10 +21,10 @@ from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.differ import DUST, NUDGE, loosened, tolerance
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.rules.sound import unasked
-from gradverify.subject.declared import lacking
+from gradverify.subject.differentiable import Pushed, push
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.forward_mode import Pushed, push
+from gradverify.subject.graph import lacking
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,23 @@ from gradverify.rules.at_line import at_culprit
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import comparison, differs, unjudged, wrong_already
 from gradverify.rules.sound import wrong_here
-from gradverify.subject.another import looks_symmetric, other_points
+from gradverify.subject.another import (
+    BOLD,
+    MILD,
+    SMOOTH,
+    Numbers,
+    Variation,
+    looks_symmetric,
+    names_of_tiny,
+    names_of_whole,
+    other_choices,
+    other_points,
+    traces,
+    with_other_numbers,
+)
 from gradverify.subject.arguments import specified
-from gradverify.subject.choices import other_choices, traces
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.plain import BOLD, MILD, SMOOTH, Numbers, Variation, names_of_tiny, names_of_whole, with_other_numbers
 from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument, Subject
 

@@ -26,13 +26,12 @@ from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name, unjudged
 from gradverify.subject.differentiable import Differentiable, Gradients
-from gradverify.subject.disguised import undisguised
 from gradverify.subject.draw import DTYPES, generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched
-from gradverify.subject.lowered import ROUNDOFF, TF32, rounded, shaken
-from gradverify.subject.returned_line import returned_line
+from gradverify.subject.lines import returned_line
+from gradverify.subject.rounding import ROUNDOFF, TF32, rounded, shaken, undisguised
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import is_narrow
 

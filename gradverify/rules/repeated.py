@@ -33,12 +33,12 @@ from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import NO_FUNCTION, RANDOM, apart, changed, element_name
 from gradverify.rules.shown import apart as told_apart
 from gradverify.rules.variants import ALL_SUBSETS, subsets
-from gradverify.subject.accumulate import Accumulated, accumulated, straight
 from gradverify.subject.alias import overlaps
+from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
-from gradverify.subject.elsewhere import leaf_elsewhere
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import change, same
+from gradverify.subject.vmapped import Accumulated, accumulated, straight
 from gradverify.torch_private import is_zerotensor
 
 # ---- Identical calls compared: how many different results they gave, and how far apart these are

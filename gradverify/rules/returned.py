@@ -18,10 +18,8 @@ from gradverify.subject.alias import Shared
 from gradverify.subject.another import other_points
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, shown, type_name
-from gradverify.subject.forms import is_jagged
-from gradverify.subject.graph import Edge, RawReturn
-from gradverify.subject.guard import of_type
-from gradverify.subject.native import wrong_number
+from gradverify.subject.forms import is_jagged, of_type
+from gradverify.subject.graph import Edge, RawReturn, wrong_number
 from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument
 

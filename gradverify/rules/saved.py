@@ -14,9 +14,9 @@ from gradverify.model.result import Finding
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, unsteady
 from gradverify.rules.shown import NO_FUNCTION
 from gradverify.subject.alias import attributes, overlaps
-from gradverify.subject.custody import arguments, saved_tensors
+from gradverify.subject.another import elsewhere
+from gradverify.subject.base_call import arguments, saved_tensors
 from gradverify.subject.differentiable import Graph
-from gradverify.subject.elsewhere import elsewhere
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.lifetime import Alive, still_alive

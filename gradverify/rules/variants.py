@@ -45,14 +45,12 @@ from gradverify.rules.low_precision import CASTS, Context, beyond_native, side
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import NO_FUNCTION, RANDOM
 from gradverify.subject.another import other_points
-from gradverify.subject.compiled import Compiler, no_compiler
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits
-from gradverify.subject.layout import expanded
-from gradverify.subject.on_device import back, on_device
+from gradverify.subject.layout import conjugated, constant, expanded, offset, permuted, sliced
+from gradverify.subject.on_device import Compiler, back, no_compiler, on_device
 from gradverify.subject.subject import Argument
-from gradverify.subject.variants import conjugated, constant, offset, permuted, sliced
 from gradverify.subject.wide import casts_inside
 from gradverify.torch_private import undefined
 

@@ -17,10 +17,10 @@ from gradverify.rules.differ import DUST, NUDGE, clearly_differing, loosened, to
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, element_name
 from gradverify.rules.sound import unasked, wrong_here
-from gradverify.subject.batched import batched_gradients
-from gradverify.subject.batches import SIZE, Batches
-from gradverify.subject.declared import lacking
+from gradverify.subject.another import SIZE, Batches
+from gradverify.subject.differentiable import batched_gradients
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.graph import lacking
 from gradverify.subject.vmapped import Batch, Dims
 from gradverify.torch_private import CPP_NODE
 

@@ -12,11 +12,11 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.shown import NO_FUNCTION, changed, element_name
-from gradverify.subject.custody import Written, given_back
+from gradverify.subject.ambient import Left, generator_name
+from gradverify.subject.base_call import Written, given_back
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.forms import Form, own_numbers
 from gradverify.subject.graph import Wrote
-from gradverify.subject.left import Left, generator_name
 from gradverify.subject.outputs import leaves
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument

@@ -19,13 +19,12 @@ from gradverify.model.event import CheckFinished, CheckStarted, Plan, Planned
 from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.inline import Devices, devices, run_case
-from gradverify.running.lost import of_lost
+from gradverify.running.lost import decoded, encoded, faulty, of_lost
 from gradverify.running.process import Main, Worker
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
 from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
-from gradverify.running.unrun import decoded, encoded, faulty
 from gradverify.source.modules import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes

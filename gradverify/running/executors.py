@@ -19,8 +19,8 @@ from gradverify.model.event import CheckFinished, Environment, Event, RunFinishe
 from gradverify.model.fault import described, legible
 from gradverify.model.result import CaseResult
 from gradverify.running.hosted import HostLost, Request, hosted
+from gradverify.running.lost import without_running
 from gradverify.running.schedule import environment
-from gradverify.running.unrun import without_running
 
 
 def run_check(request: str) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,12 +24,14 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection
 from gradverify.model.fault import FAILED
 from gradverify.model.report import Gate
-from gradverify.running.crew import LOADING
-from gradverify.running.schedule import environment
+from gradverify.running.crew import LOADING, Workers
+from gradverify.running.lost import without_running
+from gradverify.running.schedule import environment, run
 from gradverify.running.server import start_method
-from gradverify.running.unrun import without_running
 from gradverify.source.modules import python_path
 
+# ---- A run in a process of its own, for a caller that it must not touch: signals, threads,
+# `sys.path`, torch and the main module stay the caller's
 START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from gradverify.running.host import serve; serve()"
 """No main module with a file, which workers would run again; with `-P`, so that a `json.py` of the current folder is not taken for Python's own."""
 
@@ -135,3 +140,35 @@ def line_of(event: Event) -> bytes:
 def event_of(line: bytes) -> Event:
     kind, data = json.loads(line)
     return from_json(EVENTS[kind], data)
+
+
+# ---- The inside of a host process (running/hosted.py): reads what to run, supervises the
+# workers, writes what happens, a line of JSON each
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def serve() -> None:
+    """One request from stdin; stdin stays open as long as the caller is there."""
+    with os.fdopen(os.dup(STDIN), "rb") as words:
+        request = from_json(Request, json.loads(words.readline()))
+    events = os.fdopen(os.dup(STDOUT), "wb")
+    os.dup2(STDERR, STDOUT)        # what a library prints while it is imported is no event
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    crew = Workers(request.jobs, request.timeout, request.loading, request.memory)
+    happening = run(request.cases, argv=request.argv, selection=request.selection, crew=crew, gate=request.gate)
+    try:
+        for event in happening:
+            events.write(line_of(event))
+            events.flush()
+    except BrokenPipeError:     # the caller is gone
+        crew.close()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)       # all is said: it ends by itself
+    with contextlib.suppress(BrokenPipeError):
+        events.close()
+
+
+def _end_with_caller() -> None:
+    """SIGTERM ends a run as it does on the command line: the workers first."""
+    while os.read(STDIN, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -18,9 +18,8 @@ from gradverify.model.element import Element
 from gradverify.model.event import Planned
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
-from gradverify.running.descriptors import high
-from gradverify.running.instruments import undecided
-from gradverify.running.printed import MOST, cut, end_of, opened
+from gradverify.running.lost import undecided
+from gradverify.running.process import MOST, cut, end_of, high, opened
 from gradverify.running.staying import stack_on_crash, staying
 
 if TYPE_CHECKING:

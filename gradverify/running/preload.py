@@ -9,7 +9,7 @@ import pkgutil
 import warnings
 
 from gradverify.running.family import adopt_orphans, end_with_caller
-from gradverify.running.limits import lacking
+from gradverify.running.server import lacking
 from gradverify.running.words import leave
 
 # What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative and draw: once here, not once in every worker.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -10,6 +11,7 @@ import signal
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
@@ -19,9 +21,100 @@ from typing import Any, Literal
 
 from gradverify.model.case import Json
 from gradverify.running.family import end_family
-from gradverify.running.printed import cut_at, tail
 from gradverify.running.server import ended_by, number, status_of
 
+# ---- File descriptors out of the way of code that closes or reuses low numbers
+OPEN = Path("/dev/fd")
+STANDARD = 3        # stdin, stdout, stderr: programs that are started have these
+
+FIRST = 400     # code that closes 3 to 63, 3 to 255 and the like does not meet them
+
+
+def high(descriptor: int) -> int:
+    """A duplicate with a high number, where the platform has a choice; not inherited by programs that are started."""
+    try:
+        import fcntl
+        import resource
+    except ImportError:
+        return os.dup(descriptor)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(FIRST, soft // 2))
+
+
+def moved(descriptor: int) -> int:
+    """The same, with the low number given back."""
+    found = high(descriptor)
+    os.close(descriptor)
+    return found
+
+
+def keep_to_ourselves() -> None:
+    """No program that is started holds what is open now: a pipe whose end nobody sees while a program that a check left in the background runs."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(OPEN):  # noqa: PTH208 - names only
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), int(name) < STANDARD)
+
+
+# ---- The file that holds what a check prints: its end is what a report shows, and all that is
+# kept
+KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
+MOST = 2**20                            # bytes at which a file is cut to those: a call that prints 100 MB would fill the disk
+CUT = b"\0cut\0"                        # how a file begins that was cut
+
+
+def opened(path: Path | None) -> io.FileIO:
+    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where there is no `path`."""
+    if path is None:
+        import tempfile
+
+        with tempfile.TemporaryFile("a+b", buffering=0) as file:
+            return io.FileIO(os.dup(file.fileno()), "a+")
+    file = io.FileIO(path, "a+")
+    file.truncate(0)
+    return file
+
+
+def cut(file: io.FileIO) -> None:
+    """Keep the end of what is too much."""
+    size = file.seek(0, os.SEEK_END)
+    if size > MOST:
+        file.seek(size - KEPT_BYTES)
+        end = file.read()
+        file.truncate(0)
+        file.seek(0)
+        file.write(CUT + end)
+
+
+def cut_at(path: Path) -> None:
+    with suppress(OSError), io.FileIO(path, "a+") as file:
+        cut(file)
+
+
+def tail(path: Path) -> str | None:
+    """The end of a file, as it would be in a report; None where it is empty or not there."""
+    try:
+        with io.FileIO(path) as file:
+            return end_of(file)
+    except OSError:
+        return None
+
+
+def end_of(file: io.FileIO) -> str | None:
+    """The last lines of a file, no more of them than a report can carry; None where there are none."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    was_cut = file.read(len(CUT)) == CUT
+    file.seek(max(len(CUT) if was_cut else 0, size - KEPT_BYTES))
+    lines = file.read().decode(errors="replace").rstrip().splitlines()
+    shown = "\n".join(lines[-KEPT_LINES:])
+    if not shown:
+        return None
+    of = f"more than {MOST} bytes, of which the rest was not kept" if was_cut else f"{size} bytes"
+    return f"… cut to the end of {of}\n{shown}" if was_cut or size > KEPT_BYTES or len(lines) > KEPT_LINES else shown
+
+
+# ---- One worker process, seen from outside: how it is started, heard, stopped, and how it ended
 SILENT_FOR = 2.0        # seconds between a worker's closed pipe and its end, before it is ended
 STACK_WITHIN = 0.5      # seconds for the Python stack of a hanging worker to be written
 ENDS_WITHIN = 5.0       # seconds for a killed process to be gone
@@ -204,4 +297,3 @@ class Worker:
 
     def _died(self, how: How, number: float) -> Died:
         return Died(how, number, tail(Path(self.files.stack)) or "", tail(Path(self.files.printed)))
-

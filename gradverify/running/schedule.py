@@ -18,10 +18,10 @@ from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 from gradverify.running.crew import Crew
 from gradverify.running.inline import Devices
+from gradverify.running.lost import without_running
 from gradverify.running.requirements import lack, placed
 from gradverify.running.signals import Stopped
 from gradverify.running.supervisor import CannotStart
-from gradverify.running.unrun import without_running
 
 
 @dataclass

@@ -17,8 +17,8 @@ from multiprocessing.connection import wait
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.running.family import end_orphans, sizes
-from gradverify.running.limits import lacking
 from gradverify.running.process import SILENT_FOR, Died, Said, Worker
+from gradverify.running.server import lacking
 from gradverify.running.signals import Signals
 
 START_LIMIT = 300.0     # seconds until a worker has imported torch: 20 on a slow machine, more on a network file system

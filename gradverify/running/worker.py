@@ -22,14 +22,12 @@ from typing import Any, NoReturn
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.interrupt import unheard
-from gradverify.running.descriptors import high, keep_to_ourselves, moved
 from gradverify.running.family import adopt_orphans
-from gradverify.running.instruments import not_started, too_little, within
-from gradverify.running.process import UNHEARD, Files
+from gradverify.running.lost import encoded, faulty, not_started, too_little, within
+from gradverify.running.process import UNHEARD, Files, high, keep_to_ourselves, moved
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import let_go
 from gradverify.running.staying import staying
-from gradverify.running.unrun import encoded, faulty
 from gradverify.running.words import Calls, Words, leave
 
 TELLS_EVERY = 0.25  # seconds between two words on how many calls were made

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.guard import is_plain
+from gradverify.subject.forms import is_plain
 from gradverify.torch_private import function_class, is_zerotensor
 
 Named = tuple[str, Tensor]

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.subject.draw import generator, signed
+from gradverify.subject.draw import DTYPES, generator, signed
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.layout import reversed_along
+from gradverify.subject.machine import seeded
 from gradverify.subject.prepare import redrawn
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.target import Target, live
+from gradverify.subject.vmapped import Batch, Batcher, Dims
+from gradverify.torch_private import function_class
 
+# ---- Another point of the same kind: the recipes drawn with another seed, given numbers in
+# another order and perturbed, within their kind
 OTHER_SEED = 1_000_003      # added to the check's own: no neighbour in a matrix of seeds
 DRAWS = 4                   # seeds and orders that are tried until signs and order are others: every second draw of two numbers has the old order
 BESIDE = 2.0**-10   # of each element's size: far enough that whatever is computed from it is rounded anew
@@ -225,3 +236,341 @@ def _is_nearly_symmetric(x: Tensor) -> bool:
 def looks_symmetric(x: Tensor) -> bool:
     """Is x a batch of square matrices, each bitwise its own (conjugate) transpose?"""
     return is_square(x) and bool((x == x.mH).all())
+
+
+# ---- Another point of the same kind: other values of the same sizes, without a draw and without
+# a call
+CLEAR = 512         # bytes in front of a tensor: as well aligned as torch's own, and not where one begins that was allocated by itself
+STRETCH = 1.01      # so that a tensor of equal numbers moves too, and one number alone
+NEAR_ZERO = 0.01    # for a tensor that is zero throughout
+
+
+def elsewhere(argument: Argument) -> Tensor:
+    """A differentiable input with its elements moved on by one place and stretched, inside its domain. Symmetric matrices are stretched only."""
+    x = argument.value.detach()
+    moved: Tensor = (x if argument.symmetric else x.reshape(-1).roll(1).reshape(x.shape)) * STRETCH
+    moved = moved if moved.any() else moved + NEAR_ZERO
+    if argument.domain is None or moved.is_complex():
+        return moved
+    low, high = argument.domain
+    return torch.clamp(moved, low, high)
+
+
+def leaf_elsewhere(argument: Argument, like: Tensor) -> Tensor:
+    """The same as a leaf that requires grad, with the strides of another one, at an address where no tensor of an earlier call began: what a
+    function keeps by address it keeps anew."""
+    x = elsewhere(argument)
+    if type(x) is not Tensor or x.device.type != "cpu" or not x.numel() or not like.is_contiguous():
+        return x.requires_grad_()
+    memory = torch.empty(CLEAR + x.numel() * x.element_size(), dtype=torch.uint8)
+    leaf = torch.frombuffer(memory.numpy(), dtype=x.dtype, count=x.numel(), offset=CLEAR)      # a storage of its own, which begins there
+    return leaf.as_strided(x.shape, like.stride()).detach().copy_(x).requires_grad_()
+
+
+# ---- Plain numbers among the arguments (a scale, a slope, an eps), other ones of the same kind:
+# for a backward that is right for one of them only
+BOLD = 1.37         # times each number: no ratio that a formula has by itself
+MILD = 1.03         # an error of 3 % is far above every tolerance, and a solver whose step or damping is that far off still converges
+TINY = 1e-3         # below: an eps, whose root is large enough to be seen; or a solver's tolerance, which is never tightened
+ROOT = 1 / 3        # of a tiny number: 1e-5 becomes 0.02, 1e-12 becomes 1e-4
+TOLERANCE = "tol"   # in the name of one
+SMOOTH = (1.0, 1.003, 1.01, 1.03)       # times a number of a formula: the output is another one each time; a tolerance counts iterations
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What a call gets in the place of its own numbers. `words`: "k = 0.685 instead of 0.5" for each number, by name, that was varied."""
+
+    arguments: tuple[Argument, ...]
+    kwargs: Mapping[str, Any]
+    target: Target
+    words: Mapping[str, str]
+
+    def twin(self, subject: Subject) -> Subject:
+        """The function with these numbers, at these arguments."""
+        return subject.twin(self.arguments, self.kwargs, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """How numbers are varied: `size` times; `tiny`: those below TINY by much; `whole`: the names of whole numbers that are reals to forward;
+    `only`: this name alone."""
+
+    size: float
+    tiny: bool = False
+    whole: frozenset[str] = frozenset()
+    only: str | None = None
+    divided: bool = False
+
+    def takes(self, name: str, number: float) -> bool:
+        return self.only in (None, name) and (type(number) is float or name in self.whole)
+
+    def of(self, name: str, number: float) -> float:
+        """The number in its place, as short as somebody would write it."""
+        if type(number) is int:
+            return float(number + 1)
+        if self.tiny and is_tiny(name, number):
+            moved = math.copysign(abs(number) ** ROOT, number) * self.size
+        else:
+            moved = number / self.size if self.divided and abs(number) >= TINY else number * self.size
+        return float(f"{moved:.6g}")
+
+
+def is_tiny(name: str, number: float) -> bool:
+    """Is it an eps, as far as its size and name tell?"""
+    return type(number) is float and 0 < abs(number) < TINY and TOLERANCE not in name.lower()
+
+
+def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variation: Variation) -> Numbers | None:
+    """The arguments with other numbers among them; None where there is none.
+
+    Those between 0 and 1 stay there (a probability, a momentum): all others but tiny ones are then divided too, so that they keep their order.
+    """
+    plain, init = _plain(subject, arguments), _init(subject)
+    found = [number for name, value in (*plain.items(), *init.items()) for number in _numbers(value) if variation.takes(name, number)]
+    variation = replace(variation, divided=any(TINY <= abs(number) < 1 <= abs(number) * variation.size for number in found))
+    moved = {name: _moved_number(name, value, variation) for name, value in plain.items()}
+    built = _rebuilt(subject, {name: _moved_number(name, value, variation) for name, value in init.items()}) if init else None
+    if built is not None:
+        plain, moved = plain | init, moved | {name: _moved_number(name, value, variation) for name, value in init.items()}
+    words = {name: f"{name} = {moved[name]!r} instead of {value!r}" for name, value in plain.items() if moved[name] != value}
+    if not words:
+        return None
+    own = tuple(replace(a, value=_like(a.value, moved[a.name])) if a.name in words and not a.differentiable else a for a in arguments)
+    return Numbers(own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, built or subject.target, words)
+
+
+def names_of_tiny(subject: Subject, arguments: Sequence[Argument]) -> frozenset[str]:
+    """The names of what holds an eps."""
+    plain = _plain(subject, arguments) | _init(subject)
+    return frozenset(name for name, value in plain.items() if any(is_tiny(name, number) for number in _numbers(value)))
+
+
+def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
+    """The names of positive whole numbers among the arguments."""
+    return tuple(name for name, value in _plain(subject, arguments).items() if type(value) is int and value > 0)
+
+
+def _plain(subject: Subject, arguments: Sequence[Argument]) -> dict[str, Any]:
+    """The values among the arguments, by name, that may be numbers. A tensor without dimensions counts as one where it is as it was given."""
+    given = {a.name: a.value for a in subject.arguments if not a.is_tensor}
+    return given | {a.name: float(a.value) for a, b in zip(subject.arguments, arguments, strict=True) if _is_number(a) and same(a.value, b.value)} \
+        | {name: value for name, value in subject.kwargs.items() if not isinstance(value, Tensor)}
+
+
+def _is_number(argument: Argument) -> bool:
+    x = argument.value
+    return isinstance(x, Tensor) and not argument.differentiable and x.dim() == 0 and x.is_floating_point() and x.layout == torch.strided
+
+
+def _like(old: Any, number: Any) -> Any:
+    return torch.full_like(old, number) if isinstance(old, Tensor) else number
+
+
+def _init(subject: Subject) -> dict[str, Any]:
+    """What a module is built with, where that holds a floating number."""
+    init = dict(subject.case.init or {}) if subject.target.kind == "module" else {}
+    return init if any(type(number) is float for number in _numbers(init)) else {}
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """The numbers in a value but 0, and infinite ones; whole ones by themselves only."""
+    if type(value) in (float, int) and math.isfinite(value) and value:
+        yield value
+    elif type(value) in (list, tuple):
+        for item in value:
+            yield from (number for number in _numbers(item) if type(number) is float)
+    elif type(value) is dict:
+        yield from _numbers(list(value.values()))
+
+
+def _moved_number(name: str, value: Any, variation: Variation) -> Any:
+    if type(value) in (float, int):
+        return variation.of(name, value) if any(variation.takes(name, number) for number in _numbers(value)) else value
+    if type(value) is dict:
+        return {key: _moved_number(name, item, variation) for key, item in value.items()}
+    return type(value)(_moved_number(name, item, variation) for item in value) if type(value) in (list, tuple) else value
+
+
+def _rebuilt(subject: Subject, init: Mapping[str, Any]) -> Target | None:
+    """The module built with other numbers; None where its class refuses them, or has other parameters then."""
+    settings, found = subject.case.settings, subject.target
+    try:
+        with seeded(settings.seed):
+            built = live(found.name, type(found.subject), init, DTYPES[settings.dtype])
+    except UserCodeError:
+        return None
+    built.subject.to(device=torch.device(settings.device), dtype=DTYPES[settings.dtype])
+    return built if _shapes(built.subject) == _shapes(found.subject) else None
+
+
+def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in module.named_parameters()}
+
+
+# ---- Plain arguments that choose between ways to compute (a flag, an axis, a reduction, a
+# stride), with another choice in their place: for a backward that is written for one of them only
+AXES = ("dim", "axis")
+STRIDES = ("stride", "dilation", "diagonal", "shift", "shifts", "step", "padding")      # one more is as good
+WORDS = MappingProxyType({"mean": "sum", "sum": "mean", "none": "sum"})
+MOST = 4        # arguments that are varied
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A call with one other choice. `flag`: of a truth value."""
+
+    numbers: Numbers
+    flag: bool
+
+
+def other_choices(subject: Subject) -> Iterator[Choice]:
+    """The arguments of the check, one of them with another choice, at most MOST."""
+    given = {a.name: a.value for a in subject.arguments if not a.is_tensor} | subject.kwargs
+    found = [(name, value, other) for name, value in given.items() if (other := _other(subject, name, value)) is not None]
+    for name, value, other in found[:MOST]:
+        arguments = tuple(replace(a, value=other) if a.name == name and not a.is_tensor else a for a in subject.arguments)
+        kwargs = {each: other if each == name else own for each, own in subject.kwargs.items()}
+        words = {name: f"{name} = {other!r} instead of {value!r}"}
+        yield Choice(Numbers(arguments, kwargs, subject.target, words), type(value) is bool)
+
+
+def traces(nodes: Sequence[Any]) -> list[tuple[type, dict[str, Any]]] | None:
+    """What each Function keeps on its ctx but tensors, by which backward can tell one call from another; None where that cannot be seen."""
+    owners = [cls for node in nodes if (cls := function_class(node)) is not None]
+    if len(owners) < len(nodes):
+        return None
+    kept = [(cls, {name: value for name, value in vars(node).items() if not isinstance(value, Tensor)})
+            for cls, node in zip(owners, nodes, strict=True)]
+    return kept if all(map(_is_plain, (value for _, values in kept for value in values.values()))) else None
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return isinstance(value, PLAIN)
+
+
+def _other(subject: Subject, name: str, value: Any) -> Any:
+    """Another value; None where there is none."""
+    if type(value) is bool:
+        return not value
+    if type(value) is str:
+        return WORDS.get(value)
+    if type(value) is not int:
+        return None
+    if name in AXES:
+        dims = min((a.value.dim() for a in subject.arguments if a.is_tensor and a.value.dim()), default=0)
+        here = value % dims if dims else 0
+        return None if dims < 2 else 0 if here else dims - 1
+    return value + 1 if name in STRIDES else None
+
+
+# ---- Which batches vmap is tried on: three points of the same kind, and the in_dims they come
+# along
+SPREAD = 0.3            # of each element: how far the second point is from the first; zeros, signs and symmetry stay
+NEARBY = 0.02           # where the function is not defined there
+THIRD = 1.01            # times x
+SIZE = 3
+
+
+class Batches:
+    """`cotangents`: one per checked output for each of SIZE examples; `random`: does the function draw random numbers? Loops are run once for
+    each choice of in_dims."""
+
+    def __init__(self, subject: Subject, checked: Sequence[int], cotangents: Sequence[Sequence[Tensor]], source: torch.Generator,
+                 random: bool = False) -> None:
+        self._subject, self._batcher, self._cotangents, self._random = subject, Batcher(subject, checked), cotangents, random
+        self._arguments = [argument for argument in subject.arguments if argument.is_tensor]
+        self._noise = [torch.rand(x.shape, generator=source, dtype=torch.float64) * 2 - 1 for x in self._batcher.base]
+        self._loops: dict[Dims, Batch] = {}
+
+    @property
+    def differentiable(self) -> tuple[bool, ...]:
+        """Of each tensor argument."""
+        return self._batcher.differentiable
+
+    @cached_property
+    def variants(self) -> tuple[Dims, ...]:
+        """in_dims: all along 0, all along −1, each alone along −1."""
+        n = len(self._arguments)
+        alone = [tuple(-1 if i == k else None for i in range(n)) for k in range(n)] if n > 1 else []
+        return ((0,) * n, (-1,) * n, *alone)
+
+    def points(self, dims: Dims) -> list[list[Tensor]]:
+        """Per example its tensor arguments; one that is not batched stays where it is."""
+        base = self._batcher.base
+        return [[x if dim is not None else base[i] for i, (x, dim) in enumerate(zip(point, dims, strict=True))] for point in self._chosen[0]]
+
+    @cached_property
+    def impossible(self) -> str | None:
+        """Why there is nothing to compare; None where there is a loop."""
+        if self._subject.writes:
+            return "the function writes into its inputs"
+        if self._random:
+            return "the function draws random numbers"
+        if any(argument.value.layout != torch.strided for argument in self._arguments):
+            return "an argument is sparse"
+        return self._chosen[1]
+
+    @cached_property
+    def first(self) -> Batch | UserCodeError:
+        """The vmapped call along in_dims 0."""
+        return self.vmapped(self.variants[0])
+
+    def vmapped(self, dims: Dims) -> Batch | UserCodeError:
+        """The vmapped call, or what it raised."""
+        try:
+            return self._batcher.vmap(self.points(dims), self._cotangents, dims)
+        except UserCodeError as error:
+            return error
+
+    def looped(self, dims: Dims) -> Batch:
+        """One call per example. Raises UserCodeError."""
+        if dims not in self._loops:
+            self._loops[dims] = self._batcher.loop(self.points(dims), self._cotangents, dims)
+        return self._loops[dims]
+
+    def nudged(self, dims: Dims, step: float) -> Batch:
+        """The loop at points a little off: every element by up to `step` of itself. Raises UserCodeError."""
+        moved = [[_scaled(x, 1 + step * noise) if wanted else x for x, noise, wanted in zip(point, self._noise, self.differentiable, strict=True)]
+                 for point in self.points(dims)]
+        return self._batcher.loop(moved, self._cotangents, dims)
+
+    @cached_property
+    def _chosen(self) -> tuple[list[list[Tensor]], str | None]:
+        """x, a second point, 1.01 x: far apart where the function is defined there, else near; and why there are none."""
+        error = "the function is not defined at other points"
+        for spread in (SPREAD, NEARBY):
+            points = self._drawn(spread)
+            try:
+                looped = self._batcher.loop(points, self._cotangents, self.variants[0])
+            except UserCodeError as raised:
+                error = raised.message
+                continue
+            if all(bool(torch.isfinite(y[1:]).all()) or not bool(torch.isfinite(y[0]).all()) for y in looped.outputs):
+                self._loops[self.variants[0]] = looped
+                return points, None
+        return [], f"a loop over other points is refused: {error}"
+
+    def _drawn(self, spread: float) -> list[list[Tensor]]:
+        base, second, third = list(self._batcher.base), [], []
+        for argument, noise in zip(self._arguments, self._noise, strict=True):
+            x = argument.value
+            if not argument.differentiable:
+                second.append(reversed_along(x, (0,)) if x.dim() and spread == SPREAD else x)     # the same indices or classes in another order
+                third.append(x)
+                continue
+            both = noise if not argument.symmetric else (noise + noise.mT) / 2
+            second.append(_inside_batches(_scaled(x, 1 + spread * both), argument.domain))
+            third.append(_inside_batches(_scaled(x, torch.tensor(THIRD)), argument.domain))
+        return [base, second, third]
+
+
+def _scaled(x: Tensor, factor: Tensor) -> Tensor:
+    return x * factor.to(device=x.device, dtype=x.dtype)
+
+
+def _inside_batches(x: Tensor, domain: tuple[float, float] | None) -> Tensor:
+    return x if domain is None else x.clamp(*domain)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes, gradient_numbers
-from gradverify.subject.snapshot import alike
+from gradverify.subject.snapshot import Snapshot, alike
 from gradverify.subject.subject import Called, Subject, Way
 from gradverify.subject.subject import Gradients as Gradients
 
+# ---- The checked outputs as a function of the differentiable inputs: what the numerics
+# differentiate (`numerics.function.point.Function`)
 AT_ONCE = 64            # cotangents in one batched backward
 HELD = 1 << 22          # numbers that the gradients of such a batch have, in all nodes together
 
@@ -262,3 +267,82 @@ class Differentiable:
         if self.refuses_none is not None:
             return [(y, torch.zeros_like(y) if v is None else v) for y, v in zip(outputs, given, strict=True)]
         return [(y, v) for y, v in zip(outputs, given, strict=True) if v is not None]
+
+
+# ---- Forward mode: tangents of the checked outputs by one forward on dual numbers
+CODE = "GV108"
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The tangent of each checked output (zeros where it has none), and the places of the inputs whose tangents were written to."""
+
+    tangents: tuple[Tensor, ...]
+    damaged: tuple[int, ...]
+
+
+def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Pushed:
+    """The tangents of the checked outputs for one tangent per differentiable input; None: that input is no dual number. `inputs`: other ones.
+
+    The inputs do not require grad, as under `torch.func.jvp`. Raises UserCodeError (GV108) for what the call raises, its cause the exception.
+    """
+    places = [place for place, tangent in enumerate(tangents) if tangent is not None]
+    before = Snapshot([tangent for tangent in tangents if tangent is not None])
+    with forward_ad.dual_level():
+        try:
+            primals = subject.inputs if inputs is None else inputs
+            outputs = subject.forward([_dual(x.detach().clone(), tangent) for x, tangent in zip(primals, tangents, strict=True)])
+        except UserCodeError as error:
+            raise UserCodeError(CODE, f"in forward mode {error.message}", error.frames) from error.__cause__
+        seen = tuple(_tangent(outputs[place]) for place in checked)
+    return Pushed(seen, tuple(places[i] for i in before.changed()))
+
+
+def _dual(x: Tensor, tangent: Tensor | None) -> Tensor:
+    return x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
+
+
+def _tangent(output: Tensor) -> Tensor:
+    primal, tangent = forward_ad.unpack_dual(output)  # type: ignore[no-untyped-call]
+    return torch.zeros_like(primal).detach() if tangent is None else tangent.detach().clone()
+
+
+# ---- Batched cotangents: one backward that gets several of them as one tensor, as
+# `torch.autograd.functional.jacobian(vectorize=True)` asks it
+def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, classes: Sequence[type], v: Sequence[Tensor],
+                      factors: Sequence[float]) -> Gradients:
+    """The gradients [n, …] per input, None where there is none, for the cotangents v times each of the n factors at once. Counts as n backwards.
+
+    What backward keeps on the `classes` of Functions is forgotten: a batch is no tensor for anybody else. What it keeps on ctx is not, so this is the
+    last use of the graph. Raises UserCodeError (GV003).
+    """
+    cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
+    with warnings.catch_warnings(), _forgotten(classes):
+        warnings.simplefilter("ignore")     # of operators that are batched by a loop
+        return subject.pull(graph.called, function.of(graph), graph.leaves, cotangents, retain=True, batch=len(factors))
+
+
+@contextmanager
+def _forgotten(classes: Sequence[type]) -> Iterator[None]:
+    """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards what they were."""
+    before = {cls: {name: (value, _contents(value)) for name, value in vars(cls).items()} for cls in classes}
+    try:
+        yield
+    finally:
+        for cls, attributes in before.items():
+            for name in [name for name in vars(cls) if name not in attributes]:
+                delattr(cls, name)
+            for name, (value, contents) in attributes.items():
+                if vars(cls)[name] is not value:
+                    setattr(cls, name, value)
+                if contents is not None:
+                    _refill(value, contents)
+
+
+def _contents(value: Any) -> Any:
+    return copy(value) if type(value) in (list, set, dict) else None
+
+
+def _refill(value: Any, contents: Any) -> None:
+    value.clear()
+    value.extend(contents) if type(value) is list else value.update(contents)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,173 @@ from gradverify.numerics.function.coordinates import DTYPES as DTYPES
 from gradverify.numerics.function.coordinates import SINGLE, SIXTEEN
 from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.numerics.seeds import number
-from gradverify.subject import distinct
 from gradverify.subject.containers import Apart, taken_apart
-from gradverify.subject.failure import UserCodeError, blamed, type_name
-from gradverify.subject.find import CODE
-from gradverify.subject.guard import admitted
-from gradverify.subject.kinds import structured
+from gradverify.subject.failure import CODE, UserCodeError, blamed, type_name
+from gradverify.subject.forms import admitted
 from gradverify.subject.target import callable_target
 
+# ---- Numbers that keep apart: from each other, and from values to avoid
+SLACK = 1e-9  # of a distance: rounding of the numbers it lies between
+
+
+def smallest_gap(tensor: Tensor) -> float:
+    """The smallest distance of two elements; inf for fewer than two."""
+    flat = tensor.reshape(-1)
+    if flat.numel() < 2:
+        return float("inf")
+    if flat.is_complex():
+        return float(torch.pdist(torch.view_as_real(flat)).min())
+    ordered = flat.sort().values
+    return float((ordered[1:] - ordered[:-1]).min())
+
+
+def keep_apart(tensor: Tensor, distance: float) -> bool:
+    return smallest_gap(tensor) >= distance * (1 - SLACK)
+
+
+def spaced(low: float, high: float, count: int, distance: float, zones: Sequence[tuple[float, float]], source: torch.Generator) -> Tensor | None:
+    """`count` uniform numbers of [low, high] under the condition that they keep their distance (and off the zones), in random order [count].
+
+    Uniform on what the distances leave free, sorted, the distances put back between neighbours; the zones are cut out of the line before
+    and put back after. None where they do not fit. float64.
+    """
+    inside = [(max(a, low), min(b, high)) for a, b in zones if b > low and a < high]
+    free = (high - low) - sum(b - a for a, b in inside) - max(count - 1, 0) * distance
+    if free < 0:
+        return None
+    numbers = low + free * torch.rand(count, generator=source, dtype=torch.float64).sort().values
+    numbers = numbers + distance * torch.arange(count, dtype=torch.float64)
+    for a, b in inside:
+        numbers = torch.where(numbers > a, numbers + (b - a), numbers)
+    return numbers[torch.randperm(count, generator=source)]
+
+
+def spaced_integers(low: int, high: int, count: int, distance: int, source: torch.Generator) -> Tensor | None:
+    """The same for the integers from `low` to below `high` (int64)."""
+    free = high - low - max(count - 1, 0) * distance
+    if free < 1:
+        return None
+    numbers = torch.randint(low, low + free, (count,), generator=source).sort().values + distance * torch.arange(count)
+    return numbers[torch.randperm(count, generator=source)]
+
+
+def pushed_apart(tensor: Tensor, distance: float, zones: Sequence[tuple[float, float]]) -> Tensor:
+    """The same numbers in the same order of size, moved away from the median no further than their distances (and the zones) demand."""
+    ordered, order = tensor.reshape(-1).sort()
+    numbers = ordered.tolist()
+    middle = len(numbers) // 2
+    mirrored = sorted((-b, -a) for a, b in zones)
+    above = _climb(numbers[middle:], distance, zones)
+    below = _climb([-above[0], *(-x for x in reversed(numbers[:middle]))], distance, mirrored)[1:] if above else []
+    result = torch.empty_like(ordered)
+    result[order] = torch.tensor([*(-x for x in reversed(below)), *above], dtype=ordered.dtype)
+    return result.reshape(tensor.shape)
+
+
+def _climb(numbers: Sequence[float], distance: float, zones: Sequence[tuple[float, float]]) -> list[float]:
+    """Ascending numbers, each at least `distance` above the one before and outside of the (ascending, separate) zones."""
+    result: list[float] = []
+    for x in numbers:
+        x = max(x, result[-1] + distance) if result else x
+        for a, b in zones:
+            x = b if a < x < b else x
+        result.append(x)
+    return result
+
+
+def merged(centres: Sequence[float], margin: float) -> list[tuple[float, float]]:
+    """The open neighbourhoods of these values as ascending, separate intervals."""
+    zones: list[tuple[float, float]] = []
+    for centre in sorted(centres):
+        if zones and centre - margin < zones[-1][1]:
+            zones[-1] = (zones[-1][0], centre + margin)
+        else:
+            zones.append((centre - margin, centre + margin))
+    return zones
+
+
+# ---- Structured draws: matrices, rows and masks with a property, made in float64 (complex128,
+# int64) from one generator
+LIFT = 0.5  # added to the eigenvalues of an spd matrix and to the diagonal of a triangular one: solves and roots stay well conditioned
+Shape = Sequence[int]
+
+
+def structured(kind: str, shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """A tensor of that kind; `dtype` (float64 or complex128) is that of the kinds whose numbers are not whole."""
+    return KINDS[kind](tuple(shape), dtype, source)
+
+
+def _normal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    real = torch.randn(tuple(shape), generator=source, dtype=torch.float64)
+    if not dtype.is_complex:
+        return real
+    return torch.complex(real, torch.randn(tuple(shape), generator=source, dtype=torch.float64))
+
+
+def _spd(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """A Aᴴ/n + I/2 with A normal: symmetric (Hermitian), its eigenvalues between 1/2 and about 5."""
+    n = shape[-1]
+    a = _normal(shape, dtype, source)
+    product = a @ a.mH / max(n, 1)
+    return (product + product.mH) / 2 + LIFT * torch.eye(n, dtype=dtype)
+
+
+def _orthogonal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Orthonormal columns, or rows where there are more columns than rows; uniform (Haar): Mezzadri, Notices AMS 54 (2007)."""
+    wide = shape[-1] > shape[-2]
+    a = _normal(shape, dtype, source)
+    q, r = torch.linalg.qr(a.mT if wide else a)
+    turned: Tensor = q * torch.sgn(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
+    return turned.mT if wide else turned
+
+
+def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Zero above the diagonal, which is real and at least 1/2: a Cholesky factor."""
+    a = _normal(shape, dtype, source).tril(-1)
+    size = min(shape[-2:])
+    diagonal = torch.randn((*shape[:-2], size), generator=source, dtype=torch.float64).abs() + LIFT
+    a.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
+    return a
+
+
+def _simplex(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Positive rows that add up to one."""
+    return torch.softmax(_normal(shape, torch.float64, source), -1)
+
+
+def _unit_vector(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Rows of length one."""
+    a = _normal(shape, dtype, source)
+    unit: Tensor = a / torch.linalg.vector_norm(a, dim=-1, keepdim=True)
+    return unit
+
+
+def _permutation(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Each row holds 0 … n − 1 in a random order (int64)."""
+    return torch.argsort(torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1)
+
+
+def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """Each row holds a single one (int64)."""
+    a = torch.zeros(tuple(shape), dtype=torch.int64)
+    if a.numel():
+        a.scatter_(-1, torch.randint(shape[-1], (*shape[:-1], 1), generator=source), 1)
+    return a
+
+
+def _mask(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+    """True or false with equal chance, at least one true in each row: a softmax over what is left stays finite."""
+    mask = torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5
+    return mask | _one_hot(shape, dtype, source).bool() if shape else mask
+
+
+KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType({
+    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular, "simplex": _simplex, "unit_vector": _unit_vector,
+    "permutation": _permutation, "one_hot": _one_hot, "mask": _mask})
+
+
+# ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every
+# device and in every dtype
 DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)      # what a differentiable input may be
 GIVEN = ("values", "file", "make")      # draws whose numbers are taken as they are
 ROUNDED = dict.fromkeys(SINGLE, 1e-2) | dict.fromkeys(SIXTEEN, 0.5)      # of a distance: what the cast may take from it
@@ -114,14 +275,14 @@ def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Gener
 def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
     """Elements that keep their distance; of complex numbers the real parts do."""
     shape, apart = recipe.shape or (), float(recipe.distinct or 0)
-    count, zones, arguments = math.prod(shape), distinct.merged(recipe.avoid, recipe.margin), recipe.arguments
+    count, zones, arguments = math.prod(shape), merged(recipe.avoid, recipe.margin), recipe.arguments
     numbers: Tensor | None
     if recipe.draw == "normal":
-        numbers = distinct.pushed_apart(_real(recipe, source), apart, zones)
+        numbers = pushed_apart(_real(recipe, source), apart, zones)
     elif recipe.draw == "uniform":
-        numbers = distinct.spaced(arguments[0], arguments[1], count, apart, zones, source)
+        numbers = spaced(arguments[0], arguments[1], count, apart, zones, source)
     elif recipe.draw == "integers":
-        numbers = distinct.spaced_integers(int(arguments[0]), int(arguments[1]), count, math.ceil(apart), source)
+        numbers = spaced_integers(int(arguments[0]), int(arguments[1]), count, math.ceil(apart), source)
     else:
         numbers = _chosen_once(recipe, count, source)
     if numbers is None:
@@ -162,8 +323,8 @@ def _structured(recipe: TensorRecipe, tensor: Tensor, place: str) -> Tensor:
             raise UserCodeError(CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
     if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
         raise UserCodeError(CODE, f"{place}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
-    if recipe.distinct is not None and not distinct.keep_apart(tensor, recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0))):
-        raise UserCodeError(CODE, f"{place}: two elements are {distinct.smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
+    if recipe.distinct is not None and not keep_apart(tensor, recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0))):
+        raise UserCodeError(CODE, f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
     return tensor
 
 

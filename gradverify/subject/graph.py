@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +14,42 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.alias import Named, Shared, attributes, shared
-from gradverify.subject.declared import shown_name
-from gradverify.subject.guard import is_plain
+from gradverify.subject.forms import is_plain
 from gradverify.subject.own_code import own_code, wrapped
 from gradverify.subject.snapshot import Change, Snapshot
-from gradverify.torch_private import CPP_NODE, added_arguments, expected_gradients, function_class, pytree
+from gradverify.torch_private import CPP_FUNCTION, CPP_NODE, added_arguments, expected_gradients, function_class, generated_for, has_kernel, pytree
 
+# ---- What the custom Functions of a graph say that they can do
+BATCHED = "FuncTorchBatched"    # the dispatch key of register_vmap
+
+
+def lacking(classes: Sequence[type], *names: str) -> str | None:
+    """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of its own. The one behind a registered operator
+    declares a vmap rule where the operator has one."""
+    plain = torch.autograd.Function
+    return next((shown_name(cls) for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)
+                 and not ("vmap" in names and _registers_vmap(cls))), None)
+
+
+def _registers_vmap(cls: type) -> bool:
+    generated = generated_for(cls)
+    return generated is not None and has_kernel(generated[0], BATCHED)
+
+
+def registered_backward(cls: type) -> Any:
+    """What was handed to `register_autograd`, of a Function that torch generated from it; None of any other."""
+    generated = generated_for(cls)
+    return generated[1] if generated else None
+
+
+def shown_name(cls: type) -> str:
+    """The name of the Function, or of the operator that torch generated it for."""
+    generated = generated_for(cls)
+    return generated[0] if generated else cls.__name__
+
+
+# ---- What autograd built: the custom Functions in a graph, what their `backward` really returns
+# before the engine casts and sums it, what their `forward` writes
 Kept = Callable[[Any], Sequence[Named]]
 
 
@@ -172,3 +203,63 @@ def edge_of(node: Any, number: int) -> Edge | None:
     metadata = expected_gradients(node)[number]
     leaf = getattr(node, "variable", None)
     return Edge(tuple(metadata.shape), metadata.dtype, metadata.device, None if leaf is None else id(leaf))
+
+
+# ---- Functions written in C++: what their backward returns before the engine casts and sums it
+WRONG_NUMBER = re.compile(r"function (.+) returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")     # torch's sentence
+Given = tuple[Tensor | None, ...]
+
+
+@contextmanager
+def called_again(nodes: Sequence[Any], sink: list[RawReturn], kept: Callable[[], Sequence[Named]], count: Callable[[], None]) -> Iterator[None]:
+    """Every C++ node that a backward inside reaches is called once more, afterwards, for the same cotangents; what it returns is left in `sink`.
+
+    `kept` names, afterwards, the tensors whose memory it must not return; `count` is called before each call. A node that can be called only once
+    leaves nothing.
+    """
+    taken: dict[Any, Given] = {}
+    handles = [node.register_prehook(_taking(taken, node)) for node in nodes if is_native(node)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    for node, cotangents in taken.items():
+        count()
+        try:
+            with torch.no_grad():
+                returned = node(*cotangents)
+        except Exception:       # the engine was told before
+            continue
+        with torch.no_grad():
+            sink.append(_raw(node, returned if isinstance(returned, tuple) else (returned,), cotangents, kept()))
+
+
+def is_native(node: Any) -> bool:
+    return CPP_FUNCTION in node.name()
+
+
+def native_name(node: str) -> str:
+    """`Linear` of a node called `torch::autograd::CppNode<(anonymous namespace)::Linear>`."""
+    inner = node.partition(CPP_FUNCTION)[2].rstrip().removesuffix(">").rstrip()
+    return inner.replace("(anonymous namespace)::", "").replace(" >", ">")
+
+
+def wrong_number(message: str) -> tuple[str, int, int] | None:
+    """(name, gradients expected, gradients returned) where a C++ node itself refused what its Function returned."""
+    found = WRONG_NUMBER.search(message)
+    return (native_name(found[1]), int(found[2]), int(found[3])) if found and CPP_FUNCTION in found[1] else None
+
+
+def _taking(taken: dict[Any, Given], node: Any) -> Callable[[Given], None]:
+    @own_code
+    def take(cotangents: Given) -> None:
+        taken.setdefault(node, tuple(None if each is None else each.detach().clone() for each in cotangents))
+
+    return take
+
+
+def _raw(node: Any, returned: tuple[Any, ...], cotangents: Given, kept: Sequence[Named]) -> RawReturn:
+    """The engine asks a C++ Function for gradients of its tensor arguments only."""
+    edges = tuple(edge_of(*following) for following in node.next_functions)
+    return RawReturn(native_name(node.name()), returned, tuple(edge is not None for edge in edges), edges, shared(returned, cotangents, kept))

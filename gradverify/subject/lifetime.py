@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.multiprocessing import reductions
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
+from gradverify.subject.forms import is_plain
 from gradverify.subject.graph import function_nodes
-from gradverify.subject.guard import is_plain
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import function_class
 

@@ -23,8 +23,8 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
 from gradverify.subject.ambient import ambient, left_as_found
 from gradverify.subject.failure import Spent
+from gradverify.subject.find import returning
 from gradverify.subject.machine import seeded
-from gradverify.subject.registered import returning
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import (
     CrossRefFakeMode,

@@ -16,12 +16,50 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.subject.guard import is_plain
+from gradverify.subject.forms import is_plain
 from gradverify.subject.own_code import FunctionMode, wrapped
 from gradverify.subject.snapshot import same
-from gradverify.subject.steps import IN_PLACE, READS, REFUSED, STEPS, Step
-from gradverify.torch_private import CPP_NODE, function_class, pytree, storage_key, transforms_active, version
+from gradverify.torch_private import CPP_NODE, TENSOR_HOOKS, function_class, gradients, pytree, storage_key, transforms_active, version
 
+# ---- The operations of one forward, with the constants that entered each, and the names of those
+# that are no plain functions of tensors
+READS = frozenset({"numpy", "__array__", "item", "tolist", "data_ptr", "untyped_storage", "storage", "__float__", "__int__", "__index__",
+                   "__complex__", "__bool__", "__dlpack__"})
+"""Ways to take numbers out of a tensor."""
+STEPS = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "trunc_", "fix", "fix_", "sign", "sign_", "sgn", "sgn_",
+                   "heaviside", "floor_divide", "__floordiv__", "div", "div_", "divide", "divide_"})
+"""Operations that are, or may be, constant by steps: what they give is a constant of the graph, though torch gives it one (of zeros)."""
+REFUSED = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine", "gumbel_softmax", "frac", "frac_", "fmod", "remainder",
+                     "__mod__", "register_hook", "register_post_accumulate_grad_hook", "__set__", "grad_fn", "set_", TENSOR_HOOKS[0]})
+"""Whose derivative is torch's choice, or which change the graph or a gradient by hand."""
+OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
+IN_PLACE = frozenset(f"__i{name}__" for name in OPERATORS)
+Place = tuple[int, int]     # of a constant: its step, and its place in it
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of the graph: its name, and the constants that entered it, tensors as they were then and numbers."""
+
+    name: str
+    constants: tuple[Any, ...]
+    origins: tuple[str, ...]
+
+
+def differing(one: Sequence[Step], other: Sequence[Step], idle: frozenset[Place] = frozenset()) -> str | None:
+    """Where the same call at other inputs had other constants, or did other things: what carried the dependence; None where nowhere.
+    `idle`: constants that may differ."""
+    for step, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a.name != b.name or len(a.constants) != len(b.constants):
+            return f"a branch: {a.name} here, {b.name} beside"
+        for place, (x, y, origin) in enumerate(zip(a.constants, b.constants, a.origins, strict=True)):
+            if (step, place) not in idle and not (same(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x == y):
+                return origin
+    return None if len(one) == len(other) else "a loop of another length"
+
+
+# ---- What one forward does with gradients on, operation by operation: is the graph that torch
+# builds all of it?
 UNSEEN = "code that torch does not see (C++, NumPy)"
 APPLIED_BY_TORCH = "a Function that torch applied itself"
 HIDDEN_WRITE = "a write that autograd does not see (.data, NumPy, C++)"
@@ -288,3 +326,49 @@ def _readable(name: str, args: Sequence[Any]) -> Sequence[Any]:
     if name in ("numpy", "__array__") and args and isinstance(args[0], Tensor) and args[0].requires_grad:
         return (args[0].detach(), *args[1:])
     return args
+
+
+# ---- Which constants of a graph move its outputs: log(exp(x − m)) + m is the same for every m,
+# though m is the detached maximum of x
+ROUNDINGS = 64.0        # of the sum of the absolute derivatives: what is left of those that cancel
+
+
+class Probe(Tape):
+    """A tape that lets torch differentiate by the constants too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._uses: list[tuple[Place, tuple[int, int], Tensor]] = []      # where it entered, which tensor at which version, and its leaf
+
+    def _called(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], target: Tensor | None) -> Any:
+        if self.cut is not None or name in READS or not torch.is_grad_enabled() or not _in_graph(args, kwargs):
+            return super()._called(func, name, args, kwargs, target)
+        own = dict[int, Tensor]()
+        for place, x in enumerate(self.entering):
+            if isinstance(x, Tensor) and is_plain(x) and not x.requires_grad and x is not target and (x.is_floating_point() or x.is_complex()):
+                leaf = own.setdefault(id(x), x.detach().requires_grad_())
+                self._uses.append(((len(self.steps), place), (id(x), version(x)), leaf))
+        args, kwargs = pytree.tree_map(lambda x: own.get(id(x), x) if isinstance(x, Tensor) else x, (tuple(args), dict(kwargs)))
+        return super()._called(func, name, args, kwargs, target)
+
+    def idle(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> frozenset[Place]:
+        """The places of constants by which the derivative of the outputs is nothing but rounding."""
+        if not self._uses:
+            return frozenset()
+        leaves = [leaf for *_, leaf in self._uses]
+        found = gradients(outputs, leaves, cotangents)
+        sums = dict[tuple[int, int], tuple[Tensor, Tensor]]()
+        seen = set[int]()
+        for (_, tensor, leaf), gradient in zip(self._uses, found, strict=True):
+            if id(leaf) not in seen:        # a tensor that enters one operation twice has one leaf
+                more = torch.zeros_like(leaf) if gradient is None else gradient
+                total, size = sums.get(tensor, (torch.zeros_like(more), torch.zeros_like(more.abs())))
+                sums[tensor] = total + more, size + more.abs()
+                seen.add(id(leaf))
+        rests = {tensor for tensor, (total, size) in sums.items()
+                 if bool((total.abs() <= ROUNDINGS * torch.finfo(total.dtype).eps * size).all())}
+        return frozenset(place for place, tensor, _ in self._uses if tensor in rests)
+
+
+def _in_graph(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return any(isinstance(x, Tensor) and x.requires_grad for x in pytree.tree_leaves((tuple(args), dict(kwargs))))

@@ -13,11 +13,10 @@ import torch
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case
 from gradverify.model.interrupt import is_interrupt
-from gradverify.subject.failure import UserCodeError, blamed, type_name
+from gradverify.subject.failure import CODE, UserCodeError, blamed, type_name
 from gradverify.subject.failure import named as name_of
-from gradverify.subject.find import CODE, find
+from gradverify.subject.find import find, returning
 from gradverify.subject.modules import cast, copied
-from gradverify.subject.registered import returning
 from gradverify.torch_private import Overload, OverloadPacket, applied, schema
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import SIXTEEN, WIDE
-from gradverify.subject.disguised import Lifted, Shown
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.rounding import Lifted, Shown
 from gradverify.subject.subject import Argument, Subject
 
 LIFTED = {**WIDE, **SIXTEEN}

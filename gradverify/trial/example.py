@@ -15,8 +15,7 @@ from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.model.proposal import Proposal
 from gradverify.source.functions import call_in
 from gradverify.subject.draw import DTYPES
-from gradverify.subject.failure import UserCodeError, blamed, shown, type_name
-from gradverify.subject.find import CODE
+from gradverify.subject.failure import CODE, UserCodeError, blamed, shown, type_name
 from gradverify.trial.attempt import Attempts, Level
 from gradverify.trial.choices import Assignment, default_value
 from gradverify.trial.refine import without_gradients

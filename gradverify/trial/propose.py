@@ -22,10 +22,9 @@ from gradverify.subject.target import Target, live, named
 from gradverify.trial.attempt import Attempts, Level, Outcome
 from gradverify.trial.choices import Assignment
 from gradverify.trial.example import exemplified
-from gradverify.trial.kinds import kinds
 from gradverify.trial.refine import shortened, varied, with_optional, within_range, without_gradients
 from gradverify.trial.search import Search, seeds
-from gradverify.trial.wanted import COUNTS, Wanted, takes_any_number, wanted, wanted_to_build
+from gradverify.trial.wanted import COUNTS, Wanted, kinds, takes_any_number, wanted, wanted_to_build
 
 Begun = Callable[[int], None]
 

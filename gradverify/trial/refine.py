@@ -10,12 +10,11 @@ from itertools import product
 
 from gradverify.model.case import InputRecipe, Json
 from gradverify.source.functions import arguments_of, without_gradient
-from gradverify.subject.definition import source_of
+from gradverify.subject.lines import source_of
 from gradverify.subject.target import Target
 from gradverify.trial.attempt import Attempts, Level
 from gradverify.trial.choices import Assignment, all_choices, default_value, first_choices, shape_of, values
-from gradverify.trial.kinds import kinds
-from gradverify.trial.wanted import Wanted
+from gradverify.trial.wanted import Wanted, kinds
 
 MOST_CASES = 8      # of one matrix
 OPTIONAL_TRIES = 40     # values for an optional tensor

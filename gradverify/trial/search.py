@@ -11,10 +11,8 @@ from itertools import islice, product, zip_longest
 
 from gradverify.model.case import InputRecipe
 from gradverify.trial.attempt import Attempts, Level, Outcome
-from gradverify.trial.choices import Assignment, all_choices, default_value, first_choices, fits, reshaped, shape_of, tensor
-from gradverify.trial.kinds import kinds
-from gradverify.trial.shapes import BASES, Shape, beside
-from gradverify.trial.wanted import Wanted
+from gradverify.trial.choices import BASES, Assignment, Shape, all_choices, beside, default_value, first_choices, fits, reshaped, shape_of, tensor
+from gradverify.trial.wanted import Wanted, kinds
 
 COMBINATIONS = 48       # of likely values for one shape of the first tensor
 MOST, SECONDS = 4000, 20.0      # attempts, and the time for them: one takes about 0.5 ms; the op with most sizes of its own took 600

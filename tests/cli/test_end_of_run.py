@@ -9,7 +9,7 @@ from factories import failing, passing, raising, result, skipped, undecided
 
 from gradverify.model.result import Calls, Repeat
 from gradverify.report.json import report_schema
-from gradverify.running.repeat import Repeating
+from gradverify.running.select import Repeating
 
 
 def took(name, seconds, calls=7, verdict="pass", **changes):

@@ -15,7 +15,7 @@ from gradverify.model.event import CheckFinished, CheckStarted
 from gradverify.model.report import Gate
 from gradverify.report.json import report_schema
 from gradverify.running.inline import Devices
-from gradverify.running.shard import part
+from gradverify.running.select import part
 
 NAMES = ("one", "two", "three", "four", "five", "six")
 

@@ -13,8 +13,8 @@ import pytest
 from commands import SQUARES, apart, checks, codes, here, pytest_run, shell, spec
 
 import gradverify
-from gradverify.running import limits, server
-from gradverify.running.limits import lacking
+from gradverify.running import server
+from gradverify.running.server import lacking
 
 OP = (
     SQUARES
@@ -178,7 +178,7 @@ def test_no_more_threads_are_no_more_processes(monkeypatch):
     def refused(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(limits.threading.Thread, "start", refused)
+    monkeypatch.setattr(server.threading.Thread, "start", refused)
     assert "allows no more processes" in lacking(EOFError())
 
 

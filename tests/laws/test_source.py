@@ -27,7 +27,7 @@ BELOW_REPORT = ("model/", "numerics/", "oracles/")
 TABLES = {"model/dtypes.py", "model/case.py"}
 OWN_LISTS = {     # that mean something else
     "spec/fault.py": "slips in spelling", "rules/values.py": "what the bits of a number show", "causes/scaled.py": "the same",
-    "causes/precision.py": "the same", "numerics/function/buffers.py": "what a NumPy view of the memory can show"}
+    "numerics/function/buffers.py": "what a NumPy view of the memory can show"}
 SEVERAL = 3
 
 

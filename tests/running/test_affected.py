@@ -18,9 +18,8 @@ import pytest
 import gradverify
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.rules.catalogue import codes
-from gradverify.running.affected import reasons
-from gradverify.running.changes import Changes, of_hook
-from gradverify.running.suspects import project_specs, sieved
+from gradverify.running.affected import project_specs, reasons, sieved
+from gradverify.running.git import Changes, of_hook
 from gradverify.spec.discover import discover
 from gradverify.spec.load import load
 

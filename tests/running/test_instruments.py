@@ -9,7 +9,7 @@ import pytest
 from factories import passing
 
 from gradverify.model.result import Fault, Finding
-from gradverify.running.instruments import too_little, within
+from gradverify.running.lost import too_little, within
 
 
 def raised(message, hint=None):

@@ -10,10 +10,9 @@ from live import case
 
 import gradverify
 from gradverify.model.result import Finding
-from gradverify.running.lost import of_lost
+from gradverify.running.lost import encoded, of_lost, without_running
 from gradverify.running.process import Died
 from gradverify.running.supervisor import Lost, Task
-from gradverify.running.unrun import encoded, without_running
 
 ROOT = Path(gradverify.__file__).parent
 OURS = f'  File "{ROOT}/numerics/estimate/samples.py", line 83 in largest'

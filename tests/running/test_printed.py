@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gradverify.running.inline import captured
-from gradverify.running.printed import KEPT_BYTES, MOST, cut_at, end_of, opened, tail
+from gradverify.running.process import KEPT_BYTES, MOST, cut_at, end_of, opened, tail
 
 LINE = "x" * 99 + "\n"
 ROOM = MOST + KEPT_BYTES

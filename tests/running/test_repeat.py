@@ -15,8 +15,8 @@ from gradverify.model.event import CheckFinished, CheckStarted, Selection
 from gradverify.model.report import Gate, fold
 from gradverify.model.result import Calls, Fault, Finding
 from gradverify.running.inline import Devices
-from gradverify.running.repeat import Repeating, repeats
 from gradverify.running.schedule import run
+from gradverify.running.select import Repeating, repeats
 from gradverify.running.signals import Stopped
 
 

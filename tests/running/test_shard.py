@@ -9,7 +9,7 @@ import pytest
 
 from gradverify.model.case import Case, InputRecipe, Oracles, Search, Settings, SpecPlace, TensorRecipe
 from gradverify.model.report import Gate
-from gradverify.running.shard import fingerprint, part, sharded
+from gradverify.running.select import fingerprint, part, sharded
 
 
 def made(name, **settings):

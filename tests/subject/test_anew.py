@@ -7,7 +7,7 @@ import torch
 from live import randn
 
 from gradverify.numerics.function.coordinates import UNITS
-from gradverify.subject.anew import Anew
+from gradverify.subject.rounding import Anew
 
 X = randn(50)
 EXACT = {

@@ -8,8 +8,8 @@ from live import randn
 from torch.autograd import Function
 
 import gradverify
-from gradverify.subject.disguised import Disguised, Lifted
 from gradverify.subject.own_code import DispatchMode
+from gradverify.subject.rounding import Disguised, Lifted
 
 X = randn(6, 33)
 

@@ -14,7 +14,7 @@ from live import check, randn
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from gradverify.subject.held import reached
+from gradverify.subject.modules import reached
 
 X = randn(4, 3)
 

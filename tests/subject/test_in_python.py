@@ -8,9 +8,8 @@ import torch
 from live import check, codes, randn
 from torch import Tensor
 
-from gradverify.subject.disguised import Disguised, Lifted
 from gradverify.subject.draw import generator
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.rounding import Disguised, Lifted, Perturbed
 
 X, W = randn(3, 8), randn(8, seed=1).abs() + 0.5
 LIBRARY = torch.library.Library("gradverify_inside", "FRAGMENT")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradverify.numerics.rungs import U32
-from gradverify.subject.lowered import Perturbed
+from gradverify.subject.rounding import Perturbed
 
 X = torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

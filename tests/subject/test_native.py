@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradverify.subject.native import called_again, is_native, native_name, wrong_number
+from gradverify.subject.graph import called_again, is_native, native_name, wrong_number
 
 LINEAR = "torch::autograd::CppNode<(anonymous namespace)::Linear<(anonymous namespace)::Right> >"
 

@@ -177,7 +177,7 @@ def test_a_number_that_is_read_is_no_fault(checked):
 
 
 def test_a_fault_that_the_users_code_swallows_is_raised_where_the_mode_ends(checked, monkeypatch):
-    from gradverify.subject.disguised import Lifted
+    from gradverify.subject.rounding import Lifted
 
     monkeypatch.setattr(Lifted, "answer", raising(Bug("planted")))
     code, check, _ = checked("{name: struck, function: 'op.py:Cautious', inputs: {x: {shape: [3]}}, dtype: bfloat16}")

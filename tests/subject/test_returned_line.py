@@ -10,7 +10,7 @@ import torch
 from live import check, randn, subject
 from torch.autograd import Function
 
-from gradverify.subject.returned_line import returned_line
+from gradverify.subject.lines import returned_line
 
 
 class Base(Function):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from live import randn
 
-from gradverify.subject.variants import conjugated, constant, permuted, sliced
+from gradverify.subject.layout import conjugated, constant, permuted, sliced
 
 DTYPES = [torch.float64, torch.float32, torch.complex128, torch.int64]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gradverify.trial.clues import clues_of
+from gradverify.trial.wanted import clues_of
 
 
 def unpacks(x):
