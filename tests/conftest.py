@@ -1,3 +1,4 @@
+import marshal
 import os
 import shutil
 import subprocess
@@ -68,7 +69,7 @@ def start_server(config):
 
     folder = Path(tempfile.mkdtemp(prefix="gradverify-tests-"))
     path = folder / "server"
-    (folder / "server.state").write_bytes(stand_in.state())
+    (folder / "server.state").write_bytes(marshal.dumps(stand_in.state()))
     server = subprocess.Popen([sys.executable, "-P", str(WARM / "server.py"), str(path)], stdin=subprocess.PIPE)
     os.environ["GRADVERIFY_TESTS_SERVER"] = str(path)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(WARM), os.environ.get("PYTHONPATH"))))

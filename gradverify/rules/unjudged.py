@@ -114,9 +114,9 @@ def _seems_wrong(pair: Pair) -> bool:
 
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
-    if not pair.worst:
+    element = next((each for each in pair.worst if each.outcome in _OPEN), None)
+    if element is None:
         return WORDS[pair.limits[0][0] if pair.limits else Limit.NOISE].reason
-    element = pair.worst[0]
     where = f"at {place_name(evidence, index, output, element)}"
     if element.limit is Limit.STUCK:
         x = element_name(evidence.inputs[index].name, evidence.inputs[index].value, element.input_index)

@@ -32,7 +32,7 @@ from gradverify.source.modules import python_path
 
 # ---- A run in a process of its own, for a caller that it must not touch: signals, threads,
 # `sys.path`, torch and the main module stay the caller's
-START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from gradverify.running.host import serve; serve()"
+START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from gradverify.running.hosted import serve; serve()"
 """No main module with a file, which workers would run again; with `-P`, so that a `json.py` of the current folder is not taken for Python's own."""
 
 ENDS_WITHIN = 5.0       # seconds for a host that is told to end: it ends its workers first

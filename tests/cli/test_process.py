@@ -190,7 +190,7 @@ def running_sum(x):
 """
 SLOW_SPEC = """gradverify: 1
 checks:
-  - {name: running sum, function: "slow.py:running_sum", inputs: {x: {shape: [600]}}, mode: blocks}
+  - {name: running sum, function: "slow.py:running_sum", inputs: {x: {shape: [600]}}, mode: entries}
 """
 
 
@@ -200,14 +200,14 @@ def test_a_long_check_says_beforehand_what_it_will_cost(folder, process, options
     (folder / "slow.yaml").write_text(SLOW_SPEC)
     seen = process("check", "slow.yaml", *options)
     assert seen.returncode == 0, seen.stdout + seen.stderr
-    line = r"^running sum: comparing blocks takes ([\d,]+) forward and 3 backward calls, about \d+ s and [\d.]+ [MG]iB$"
+    line = r"^running sum: comparing entries takes ([\d,]+) forward and [\d,]+ backward calls, about \d+ s and [\d.]+ [MG]iB$"
     said = re.search(line, seen.stderr, re.M)
     assert bool(said) is announced
-    assert "comparing blocks takes" not in seen.stdout
+    assert "comparing entries takes" not in seen.stdout
 
 
 def test_a_limit_on_the_command_line_lets_a_check_stop_before_it_is_ended(process, folder):
     (folder / "op.py").write_text("import time\n\n\ndef f(x):\n    time.sleep(0.3)\n    return x * x\n")
-    (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [40]}}, timeout: 1000, mode: entries}\n")
+    (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [40]}}, timeout: 1000, budget: {seconds: 1000}, mode: entries}\n")
     done = process("check", "s.yaml", "--timeout", "9")
     assert "the time limit of 9 s was near" in " ".join(done.stdout.split()) and "GV005" not in done.stdout, done.stdout

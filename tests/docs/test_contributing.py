@@ -105,7 +105,7 @@ def test_the_walks_touch_only_files_that_the_page_names(walked):
 @pytest.mark.parametrize("tests", [
     ("tests/rules/test_gv299_unfinished.py", "tests/oracles/test_brought.py", "tests/report/test_csv.py"),
     ("tests/laws/test_rule_book.py", "-k", "(GV299 or gv299 or every_rule or catalogue) and not gallery_comes"),
-    ("tests/gallery/test_twins.py", "tests/gallery/test_specs.py", "-k", "says_todo or every_file"),
+    ("tests/gallery/test_twins.py", "-k", "says_todo or every_file"),
     ("tests/report/test_machine_formats.py", "tests/report/test_any_text.py", "-k", "csv")], ids=["own", "rule book", "gallery", "formats"])
 def test_what_was_added_passes_its_own_tests_and_the_laws(walked, tests):
     assert " passed" in done(walked[0], "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests)

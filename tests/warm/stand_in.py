@@ -21,7 +21,7 @@ def state():
     """What a fork could not take on."""
     variables = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_THE_START) and name not in NOT_THESE}
     limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")}
-    return marshal.dumps([sorted(variables.items()), sorted(limits.items())])
+    return [sorted(variables.items()), sorted(limits.items())]
 
 
 def ask(path, program, fds):
@@ -69,7 +69,7 @@ def ignores(number):
 if __name__ == "__main__":
     path, program, *fds = sys.argv[1:]
     with open(path + ".state", "rb") as file:
-        known = file.read()
+        known = marshal.load(file)
     if state() != known or not os.path.isdir("."):
         os.execv(sys.executable, [sys.executable, "-c", program])
     ask(path, program, [int(fd) for fd in fds])
