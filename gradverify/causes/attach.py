@@ -30,6 +30,7 @@ ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not
 SAME = 2.0**-20  # relative: the same numbers, up to the roundings of any dtype from float32 on
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
 INSIDE = 4.0  # roundings of a pair's largest element that its small ones may be off: they needed 0.4 where tanh is differentiated in two ways
+AT_ONCE = 4.0  # bars that the elements may be off a cause, which has to fit all of thousands: of 800, one was off by 3
 NUMERIC = ("finite differences", "deviations")
 TOLD = (Outcome.PASS, Outcome.MISMATCH)
 
@@ -141,8 +142,10 @@ def _bars(evidence: Evidence, rests: Causes | None, entries: Entries) -> Entries
     if rests == "reference":
         largest = np.abs(entries.numeric[np.isfinite(entries.numeric)]).max(initial=0.0)
         return replace(entries, bar=np.maximum(entries.bar, INSIDE * max(evidence.unit, U64) * largest))
-    if evidence.settings.eps == "auto" or rests not in NUMERIC:
+    if rests not in NUMERIC:
         return entries
+    if evidence.settings.eps == "auto":
+        return replace(entries, bar=AT_ONCE * entries.bar)
     atol, rtol = evidence.settings.tolerances()
     return replace(entries, bar=atol + rtol * np.abs(entries.numeric), ratio=(np.inf, -np.inf))
 

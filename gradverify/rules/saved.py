@@ -74,13 +74,22 @@ def gv215(evidence: Evidence) -> Iterator[Finding]:
     except UserCodeError:
         return                  # it refuses inputs that are no leaves
     used = False
+    of_parameters = list[Finding]()     # a module that recomputes its forward reads all of them in backward
     for written in _written(evidence, graph):
         if written.output is not None and not _is_asked(evidence, graph, written):
             continue
         graph = _graph(evidence) if used and not evidence.reusable else graph
         difference, used = _stale(evidence, graph, written), True
         if difference is not None:
-            yield _finding(written, difference)
+            finding = _finding(written, difference)
+            if written.argument.parameter:
+                of_parameters.append(finding)
+            else:
+                yield finding
+    for first in of_parameters[:1]:
+        others = [str(finding.input) for finding in of_parameters[1:]]
+        also = f"; so it is with {len(others)} other parameter{'s' * (len(others) > 1)}: {', '.join(others)}" if others else ""
+        yield replace(first, message=first.message + also)
 
 
 @dataclass(frozen=True)

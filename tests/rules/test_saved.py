@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from live import check, codes, fixed, message, randn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -117,6 +118,21 @@ def test_each_input_without_a_version_is_a_warning(keep, read, names):
     result = check(keeping(keep, read), X, Y)
     assert [(found.input, found.severity) for found in result.findings if found.code == "GV215"] == [(name, "warning") for name in names]
     assert result.verdict == "pass"
+
+
+class Recomputed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+
+
+def test_the_parameters_that_a_checkpointed_module_reads_in_backward_are_one_warning():
+    said = message(check(Recomputed().double(), randn(2, 3)), "GV215")
+    assert said.startswith("when inner.0.weight is written in place")
+    assert said.endswith("; so it is with 2 other parameters: inner.0.bias, inner.2.weight")     # the last bias is only added
 
 
 def test_the_numbers_are_those_of_the_gradient_then_and_now():
