@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-MOST = 6500     # seconds
+MOST = 3600     # seconds
 
 
 def spent(file: str) -> float:

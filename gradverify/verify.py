@@ -151,7 +151,7 @@ def _completed(finding: Finding, evidence: Evidence) -> Finding:
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
     """A rule that did not run, and whose finding another one's turned out to be; one whose finding has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
-        return replace(run, reason="; ".join(filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.name} was spent"))))
+        return replace(run, reason="; ".join(filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.ended}"))))
     run = replace(run, reason=in_sight(run.reason, findings))
     theirs = run.status == "not_applicable" and any(finding.code == run.code for finding in findings)
     return replace(run, status="ran", reason="by the elements that were found wrong") if theirs else run

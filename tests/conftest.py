@@ -1,9 +1,4 @@
-import marshal
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 os.environ.pop("PYTEST_ADDOPTS", None)     # of this run, and not of those that tests start
@@ -13,7 +8,6 @@ import pytest
 from sampling import sample
 
 GOLDEN = Path(__file__).parent / "golden"
-WARM = Path(__file__).parent / "warm"
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -39,9 +33,6 @@ def golden():
 def pytest_configure(config):
     config.addinivalue_line("markers", "population(by=None, most=None): a population of cases, of which the suite keeps a stratified sample; "
                                        "GRADVERIFY_POPULATION=all keeps them all (benchmarks/populations.py)")
-    if not hasattr(config, "workerinput"):
-        start_server(config)
-    sys.path.append(str(WARM))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -58,25 +49,3 @@ def pytest_collection_modifyitems(config, items):
     if left_out and not (len(items) == 1 and config.args == [items[0].nodeid]):     # one case that is asked for by its name runs
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
-
-
-def start_server(config):
-    """One process for the whole run that has torch loaded and forks the servers of the tested commands (tests/warm)."""
-    if not hasattr(os, "fork") or os.environ.get("GRADVERIFY_TESTS_SERVER") == "":
-        return
-    sys.path.insert(0, str(WARM))
-    import stand_in
-
-    folder = Path(tempfile.mkdtemp(prefix="gradverify-tests-"))
-    path = folder / "server"
-    (folder / "server.state").write_bytes(marshal.dumps(stand_in.state()))
-    server = subprocess.Popen([sys.executable, "-P", str(WARM / "server.py"), str(path)], stdin=subprocess.PIPE)
-    os.environ["GRADVERIFY_TESTS_SERVER"] = str(path)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(WARM), os.environ.get("PYTHONPATH"))))
-
-    def end():
-        server.stdin.close()
-        server.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-    config.add_cleanup(end)

@@ -92,7 +92,7 @@ def test_checks_pass_fail_skip_and_fail_as_expected(folder):
     assert "analytic = 0.5000 × numeric" in text and "return 0.5 * g * x.cos()" in text and "gradverify check a.gradverify.yaml::wrong" in text
     assert "expected to fail, but passed" in text and "XFAIL a.gradverify.yaml::wrong as expected - as expected: GV101" in text
     assert re.search(r"SKIPPED \[1\] a\.gradverify\.yaml:\d+: waits for a fix", text) and "no CUDA device" in text
-    assert "Traceback" not in text and "NotDecided" not in text
+    assert "Traceback" not in text and "NotDecided: a.gradverify.yaml::noisy" in text
     properties = {node.get("name") for node in ElementTree.parse(folder / "j.xml").iter("property")}
     assert {"verdict", "elements", "calls", "max_abs_error"} <= properties
 

@@ -113,9 +113,9 @@ def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
         yield f"forward has no derivative of its own to ask: {evidence.jacobian.unwitnessed}"
     elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
     if elements:
-        yield f"{elements:,} elements {LEFT_OUT}{evidence.spending.name} was spent"
+        yield f"{elements:,} elements {LEFT_OUT}{evidence.spending.ended}"
     if evidence.choice is not None and evidence.choice.left:
-        yield f"{evidence.choice.left:,} flagged {evidence.choice.mode.lines} {LEFT_OUT}{evidence.spending.name} was spent"
+        yield f"{evidence.choice.left:,} flagged {evidence.choice.mode.lines} {LEFT_OUT}{evidence.spending.ended}"
 
 
 def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None,

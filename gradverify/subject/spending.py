@@ -77,6 +77,11 @@ class Spending:
             return f"the budget of {calls:,} calls"
         return f"the budget of {limit(seconds)}" if seconds is not None else "the budget"
 
+    @property
+    def ended(self) -> str:
+        """Why no more calls are made, in a clause: the time limit was near, or what of the budget was spent."""
+        return f"the time limit of {limit(self._timeout)} was near" if self._late(SOON) else f"{self.name} was spent"
+
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""
         calls, seconds = self._budget.calls, self._budget.seconds
@@ -111,7 +116,7 @@ class Spending:
 
         def guard() -> None:
             if self.ending:
-                raise Spent(f"the time limit of {limit(self._timeout)} was near")
+                raise Spent(self.ended)
             if self._own >= most and not self._patient:
                 raise Spent(f"{self.name} was spent")
 

@@ -208,6 +208,7 @@ def test_a_long_check_says_beforehand_what_it_will_cost(folder, process, options
 
 def test_a_limit_on_the_command_line_lets_a_check_stop_before_it_is_ended(process, folder):
     (folder / "op.py").write_text("import time\n\n\ndef f(x):\n    time.sleep(0.3)\n    return x * x\n")
-    (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [40]}}, timeout: 1000, budget: {seconds: 1000}, mode: entries}\n")
-    done = process("check", "s.yaml", "--timeout", "9")
+    settings = "timeout: 1000, budget: {seconds: 1000}, mode: entries"
+    (folder / "s.yaml").write_text(f"gradverify: 1\nchecks:\n  - {{function: 'op.py:f', inputs: {{x: {{shape: [40]}}}}, {settings}}}\n")
+    done = process("check", "s.yaml", "--timeout", "9", "-v")
     assert "the time limit of 9 s was near" in " ".join(done.stdout.split()) and "GV005" not in done.stdout, done.stdout

@@ -7,8 +7,8 @@ from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
 from numerics.differentiable import DOUBLE, Differentiable, normal
 
-ENTRIES, COLUMNS, ROWS, BLOCKS = Mode
-ELEMENTWISE = {ENTRIES: (60, 6), COLUMNS: (60, 4), ROWS: (60, 4), BLOCKS: (40 + 40, 6)}
+ENTRIES, ROWS, BLOCKS = Mode
+ELEMENTWISE = {ENTRIES: (60, 6), ROWS: (60, 4), BLOCKS: (40 + 40, 6)}
 
 
 def counted(mode, forward, *inputs):
