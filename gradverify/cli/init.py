@@ -21,9 +21,10 @@ from gradverify.model.problem import INTERNAL, INTERRUPTED, NOT_JUDGED, NOTHING_
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.source.functions import OPERATOR, Function
 from gradverify.source.modules import MODULE, Library, module_place, place_of, python_path, root_of, shown
-from gradverify.spec.document import Document, decode, read
+from gradverify.spec.document import Document, read
 from gradverify.spec.fault import nearest
 from gradverify.spec.scaffold import takes_more
+from gradverify.spec.text import decode
 from gradverify.spec.walk import SCHEMA_FILE, YAML, folder_of
 
 if TYPE_CHECKING:

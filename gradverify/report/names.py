@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import groupby
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from gradverify.model.event import Environment
-from gradverify.model.result import CaseResult, Entry, Finding, Frame, FunctionInfo, Index
+if TYPE_CHECKING:
+    from gradverify.model.event import Environment
+    from gradverify.model.result import CaseResult, Entry, Finding, Frame, FunctionInfo, Index
 
 INTERPRETERS = {"triton": "Triton's interpreter"}
 """What computed kernels in the place of a GPU, in words."""

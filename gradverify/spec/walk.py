@@ -11,7 +11,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gradverify.model.paths import files_below, is_file
-from gradverify.spec.document import decode
+from gradverify.spec.text import decode
 
 PROJECT_FILE = "pyproject.toml"
 YAML = (".yaml", ".yml")
