@@ -347,8 +347,11 @@ def _in_double(x: Any) -> bool:
 
 
 def _picked(results: Sequence[Tensor], given: Sequence[Tensor]) -> bool:
-    """Are all results numbers that were given, or zeros? A few of them nearly always say no at once: to ask of all sorts what may be a million."""
-    numbers = torch.cat([x.flatten().abs() for x in given])
+    """Are all results numbers that were given, or zeros? A few of them nearly always say no at once: to ask of all sorts what may be a million.
+
+    What was given may lie on other devices than the results: a copy from one to another only moves.
+    """
+    numbers = torch.cat([x.flatten().abs().to(results[0].device) for x in given])
     flat = [y.flatten().abs() for y in results]
     few = torch.cat([y[::max(1, len(y) // FEW)][:FEW] for y in flat])
     if not bool(((few[:, None] == numbers).any(1) | (few == 0)).all()):

@@ -13,6 +13,7 @@ from gradverify.running.inline import run_case
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.on_cuda import after_a_check
 from gradverify.subject.prepare import given as prepared
+from gradverify.subject.rounding import Perturbed
 from gradverify.verify import verify
 
 GPU = torch.device("cuda", 0)
@@ -144,3 +145,10 @@ def test_a_tensor_on_a_device_of_another_kind_is_refused_by_its_name():
         prepared({"x": torch.ones(2)}, {})
     assert raised.value.code == "GV001" and "CUDA" in raised.value.hint
     assert prepared({"x": torch.ones(2)}, {})[0][0].value.tolist() == [1, 1]
+
+
+@needs_a_gpu
+def test_rounding_at_random_leaves_a_copy_to_another_device_as_it_is():
+    x = randn(8)
+    with Perturbed(torch.Generator().manual_seed(0)):
+        assert torch.equal(x.to(GPU).cpu(), x)
