@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 os.environ.pop("PYTEST_ADDOPTS", None)     # of this run, and not of those that tests start
@@ -49,3 +50,14 @@ def pytest_collection_modifyitems(config, items):
     if left_out and not (len(items) == 1 and config.args == [items[0].nodeid]):     # one case that is asked for by its name runs
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_torch():
+    """What a test leaves changed in torch, later tests of the process would meet; it fails, and they do not."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device().type
+        torch.use_deterministic_algorithms(False)
+        assert found == (False, True, torch.float32, "cpu")
