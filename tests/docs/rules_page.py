@@ -40,11 +40,12 @@ def _anchor(rule: RuleInfo) -> str:
 def _page(rule: RuleInfo) -> str:
     body = rule.page.partition("\n")[2].strip()
     text = _LEAD.sub(r"**\1.**", body)
-    return f"## {rule.code} {rule.name}\n\n{rule.message[:1].upper()}{rule.message[1:]}.\n\n{_code_blocks(text).rstrip()}\n"
+    return f"## {rule.code} {rule.name}\n\n{_code_blocks(text).rstrip()}\n"
 
 
 def _code_blocks(text: str) -> str:
-    """An indented block right after a line of text becomes a fenced one, named by what it holds."""
+    """An indented block right after a line of text becomes a fenced one, named by what it holds; "Example." alone before it says no more."""
+    text = re.sub(r"\n\n\*\*Example\.\*\*\n(?= {4})", "\n", text)
     return re.sub(r"\n((?: {4}.*\n?)+)", lambda match: _fenced(textwrap.dedent(match[1]).strip()), text)
 
 
