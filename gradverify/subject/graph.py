@@ -206,7 +206,8 @@ def edge_of(node: Any, number: int) -> Edge | None:
 
 
 # ---- Functions written in C++: what their backward returns before the engine casts and sums it
-WRONG_NUMBER = re.compile(r"function (.+) returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")     # torch's sentence
+WRONG_NUMBER = re.compile(r"(function|backward formula for) (.+) returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")
+"""Torch's sentence, of a C++ node and, from 2.14 on, of a registered operator."""
 Given = tuple[Tensor | None, ...]
 
 
@@ -246,9 +247,12 @@ def native_name(node: str) -> str:
 
 
 def wrong_number(message: str) -> tuple[str, int, int] | None:
-    """(name, gradients expected, gradients returned) where a C++ node itself refused what its Function returned."""
+    """(name, gradients expected, gradients returned) where a C++ node, or a registered operator, itself refused what backward returned."""
     found = WRONG_NUMBER.search(message)
-    return (native_name(found[1]), int(found[2]), int(found[3])) if found and CPP_FUNCTION in found[1] else None
+    if found is None or (found[1] == "function" and CPP_FUNCTION not in found[2]):
+        return None
+    name = native_name(found[2]) if found[1] == "function" else "::".join(found[2].split(".")[:2])
+    return name, int(found[3]), int(found[4])
 
 
 def _taking(taken: dict[Any, Given], node: Any) -> Callable[[Given], None]:
