@@ -154,11 +154,9 @@ class _Shown:
 
     def __init__(self, samples: Samples, derivative: Derivative) -> None:
         self.s, self.d = samples, derivative
-        read = readings(samples)
-        first = pick(read.quotient, samples.h, read.noise, True)
-        self.best, self.noise = with_tail_noise(samples, read.quotient, read.noise, first)
-        self.quotient = read.quotient
-        self.table = table(read.quotient, samples.h, self.noise)
+        quotient, noise, *_ = readings(samples)
+        self.best, self.noise = with_tail_noise(samples, quotient, noise, pick(quotient, samples.h, noise, True))
+        self.table = table(quotient, samples.h, self.noise)
 
     def rungs(self) -> tuple[Rung, ...]:
         s, big = self.s, float(self.s.largest[0])
@@ -174,7 +172,7 @@ class _Shown:
     def chosen(self) -> Chosen | None:
         """None where no rung is: at a kink, a jump, or where no two agree."""
         if self.d.at_border[0]:
-            return next((Chosen(int(border.choice.rung[0]), 0) for border in borders(self.s)), None)
+            return next((Chosen(int(best.rung[0]), 0) for _, best in borders(self.s)), None)
         if self.s.unchanged[0]:
             width = float(self.s.rests_within[0])
             return Chosen(int(np.argmax(self.s.h[:, 0] == width)), 0) if width > 0 else None

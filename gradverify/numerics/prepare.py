@@ -59,10 +59,6 @@ class Plan:
         """One per output tensor."""
         return tuple(rows.pattern for rows in self.rows)
 
-    def pointwise(self, output: int) -> bool:
-        """Is it one group of columns, of which each output depends on that in its own place?"""
-        return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
-
 
 class Level(IntEnum):
     """How a tensor's structure was looked for."""

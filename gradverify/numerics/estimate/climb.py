@@ -21,7 +21,6 @@ from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
 NOISE_SHARE = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
-SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
 EVERY_RUNG = 2 * RUNGS  # forward calls that every rung of one line takes
 
@@ -118,11 +117,11 @@ class Climbed:
 
 
 class Climb:
-    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step does; `suspect` [E]: may have aliased."""
+    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step does."""
 
-    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask, suspect: Mask) -> None:
+    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask) -> None:
         self.ladders, self.derivative, self._verdicts = ladders, quick, judge
-        self._line, self._unmoved, self._suspect = ladders.elements.line, unmoved, suspect
+        self._line, self._unmoved = ladders.elements.line, unmoved
         self._low, self._high = np.full(len(ladders.lines), QUICK[0]), np.full(len(ladders.lines), QUICK[-1])
         self._open, self._surely_wrong = np.arange(len(self._line)), np.zeros(len(self._line), bool)    # what is open; surely wrong
 
@@ -141,7 +140,7 @@ class Climb:
 
     def _helped_by(self, n: int) -> Index:
         """What the nth further rungs may help."""
-        helped = self._open[~self._surely_wrong | (self._suspect[self._open] & (n < SUSPECT_STEPS))]
+        helped = self._open[~self._surely_wrong]
         return helped if n < CLIMB_STEPS else helped[self._noisy(helped)]
 
     def _keep(self, helped: Index, found: Derivative) -> None:
@@ -249,5 +248,4 @@ def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge) -> 
     part = Ladders(ladders.lines, ladders.outputs, ladders.elements.take(rest))
     for k in QUICK:
         part.put(k, ladders.known(k)[:, rest])
-    nothing = np.zeros(len(rest), bool)
-    return Climb(part, quick, judge, nothing, nothing).run().derivative
+    return Climb(part, quick, judge, np.zeros(len(rest), bool)).run().derivative

@@ -153,26 +153,13 @@ class Ray:
         """The spacing to begin with [n]."""
         return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp(), self.scale))
 
-    def moved_by(self) -> Array:
-        """The coordinates' change [n] between the ends of the nine points to begin with."""
-        spacing = self.finest()
-        return self.point(spacing, POINTS - 1) - self.point(spacing, 0)
 
-
-@dataclass(frozen=True)
-class RayNoise:
-    """Noise [m] along a ray; f [m] at the first of its finest points, and its change [m] to their last."""
-
-    sigma: Array
-    f: Array
-    change: Array
-
-
-def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
-    """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
+def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
+    """ECnoise [m] along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m]). And by
+    how much f changes over the finest points [m]."""
     spacing = ray.finest()
     points = ray.points(spacing, np.empty((POINTS, len(size))))
-    f, change = points[0].copy(), points[-1] - points[0]
+    change = points[-1] - points[0]
     sigma, wanted = np.zeros(len(size)), np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
@@ -191,7 +178,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if (spacing > WIDEST * ray.scale).all():
             break
         ray.points(ray.odd(spacing), points)
-    return RayNoise(sigma, f, change)
+    return sigma, change
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:

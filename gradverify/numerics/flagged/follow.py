@@ -58,7 +58,7 @@ class FollowUp:
             0,
             0,
         )
-        run.learn_secants()
+        run.learn_survey()
 
     def pairs(
         self, mode: Mode, screened: Sequence[Screened], check: Sequence[Screened] = ()

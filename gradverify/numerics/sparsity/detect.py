@@ -137,68 +137,32 @@ CHEAP = 16  # calls of a level that are always worth it; else no more than a blo
 MOST_CALLS = 64  # calls in all
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """An axis of `length` slices cut into blocks of `size`, and the interval of blocks [M] that may move each output."""
-
-    length: int
-    size: int
-    low: Index
-    high: Index
-
-    @property
-    def count(self) -> int:
-        return -(-self.length // self.size)
-
-    def width(self, outputs: Mask) -> int:
-        """The widest interval of these outputs, in blocks."""
-        return int(np.max((self.high - self.low + 1)[outputs], initial=1))
-
-    def calls(self, factor: int, outputs: Mask) -> int:
-        """That a cut of each block into `factor` takes."""
-        return min(factor * self.width(outputs), -(-self.length * factor // self.size))
-
-    def slices(self) -> tuple[Index, Index]:
-        """The intervals as the first and last slice."""
-        return self.low * self.size, np.minimum((self.high + 1) * self.size, self.length) - 1
-
-
 def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
-    """Windows [M] of the outputs that are left, cut finer while that pays."""
-    zero = np.zeros(axis.outputs, np.intp)
-    blocks = Blocks(axis.length, 1 << (axis.length - 1).bit_length(), zero, zero)
-    factor, spent = FIRST_CUT, 0
-    while pending.any() and blocks.size > 1:
-        calls = blocks.calls(factor, pending)
-        if spent + calls > MOST_CALLS or calls > max(CHEAP, blocks.size):
+    """Windows [M] of the outputs that are left, as blocks of slices that are cut into smaller ones while that pays.
+
+    Blocks a period apart are perturbed together: each output has one of them at most in its window.
+    """
+    low = high = np.zeros(axis.outputs, np.intp)
+    size, factor, spent = 1 << (axis.length - 1).bit_length(), FIRST_CUT, 0
+    while pending.any() and size > 1:
+        period = min(factor * int((high - low + 1)[pending].max()), -(-axis.length * factor // size))
+        if spent + period > MOST_CALLS or period > max(CHEAP, size):
             break
-        blocks = _cut(axis, blocks, factor, pending)
-        factor, spent = 2, spent + calls
-        pending = pending & ~_too_wide(axis, blocks, pending)
-    return blocks.slices()
-
-
-def _cut(axis: Axis, blocks: Blocks, factor: int, pending: Mask) -> Blocks:
-    """Every interval in smaller blocks. Blocks a period apart are perturbed together: each output has one of them at most in its interval."""
-    first, last = blocks.low * factor, (blocks.high + 1) * factor - 1
-    finer = Blocks(blocks.length, blocks.size // factor, first, last)
-    period, block = blocks.calls(factor, pending), np.arange(blocks.length) // finer.size
-    low, high, stray = last + 1, first - 1, np.zeros(len(pending), bool)
-    for residue in range(period):
-        moved, at = pending & axis.moved(block % period == residue), first + (residue - first) % period
-        hit = moved & (at <= last)
-        low, high, stray = np.where(hit, np.minimum(low, at), low), np.where(hit, np.maximum(high, at), high), stray | (moved & ~hit)
-    silent = low > high  # a tie, or noise: what was known is kept; moved from outside, nothing is known
-    low, high = np.where(silent, first, low), np.where(silent, last, high)
-    return Blocks(blocks.length, finer.size, np.where(stray, 0, low), np.where(stray, finer.count - 1, high))
-
-
-def _too_wide(axis: Axis, blocks: Blocks, pending: Mask) -> Mask:
-    """The outputs [M] of tensors whose widest window is most of the axis."""
-    width, wide = np.where(pending, blocks.high - blocks.low + 1, 0), np.zeros(len(pending), bool)
-    for part in axis.parts:
-        wide[part] = blocks.count >= WIDE_OF and 2 * int(width[part].max(initial=0)) > blocks.count
-    return wide
+        first, last, size, spent, factor = low * factor, (high + 1) * factor - 1, size // factor, spent + period, 2
+        count, block = -(-axis.length // size), np.arange(axis.length) // size
+        low, high, stray = last + 1, first - 1, np.zeros(axis.outputs, bool)
+        for residue in range(period):
+            moved, at = pending & axis.moved(block % period == residue), first + (residue - first) % period
+            hit = moved & (at <= last)
+            low, high, stray = np.where(hit, np.minimum(low, at), low), np.where(hit, np.maximum(high, at), high), stray | (moved & ~hit)
+        silent = low > high  # a tie, or noise: what was known is kept; moved from outside, nothing is known
+        low, high = np.where(silent, first, low), np.where(silent, last, high)
+        low, high = np.where(stray, 0, low), np.where(stray, count - 1, high)
+        pending = pending.copy()
+        for part in axis.parts:     # tensors whose widest window is most of the axis
+            widest = int(np.where(pending, high - low + 1, 0)[part].max(initial=0))
+            pending[part] &= count < WIDE_OF or 2 * widest <= count
+    return low * size, np.minimum((high + 1) * size, axis.length) - 1
 
 
 # ---- Outputs that nothing moved (the dead half of a relu), with the place in the pattern that they would have if they were alive

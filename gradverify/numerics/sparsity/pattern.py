@@ -134,10 +134,6 @@ class RowGroups:
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
-    def row_of(self, group: int) -> Index:
-        """The output [N] of the group that depends on each input coordinate; NO_ENTRY where none does."""
-        return np.asarray(self.rows_of(range(group, group + 1))[0])
-
     def weighted(self, groups: range, weights: Array) -> list[tuple[Index, Array]]:
         """The outputs of each of these groups in a row, and their `weights` [M]."""
         order, begins = self._sorted
@@ -161,7 +157,7 @@ class RowGroups:
         return (rows, width) if in_order else None
 
     def rows_of(self, groups: range) -> Index:
-        """`row_of`, of groups in a row [groups, N]."""
+        """The output of each of these groups that depends on each input coordinate [groups, N]; NO_ENTRY where none does."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
         if self.pattern.pointwise:
@@ -297,12 +293,9 @@ class ColumnGroups:
                 colour = colour * width + place // stride % n % width
         return colour
 
-    def column_of(self, group: int) -> Index:
-        """The column of the group, counted within the tensor, that each output [M] of all output tensors depends on; NO_ENTRY where none does."""
-        return np.asarray(self.columns_of(range(group, group + 1))[0])
-
     def columns_of(self, groups: range) -> Index:
-        """`column_of`, of groups in a row [groups, M]."""
+        """The column of each of these groups, counted within the tensor, that each output of all output tensors depends on [groups, M]; NO_ENTRY
+        where none does."""
         residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
         columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
