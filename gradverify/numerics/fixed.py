@@ -17,10 +17,16 @@ LIMITS = {Outcome.UNDECIDED: Limit.STUCK, Outcome.NON_FINITE: Limit.INFINITE}
 
 
 def check_fixed(
-    function: Function, eps: float, *, atol: float, rtol: float, keep: int = 10, asked: Asked | None = None
+    function: Function,
+    eps: float,
+    *,
+    atol: float,
+    rtol: float,
+    keep: int = 10,
+    asked: Asked | None = None,
 ) -> tuple[Pair, ...]:
-    """Every element under exactly this step. As in gradcheck the two parts of a complex input element
-    are one number, and the whole analytic Jacobian is held at once."""
+    """Every element under exactly this step. As in gradcheck the two parts of a complex element are
+    one number, and the whole analytic Jacobian is held at once."""
     n = len(function.inputs)
     if not n:
         return ()
@@ -42,7 +48,14 @@ def check_fixed(
 
 
 def _add(
-    point: Point, eps: float, atol: float, rtol: float, tensor: int, first: int, a: Array, tallies: list[Tally]
+    point: Point,
+    eps: float,
+    atol: float,
+    rtol: float,
+    tensor: int,
+    first: int,
+    a: Array,
+    tallies: list[Tally],
 ) -> None:
     """Judges a run of columns of one tensor, with their analytic values [columns, M]."""
     c, columns = point.columns, np.arange(first, first + len(a))

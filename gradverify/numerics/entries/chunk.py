@@ -211,9 +211,9 @@ class Chunk:
         for _ in range(2):
             floors = self.run.floors()
             for i, wide in self._pieces(cells, np.flatnonzero(hard)):
-                climbed = self._climb(cells.take(i), d.take(i), wide).run()
-                d = d.replaced(i, climbed.derivative)
-                unconfirmed[i], exhausted[i] = climbed.unconfirmed, climbed.exhausted
+                climb = self._climb(cells.take(i), d.take(i), wide)
+                d = d.replaced(i, climb.run())
+                unconfirmed[i], exhausted[i] = climb.unconfirmed, climb.exhausted
             if self.run.floors() is floors:
                 break  # nothing was learnt
             hard = ~settled(d, self._judged(cells, d).verdict) & ~unconfirmed & ~exhausted

@@ -116,7 +116,7 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
     a = run.analytic(column, out)
 
     _, climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
-    judged = judged_now(run, column, out, a, climb.run().derivative)
+    judged = judged_now(run, column, out, a, climb.run())
     return measured_alone(run, column, out) if judged.verdict[0] == Verdict.MISMATCH else judged.with_limits()
 
 

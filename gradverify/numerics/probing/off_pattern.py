@@ -22,33 +22,24 @@ Change = Callable[[float], Array | None]
 
 
 class Strays:
-    """What moved, or was pulled back, off the pattern: counted, the first KEPT of them kept, with
-    their `sizes` (inf where none is given)."""
+    """What moved, or was pulled back, off the pattern: counted, the first KEPT of them kept."""
 
     def __init__(self) -> None:
-        self._kept: list[Index] = []
-        self._sizes: list[Array] = []
-        self._room, self.count = KEPT_STRAYS, 0
+        self.count = 0
+        self._kept = [np.zeros((0, 3))]
 
-    def add(self, group: int, lines: Index, sizes: Array | None = None) -> None:
-        if not len(lines):
-            return
-        kept = lines[: self._room]
-        self._kept.append(np.stack([np.full(len(kept), group), kept], 1))
-        self._sizes.append(np.full(len(kept), np.inf) if sizes is None else sizes[: self._room])
-        self._room -= len(kept)
-        self.count += len(lines)
+    def add(self, group: int, lines: Index, sizes: Array | float = np.inf) -> None:
+        """Lines of a group, with their sizes."""
+        n, room = len(lines), KEPT_STRAYS - sum(map(len, self._kept))
+        self._kept.append(np.stack([np.full(n, group), lines, np.broadcast_to(sizes, n)], 1)[:room])
+        self.count += n
 
-    def forget(self, rounding: float) -> None:
-        """Those that are no larger were rounding: the forward has a term there that its own
-        rounding hides."""
-        keep = [~(sizes <= rounding) for sizes in self._sizes]
-        self.count -= sum(int((~k).sum()) for k in keep)
-        self._kept = [lines[k] for lines, k in zip(self._kept, keep, strict=True)]
-        self._sizes = [sizes[k] for sizes, k in zip(self._sizes, keep, strict=True)]
-
-    def pairs(self) -> Index:
-        return np.concatenate([np.zeros((0, 2), np.intp), *self._kept])
+    def pairs(self, rounding: float) -> tuple[Index, int]:
+        """(group, line) of those that are kept, and how many there are, without what is no larger
+        than the rounding of forward, in which a term of that size may hide."""
+        kept = np.concatenate(self._kept)
+        larger = ~(kept[:, 2] <= rounding)
+        return kept[larger, :2].astype(np.intp), self.count - int(np.count_nonzero(~larger))
 
 
 # ---- is it there?

@@ -367,7 +367,6 @@ def _screened(
                 ~np.isinf(point.f0[part]) | moved[part],
                 doubt | nothing,
             )
-            each.strays.forget(WEIGHTS[0] * floors[part].min(initial=np.inf))
         else:
             each.strays.add(NO_ENTRY, np.flatnonzero(nothing) + part.start)
         share, slack = surveyed.relative(tensor, o)
@@ -407,8 +406,7 @@ def _screened(
             o,
             int(np.count_nonzero(count)),
             numbers[flagged],
-            each.strays.pairs(),
-            each.strays.count,
+            *each.strays.pairs(WEIGHTS[0] * floors[part].min(initial=np.inf) if each.rows else 0.0),
             resolution,
             relative,
             numbers[lost],
