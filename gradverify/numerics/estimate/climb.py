@@ -66,6 +66,10 @@ class Ladders:
         self._samples[k] = samples
         self._sampled.update((n, k) for n in self._members)
 
+    def knows(self, k: int) -> bool:
+        """Was rung k sampled?"""
+        return k in self._samples
+
     def known(self, k: int) -> Array:
         """The samples [4, E] of rung k."""
         return self._samples[k]
