@@ -183,41 +183,28 @@ def linear_inputs(point: Point, survey: Survey, thrifty: bool = False) -> dict[i
 
 
 def _linear_along(point: Point, survey: Survey, tensor: int) -> DirectionSample | None:
-    c = point.columns.of(tensor)
-    if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
+    c, near = point.columns.of(tensor), survey.direction_samples[tensor]
+    if len(_finite(point, tensor)) < len(c) or (near is not None and not _straight(point, survey, near.values)):
         return None
-    direction, h, f0 = _dense(point, c, "linear", tensor), step(1.0, WIDE_RUNG), point.f0
+    direction, h = _dense(point, c, "linear", tensor), step(1.0, WIDE_RUNG)
 
     def measure() -> Rung | None:
         line = DirectionLine(point, c, direction[0])
-        up, down = line.at(h), line.at(-2 * h)
+        up, down = line.at(h), line.at(-2 * h)  # steps that differ: a parabola is no straight line, nor is a cubic
         return None if up is None or down is None else Rung(up[0], down[0], up[1], -down[1])
 
     found = DirectionSample.of(c, direction, WIDE_RUNG, measure)
-    if found is None:
-        return None
-    sample, wide = found
+    return found[0] if found and _straight(point, survey, found[1]) else None
 
+
+def _straight(point: Point, survey: Survey, at: Rung) -> bool:
+    """Is no output [M] bent by more than what noise and rounding give a straight line?"""
     def straight(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Mask:
-        bend = 2 * (wide.step_down * up + wide.step_up * down) / (wide.step_up + wide.step_down) - 2 * f0
-        return np.abs(bend) <= _straight_within(up, down, f0, sigma, unit)  # steps that differ: a parabola is no straight line, nor is a cubic
+        bend = 2 * (at.step_down * up + at.step_up * down) / (at.step_up + at.step_down) - 2 * f0
+        largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
+        return np.abs(bend) <= STRAIGHT * np.maximum(sigma, unit * largest)
 
-    return sample if piecewise(straight, wide.up, wide.down, f0, survey.sigma, point.unit).all() else None
-
-
-def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:
-    """Some output is surely no straight line, already near x."""
-    if sample is None:
-        return False
-    near = sample.values
-    return bool(piecewise(lambda up, down, f0, sigma, unit: np.abs(up + down - 2 * f0) > _straight_within(up, down, f0, sigma, unit),
-                          near.up, near.down, point.f0, survey.sigma, point.unit).any())
-
-
-def _straight_within(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Array:
-    """The largest second difference [M] that noise and rounding give a straight line on this rung."""
-    largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
-    return np.asarray(STRAIGHT * np.maximum(sigma, unit * largest))
+    return bool(piecewise(straight, at.up, at.down, point.f0, survey.sigma, point.unit).all())
 
 
 def _direction_sample(point: Point, columns: Index, direction: Sequence[Array]) -> tuple[DirectionSample, tuple[Array, Array]] | None:
