@@ -29,7 +29,7 @@ from gradverify.numerics.sparsity.pattern import (
     dense,
     row_groups,
 )
-from gradverify.numerics.survey import STRAY, DirectionSample, Survey, linear_inputs, survey
+from gradverify.numerics.survey import STRAY, Directions, Survey, linear_inputs, survey
 
 # ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
 # tensors without any go column by column
@@ -262,7 +262,7 @@ class Prepared:
 
     point: Point
     survey: Survey
-    linear: Mapping[int, DirectionSample | None]
+    linear: Mapping[int, Directions | None]
     structure: Structure
     atol: float
     rtol: float | None
