@@ -87,7 +87,9 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
     """Writes the gradients [n, N] of these inputs where the function gives many at once."""
     shape, _, device = point.shapes[output]
     most = max(1, NUMBERS // (shape.numel() + len(point.x)))
-    for start in range(0, len(cotangents) if hasattr(point.function, "vjps") else 0, most):
+    if not hasattr(point.function, "vjps"):
+        return False
+    for start in range(0, len(cotangents), most):
         part = cotangents[start : start + most]
         batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
         batch[which, rows] = weights
@@ -97,7 +99,7 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
         point.backward += len(batch)
         for t, gradient in zip(asked, pulled, strict=True):
             found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(batch), -1)
-    return hasattr(point.function, "vjps")
+    return True
 
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
