@@ -55,8 +55,9 @@ VALLEY = 0.1  # of an even change: the odd part that a change beside a point of 
 EVERY = slice(None)
 KEPT = (
     1 << 20
-# outputs: the values of more are sampled again, in two calls, as they take more memory than that is
-# worth
+    # outputs: the values of more are sampled again, in two calls, as they take more memory than
+    # that is
+    # worth
 )
 VANISHES = 1e-3  # of the values at the first step: f at x
 
@@ -115,15 +116,18 @@ class Survey:
     """Noise and largest |f| of each output [M]; `forward` calls spent; a sample per input tensor
     (None: near a border).
 
-    reach: how far an output [M] surely goes for a relative change of its inputs: at least a typical
-    entry of its row. far_change: by how much an output [M] changes where inputs change by their own
-    size, of those that vanish at x with their slope; else 0. unmoved, wide [tensors, M]: the quick
-    rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
-    0.23·max(s, 1).
+    change: of each output [M], where all columns [C] are `moved_by` so little that f has no
+    structure in between: what derivatives must add up to. reach: how far an output [M] surely goes
+    for a relative change of its inputs: at least a typical entry of its row. far_change: by how
+    much an output [M] changes where inputs change by their own size, of those that vanish at x with
+    their slope; else 0. unmoved, wide [tensors, M]: the quick rungs do not surely move anything of
+    the output tensor; a step of 0.23·s does, or only one of 0.23·max(s, 1).
     """
 
     sigma: Array
     size: Array
+    moved_by: Array
+    change: Array
     reach: Array
     unmoved: Mask
     wide: Mask
@@ -170,9 +174,11 @@ def survey(point: Point) -> Survey:
         changes.append(_odd_change((up, down), point.f0))
         vanishing.append(_vanishes(up, down, point.f0))
         del known, up, down, f
-    used = [t for t, c in enumerate(columns) if len(c)]
+    used, moved_by, change = [t for t, c in enumerate(columns) if len(c)], np.zeros(0), sigma
     if used:
-        level = _noise(point, [columns[t] for t in used], [moved[t] for t in used], size)
+        level, moved_by, change = _noise(
+            point, [columns[t] for t in used], [moved[t] for t in used], size
+        )
         sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
         del level
     reach = np.zeros(len(size))
@@ -190,7 +196,16 @@ def survey(point: Point) -> Survey:
     ]
     far_change = np.max(far, 0, initial=0.0) if far else repeated(0.0, len(size))
     return Survey(
-        sigma, size, reach, unmoved, wide, point.forward - before, tuple(samples), far_change
+        sigma,
+        size,
+        moved_by,
+        change,
+        reach,
+        unmoved,
+        wide,
+        point.forward - before,
+        tuple(samples),
+        far_change,
     )
 
 
@@ -208,22 +223,22 @@ def _dense(point: Point, purpose: str, tensor: int) -> Directions:
     return Directions(point, tensor, Drawn(1, drawn))
 
 
-def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array) -> Array:
-    """Noise [M] along one ray through all tensors; along one ray each where f is not defined all
-    the way."""
-
-    def along(c: Index, sign: Codes, moves: Mask) -> tuple[Array, Array]:
-        return noise_along(_ray(point, c, sign), size, moves)
-
+def _noise(
+    point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array
+) -> tuple[Array, Array, Array]:
+    """Noise [M] along one ray through all tensors, how that moves each column [C], and by how much
+    f changes [M]; along one ray each where f is not defined all the way."""
     together = joined(columns)
     sign = _signs(point, together, "noise")
-    sigma, change = along(together, sign, np.logical_or.reduce(moved))
+    ray, moved_by = _ray(point, together, sign), np.zeros(len(point.columns))
+    moved_by[in_a_row(together)] = ray.moved_by()
+    sigma, change = noise_along(ray, size, np.logical_or.reduce(moved))
     if (np.isfinite(change) | ~np.isfinite(point.f0)).all():
-        return sigma
+        return sigma, moved_by, change
     signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
-    return np.asarray(
-        np.max([along(*each)[0] for each in zip(columns, signs, moved, strict=True)], 0)
-    )
+    rays = [_ray(point, c, inwards) for c, inwards in zip(columns, signs, strict=True)]
+    each = [noise_along(ray, size, moves) for ray, moves in zip(rays, moved, strict=True)]
+    return np.max([found for found, _ in each], 0), moved_by, np.sum([by for _, by in each], 0)
 
 
 def _sure_reach(change: Array, columns: int, sigma: Array, unit: Array, size: Array) -> Array:

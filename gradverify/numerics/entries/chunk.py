@@ -51,12 +51,13 @@ class Chunk:
     """The n lines of a bundle on the quick rungs (on one wide rung where f is linear), beside the
     analytic values a [n, M] of the columns that their outputs show.
 
-    `border`: columns, from the first on, along which f ends at x, as far as is known. `unmoved`,
-    `wide`: elements [n, M] that only a coarser step, or one beyond the scale of x, surely moves.
+    `suspect`: outputs [M] of which every rung is looked at. `border`: columns, from the first on,
+    along which f ends at x, as far as is known. `unmoved`, `wide`: elements [n, M] that only a
+    coarser step, or one beyond the scale of x, surely moves.
     """
 
-    def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
-        self.run, self.bundle, self.a = run, bundle, a
+    def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
+        self.run, self.bundle, self.a, self.suspect = run, bundle, a, suspect
         self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
         self.samples = (
             quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet)
@@ -87,11 +88,15 @@ class Chunk:
     def _settled(self, cells: Cells) -> tuple[Judged, Mask]:
         """Elements [E] with their verdicts, and which of them the quick rungs settled."""
         d, unaffordable = self._quick(cells), np.zeros(len(cells), bool)
+        suspect = self.suspect[cells.out]
+        for i, wide in self._pieces(cells, np.flatnonzero(suspect)):
+            d = d.replaced(i, self._ladders(cells.take(i), wide).every_rung())
         judged = self._judged(cells, d)
-        quick = settled(d, judged.verdict)
-        if quick.all():
+        open_ = ~settled(d, judged.verdict)
+        quick = ~(open_ | suspect)
+        if not open_.any():
             return judged, quick
-        d, mismatch = self._climbed(cells, d, ~quick)
+        d, mismatch = self._climbed(cells, d, open_)
         if (
             mismatch.any() and not self.bundle.grouped
         ):  # those of a group are confirmed by the lone column
