@@ -26,10 +26,12 @@ from gradverify.numerics.judging.quick_samples import (
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.records import joined
-from gradverify.numerics.rungs import QUICK, WIDE_RUNG, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import CLIMB, QUICK, WIDE_RUNG, Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit
 
+# rungs of outputs that may have structure near x
+NEARER = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
 SPAN = (
     1 << 17
 )  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
@@ -51,7 +53,7 @@ class Chunk:
     """The n lines of a bundle on the quick rungs (on one wide rung where f is linear), beside the
     analytic values a [n, M] of the columns that their outputs show.
 
-    `suspect`: outputs [M] of which every rung is looked at. `border`: columns, from the first on,
+    `suspect`: outputs [M] that are looked at nearer to x. `border`: columns, from the first on,
     along which f ends at x, as far as is known. `unmoved`, `wide`: elements [n, M] that only a
     coarser step, or one beyond the scale of x, surely moves.
     """
@@ -90,7 +92,8 @@ class Chunk:
         d, unaffordable = self._quick(cells), np.zeros(len(cells), bool)
         suspect = self.suspect[cells.out]
         for i, wide in self._pieces(cells, np.flatnonzero(suspect)):
-            d = d.replaced(i, self._ladders(cells.take(i), wide).every_rung())
+            ladders = self._ladders(cells.take(i), wide)
+            d = d.replaced(i, ladders.solve(np.arange(len(i)), NEARER, False))
         judged = self._judged(cells, d)
         open_ = ~settled(d, judged.verdict)
         quick = ~(open_ | suspect)

@@ -64,7 +64,7 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structur
                 for tally in sweep.tallies.values():
                     tally.leave_rest()
                 return sweep.pairs(finished=False), prepared.structure, False
-            if not (broken or suspect.any() or prepared.over_budget()):
+            if sweep.complete and not (suspect.any() or prepared.over_budget()):
                 suspect = sweep.not_adding_up()
                 if suspect.any():
                     continue
@@ -87,7 +87,7 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structur
 class Sweep:
     """All elements once, added to `tallies` by (input, output).
 
-    `suspect`: outputs [M] of which every rung is looked at. `limit`: bytes of a tile and a chunk
+    `suspect`: outputs [M] that are looked at nearer to x. `limit`: bytes of a tile and a chunk
     together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
@@ -102,6 +102,7 @@ class Sweep:
             max(len(point.f0), 1),
         )
         self.suspect, self.known = suspect, np.ones(len(point.f0), bool)
+        self.complete = True
         self.sum, self.bar = np.zeros((2, len(point.f0)))
         self.room = max(1, self.limit // 2 // (8 * self.size))
         self.tallies = {
@@ -157,7 +158,7 @@ class Sweep:
                 self._judge(None, lone_columns(point, tile[chunk]), a[chunk])
 
     def _tiles(self, columns: Index) -> Iterator[tuple[Index, Array]]:
-        """The analytic Jacobian, transposed, by ranges of columns: columns [n] and values [n, M]."""
+        """The analytic Jacobian, transposed: some columns [n] and their values [n, M] at a time."""
         for tile in (
             columns[first : first + self.room] for first in range(0, len(columns), self.room)
         ):
@@ -213,6 +214,7 @@ class Sweep:
             and not groups.add_off_pattern([stray for stray in strays if stray.tensor == tensor])
         }
         if broken:
+            self.complete = False
             return broken
         gradient = pull_back_all(run.point, cotangent)
         off = {
