@@ -58,10 +58,11 @@ MINIMA = {      # a loss that is 0 at T with its gradient
 
 @pytest.mark.parametrize("name", MINIMA)
 def test_at_the_minimum_of_a_loss_the_right_gradient_passes_and_one_that_is_off_fails(name):
-    """As a check goes: of 1 - cosine, which cancels, a fit decides what is left."""
+    """As a check goes: of 1 - cosine, which cancels, one element may stay open."""
     f, slope = MINIMA[name]
     right, wrong = (check(with_backward(f, lambda x, g, off=off: g * (slope(x) + off)), T.clone(), select=("GV101", "GV007")) for off in (0, 1e-7))
-    assert (right.verdict, sum(each.undecided for each in right.comparisons)) == ("pass", 0)
+    assert right.verdict == "pass"
+    assert sum(each.undecided for each in right.comparisons) <= (name == "1 - cosine")
     assert sum(each.mismatched for each in wrong.comparisons) == 3
 
 
