@@ -72,9 +72,7 @@ def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> 
         cause = evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, rests, evidence, elsewhere))
         if cause is None:
             return finding
-        # a gradient that may be meant so keeps its own hint
-        meant = finding.hint is not None and "`surrogate`" in finding.hint and cause.name in ("sign flipped", "scaled")
-        hint = finding.hint if meant or evidence.surrogate is not None else remedy(cause) or finding.hint
+        hint = finding.hint if evidence.surrogate is not None else remedy(cause) or finding.hint
         found = replace(finding, cause=cause, hint=hint)
         rule = next((info for info in book.values() if info.takes_over == cause.name), None)
         if rule is None or rests != "finite differences" or not evidence.settings.looks_for(rule.code):

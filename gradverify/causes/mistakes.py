@@ -638,7 +638,13 @@ REMEDIES = {
 """What to change, by the beginning of a cause's name."""
 
 
+REVERSED = ("look for a minus sign that is missing or one too many; if the sign is turned on purpose "
+            "(gradient reversal), name the function that backward is the gradient of: `surrogate`")
+
+
 def remedy(cause: Cause) -> str | None:
     """What to change, where a finding's own hint would suggest something else; None where that
     serves."""
+    if cause.detail.startswith(("analytic = −", "analytic = -")) and "one term" not in cause.detail:
+        return REVERSED
     return next((hint for name, hint in REMEDIES.items() if cause.name.startswith(name)), None)

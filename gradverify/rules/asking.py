@@ -17,6 +17,7 @@ from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding,
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.sound import unmet
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import uncompared
 from gradverify.rules.unjudged import unfinished as of_the_rest
@@ -114,11 +115,10 @@ def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Exami
 
 def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
     module, seen = _module(info), list[Finding | Comparison | str]()
-    applies, before = getattr(module, f"{info.code.lower()}_applies", None), evidence.subject.calls
+    before = evidence.subject.calls
     try:
-        reason = applies(evidence, found) if applies else None
-        if reason is not None:
-            return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
+        if (reason := unmet(info, evidence, found)) is not None:
+            raise NotApplicable(reason)
         seen.extend(getattr(module, info.code.lower())(evidence))
     except NotApplicable as reason:
         return Examined(RuleRun(info.code, "not_applicable", str(reason), evidence.subject.calls - before))

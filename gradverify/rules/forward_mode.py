@@ -18,11 +18,10 @@ from gradverify.numerics.halving import most_off
 from gradverify.numerics.rungs import Array, Index, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.differ import DUST, NUDGE, loosened, tolerance
+from gradverify.rules.differ import DUST, loosened, rounding_of, tolerance
+from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
-from gradverify.rules.sound import unasked
 from gradverify.subject.differentiable import Pushed, push
-from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import lacking
 
@@ -52,7 +51,7 @@ class Identity:
 
     def holds(self, noise: float = 0.0) -> bool:
         """Do the two agree? Where the reverse side, which is known to be right, has no number, nothing is compared."""
-        return not np.isfinite(self.reverse).all() or abs(self.off) <= self.allowed + DUST * noise
+        return not np.isfinite(self.reverse).all() or abs(self.off) <= self.allowed + noise
 
 
 def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> int:
@@ -71,9 +70,6 @@ def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> i
 
 # ---- Forward mode against backward along one direction, and the element at which they part
 RTOL = 1e-6             # of sums and slopes against the ladder's
-NUDGES = 2
-SHAKE = 2.0**-8         # of each input: far enough that what is rounded inside is rounded anew; a wrong formula bends by its square
-ROUNDED = 2.0**6        # roundings of 1, or of the slope: what of the two may be rounding inside; with DUST it is the cap of analytic noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,41 +102,13 @@ class Trial:
         return Identity(v * self.tangent, gradient * self.moved, tolerance(unit), unit, dust)
 
     def agrees(self, v: Array, gradient: Array) -> bool:
-        """Do forward mode and backward give one number, up to rounding, to noise and to what an iteration leaves?"""
+        """Do forward mode and backward give one number, up to rounding and to what an iteration leaves?"""
         identity = self.identity(v, gradient)
-        if identity.holds():
-            return True
-        looser = replace(identity, tolerance=loosened(self.evidence))
-        return looser.holds(self.noise(v, gradient)) or looser.holds(self.shaken(v, identity.off))
+        return identity.holds() or replace(identity, tolerance=loosened(self.evidence)).holds(self.spread(v))
 
-    def noise(self, v: Array, gradient: Array) -> float:
-        """How far both sums go when u and v are nudged: only sums that are rounding throughout (of `softmax(x).sum()`) go far."""
-        source, moves = self.evidence.wishes.seed.generator("pushed and pulled, nudged"), [0.0]
-        step, base = NUDGE * tolerance(self.evidence.precision), self.identity(v, gradient)
-        for _ in range(NUDGES):
-            moved = self.moved * (1 + step * source.choice([-1.0, 1.0], len(self.moved)))
-            nudged = v * (1 + step * source.choice([-1.0, 1.0], len(v)))
-            pushed = flat_all(self._push(moved).tangents).numpy()
-            pulled = pull(self.evidence, nudged) * self.moved
-            moves += [abs(float(np.sum(v * pushed - base.forward))), abs(float(np.sum(pulled - base.reverse)))]
-        return max(move for move in moves if np.isfinite(move))
-
-    def shaken(self, v: Array, off: float) -> float:
-        """How far the difference of both sums, which is `off`, leaves a straight line when the inputs move: by what is rounded inside either of them.
-
-        A wrong formula is off by nearly as much nearby. Four calls of both; 0 where the function refuses other inputs.
-        """
-        inputs, bent = self.evidence.subject.inputs, [0.0]
-        source = generator(self.evidence.settings.seed, self.evidence.subject.case.check, "shaken")
-        try:
-            for _ in range(NUDGES):
-                moves = [SHAKE * x.abs() * signed(x, source) for x in inputs]
-                ends = [self._off_at(v, [x + side * move for x, move in zip(inputs, moves, strict=True)]) for side in (1.0, -1.0)]
-                bent.append(abs(ends[0] + ends[1] - 2 * off))
-        except UserCodeError:
-            return 0.0
-        natural = float(np.linalg.norm(v) * np.linalg.norm(self.moved)) + float(np.abs(v * self.tangent).sum())
-        return min(max(each for each in bent if np.isfinite(each)), ROUNDED * self.evidence.precision * natural)
+    def spread(self, v: Array) -> float:
+        """What other roundings make of the difference of both sums."""
+        return rounding_of(self.evidence, lambda inputs: self._off_at(v, inputs))
 
     def parted(self, v: Array, gradient: Array) -> Parted | None:
         """The element at which the two part, confirmed on its own; None where no single one stands out."""
@@ -156,7 +124,7 @@ class Trial:
         dust = DUST * (unit * natural + smallest(unit) / abs(step))
         if abs(mine - theirs) <= loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust:
             return None
-        if abs(mine - theirs) * abs(step) <= DUST * one.shaken(_one_hot(self.evidence, row), (mine - theirs) * step):
+        if abs(mine - theirs) * abs(step) <= one.spread(_one_hot(self.evidence, row)):
             return None
         found = one.ladder()
         return None if right(mine * step, theirs * step, found, row) else Parted(column, row, mine, theirs, float(found.value[row]) / step)
@@ -219,13 +187,10 @@ NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the f
 HINT = "jvp returns, for each output, the sum over all inputs of (derivative with respect to it) · (its tangent); a tangent that is None is a zero"
 
 
-def gv108_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    reason = unasked(evidence, "forward_ad", found)
-    return reason if reason or evidence.settings.forward_ad is True else _unsupported(evidence)
-
-
 def gv108(evidence: Evidence) -> Iterator[Finding]:
     reason, pushed = _unsupported(evidence), evidence.modes.forward_mode
+    if reason is not None and evidence.settings.forward_ad is not True:
+        raise NotApplicable(reason)
     if reason is not None:
         yield Finding("GV108", f"the spec says `forward_ad: true`, but {reason}", hint="add a `jvp` staticmethod, or leave out `forward_ad: true`")
     elif isinstance(pushed, UserCodeError):

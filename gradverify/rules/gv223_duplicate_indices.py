@@ -14,8 +14,7 @@ from gradverify.numerics.pairs.pair import ElementRecord, Outcome
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.finite_difference import Gives, jacobian
 from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import element_name, unjudged, wrong_already
-from gradverify.rules.sound import wrong_here
+from gradverify.rules.shown import element_name, wrong_already
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
@@ -26,14 +25,9 @@ ALWAYS = "; of what is always a permutation say `kind: permutation`, or ignore t
 STEP = 1e-3     # of an element's size: does it move the forward?
 
 
-def gv223_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if not any(map(_is_index, evidence.subject.arguments)):
-        return "no input holds two or more integers"
-    wrong = wrong_here(found)
-    return unjudged(found) or (f"{wrong} was found already" if wrong else None)
-
-
 def gv223(evidence: Evidence) -> Iterator[Finding | str]:
+    if not any(map(_is_index, evidence.subject.arguments)):
+        raise NotApplicable("no input holds two or more integers")
     seen = list(_everything(evidence))
     if any(isinstance(each, Finding) for each in seen) and (name := _of_backward_only(evidence)):
         raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")

@@ -12,8 +12,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.differ import torchs_own
-from gradverify.rules.shown import NO_FUNCTION, RANDOM
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.alias import Shared
 from gradverify.subject.another import other_points
 from gradverify.subject.draw import generator, signed
@@ -43,10 +42,6 @@ def input_at(evidence: Evidence, raw: RawReturn, place: int) -> str | None:
 
 # ---- GV212 gradient-metadata: backward returns the wrong number, dtype, device or shape of gradients
 OWN = "return a gradient of the input's own shape, dtype and device"
-
-
-def gv212_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.forward.nodes else NO_FUNCTION
 
 
 def gv212(evidence: Evidence) -> Iterator[Finding]:
@@ -134,15 +129,9 @@ def _short(dtype: torch.dtype) -> str:
 
 
 # ---- GV213 gradient-alias: backward returns memory that somebody else goes on using
-def gv213_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV201" in found:
-        return "backward is not linear"     # what ignores grad_output returns what it saved
-    if evidence.settings.looks_for("GV207") and evidence.repeats is not None and not evidence.reusable:
-        return "backward of one graph gives another gradient each time"     # what adds up in a buffer returns that
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv213(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.settings.looks_for("GV207") and evidence.repeats is not None and not evidence.reusable:     # what adds up in a buffer returns that
+        raise NotApplicable("backward of one graph gives another gradient each time")
     told = set[tuple[type | str, int]]()
     returns = [(raw, "") for raw in evidence.worked.raw] + [(raw, " for a grad_output of ones") for raw in _for_ones(evidence)]
     for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
@@ -168,10 +157,6 @@ def _finding(evidence: Evidence, raw: RawReturn, share: Shared, when: str) -> Fi
 
 
 # ---- GV216 unused-backward: the Function's own backward is not in the graph
-def gv216_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.subject.target.kind == "autograd.Function" else "the target is no autograd Function"
-
-
 def gv216(evidence: Evidence) -> Iterator[Finding]:
     cls = evidence.subject.target.subject
     if evidence.forward.checked and cls not in evidence.forward.classes:
@@ -181,13 +166,9 @@ def gv216(evidence: Evidence) -> Iterator[Finding]:
 
 
 # ---- GV217 integer-gradient: backward returns a gradient for an argument that has none
-def gv217_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.subject.target.kind != "autograd.Function":
-        return "the target is no autograd Function"
-    return None if any(map(_has_none, evidence.subject.arguments)) else "every argument is a floating tensor"
-
-
 def gv217(evidence: Evidence) -> Iterator[Finding]:
+    if not any(map(_has_none, evidence.subject.arguments)):
+        raise NotApplicable("every argument is a floating tensor")
     cls = evidence.subject.target.subject
     raw = next((raw for raw in evidence.backward.raw if raw.cls is cls), None)
     if raw is None:
@@ -220,13 +201,9 @@ def _has_none(argument: Argument) -> bool:
 
 
 # ---- GV221 empty: backward fails on the empty tensor that the spec gives
-def gv221_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV212" in found:
-        return "GV212 was found already"
-    return None if evidence.empty else "the spec gives no zero size"
-
-
 def gv221(evidence: Evidence) -> Iterator[Finding]:
+    if not evidence.empty:
+        raise NotApplicable("the spec gives no zero size")
     error = evidence.backward.error
     if error is not None:
         shapes = ", ".join(f"{a.name} {list(a.value.shape)}" for a in evidence.subject.arguments if a.is_tensor)
@@ -244,14 +221,6 @@ def gv221(evidence: Evidence) -> Iterator[Finding]:
 
 # ---- GV229 inert-input: an input moves no output, and gets zeros as its gradient
 WIDE = (-1.0, 1e3, -1e3)    # times the input: across every sign, threshold and bound of its own size
-
-
-def gv229_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV205" in found:
-        return RANDOM
-    if evidence.empty:
-        return "the spec asks for an empty tensor"
-    return torchs_own(evidence)
 
 
 def gv229(evidence: Evidence) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, unsteady
-from gradverify.rules.shown import NO_FUNCTION
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.another import elsewhere
 from gradverify.subject.base_call import arguments, saved_tensors
@@ -25,15 +25,9 @@ from gradverify.torch_private import is_view, version_preserved
 
 
 # ---- GV214 kept-alive: memory lives on after its last use
-def gv214_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV207" in found:
-        return "state is kept between calls"
-    if evidence.interpreter:
-        return "Triton's interpreter keeps what kernels got until the garbage collector runs"
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv214(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.interpreter:
+        raise NotApplicable("Triton's interpreter keeps what kernels got until the garbage collector runs")
     alive = _alive(evidence)
     if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
         v, expected = evidence.worked.cotangents, evidence.worked.gradients
@@ -58,16 +52,6 @@ def _alive(evidence: Evidence) -> Alive:
 
 
 # ---- GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
-def gv215_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.odd is not None:
-        return evidence.odd
-    if unsteady(found):
-        return unsteady(found)
-    if "GV207" in found:
-        return "state is kept between calls"
-    return "the function writes into its inputs, so it is given clones" if evidence.subject.writes else None
-
-
 def gv215(evidence: Evidence) -> Iterator[Finding]:
     try:
         graph = _graph(evidence)
@@ -163,12 +147,6 @@ def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | Non
 
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
-def gv219_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.odd is not None:
-        return evidence.odd
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv219(evidence: Evidence) -> Iterator[Finding]:
     given = arguments(evidence.subject, evidence.forward.called)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
@@ -187,19 +165,13 @@ def _owner(y: Tensor, given: list[tuple[str, Tensor]]) -> str | None:
 
 
 # ---- GV224 saved-unused: forward saves tensors that backward never reads
-def gv224_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.subject.target.kind != "autograd.Function":
-        return "the target is no autograd Function"
-    floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
-    if any(not a.differentiable for a in floating):
-        return "a floating input needs no gradient here"
-    if evidence.forward.packed is None:
-        return "what forward saves cannot be counted: it calls torch.func, which refuses the hooks that would"
-    return None
-
-
 def gv224(evidence: Evidence) -> Iterator[Finding]:
+    floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
+    if not all(a.differentiable for a in floating):
+        raise NotApplicable("a floating input needs no gradient here")
     packed = evidence.forward.packed
+    if packed is None:
+        raise NotApplicable("what forward saves cannot be counted: it calls torch.func, which refuses the hooks that would")
     if packed and not evidence.worked.unpacked:
         yield Finding("GV224", f"forward saves {packed} tensor{'s' if packed > 1 else ''} for backward, which never reads ctx.saved_tensors",
                       hint="what save_for_backward holds stays in memory until backward; what backward does not need can be left out")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,8 +19,7 @@ from gradverify.rules.catalogue import asked
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name
 from gradverify.subject.containers import out_of_reach
-from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError, type_name
+from gradverify.subject.failure import type_name
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import sixteen_inside
 
@@ -65,11 +63,6 @@ _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 def unfinished(rule: str, why: object) -> Finding:
     """Of a comparison of gradients that ended early: nothing is known of the rest."""
     return Finding(CODE, f"{rule} was not finished: {why}", hint="check a smaller input, or raise `budget` and `timeout`")
-
-
-def gv007_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} was found already" if wrong else None
 
 
 def gv007(evidence: Evidence) -> Iterator[Finding]:
@@ -226,13 +219,6 @@ def _reason(evidence: Evidence) -> str | None:
 ELSEWHERE = "draw inputs at which the function changes, or check an output that does, if there are any"
 
 
-def gv009_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.empty:
-        return "the spec asks for an empty tensor"
-    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} was found already" if wrong else None
-
-
 def gv009(evidence: Evidence) -> Iterator[Finding]:
     pairs = evidence.jacobian.pairs.values()
     largest = max((pair.largest for pair in pairs), default=0.0)
@@ -246,41 +232,3 @@ def gv009(evidence: Evidence) -> Iterator[Finding]:
     elif largest <= 1.0 and atol > 0:
         yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
                       hint="lower `atol`, or leave it out")
-    if evidence.settings.looks_for("GV223"):
-        return
-    for argument in evidence.subject.arguments:
-        if _could_be_index(argument) and _adds_up_when_repeated(evidence, argument):
-            yield Finding("GV009", f"the indices in {argument.name} never repeat: a backward that overwrites where it must add up would pass too",
-                          input=argument.name, hint=f"repeat an index in {argument.name}, if one may be there twice")
-
-
-def _could_be_index(argument: Argument) -> bool:
-    value = argument.value
-    if not isinstance(value, Tensor) or value.dtype not in (torch.int64, torch.int32) or value.numel() < 2:
-        return False
-    return len(set(value.reshape(-1).tolist())) == value.numel()
-
-
-def _adds_up_when_repeated(evidence: Evidence, argument: Argument) -> bool:
-    """Does a repeated index make two outputs reach one element of a gradient, which no two do now?"""
-    repeated = argument.value.clone().reshape(-1)
-    repeated[1::2] = repeated[0]
-    subject = evidence.subject
-    twin = subject.twin([replace(a, value=repeated.reshape(a.value.shape)) if a is argument else a for a in subject.arguments])
-    try:
-        shared = _shared(Differentiable(twin, evidence.forward.checked), evidence)
-    except UserCodeError:
-        return False
-    return shared and not _shared(evidence.function, evidence)
-
-
-def _shared(function: Differentiable, evidence: Evidence) -> bool:
-    """Is there an element of a gradient to which both halves of the outputs (even and odd places) contribute?"""
-    halves = []
-    for parity in (0, 1):
-        cotangents = []
-        for y in evidence.outputs:
-            rows = torch.arange(y.shape[0] if y.dim() else 1, device=y.device) % 2 == parity
-            cotangents.append(torch.ones_like(y) * rows.reshape(-1, *[1] * (y.dim() - 1)) if y.dim() else torch.zeros_like(y))
-        halves.append(function.vjp(cotangents))
-    return any(bool(((flat_real(a) != 0) & (flat_real(b) != 0)).any()) for a, b in zip(*halves, strict=True) if a is not None and b is not None)

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.rules.at_line import at_forward, at_forward_of
-from gradverify.rules.shown import NO_FUNCTION, changed, element_name
+from gradverify.rules.shown import changed, element_name
 from gradverify.subject.ambient import Left, generator_name
 from gradverify.subject.base_call import Written, given_back
 from gradverify.subject.differentiable import Differentiable
@@ -128,10 +128,6 @@ def _severity(differentiable: bool) -> Severity:
 
 
 # ---- GV204 saved-modified: backward writes into what forward saved or returned
-def gv204_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv204(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.worked.written:
         if each.held.kind != "argument":
