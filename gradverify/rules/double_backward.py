@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -15,10 +16,10 @@ from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.coordinates import flat_all, numbers
 from gradverify.numerics.rungs import Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
-from gradverify.oracles.along import Along, change, coordinates, moduli, parts, shaped
+from gradverify.oracles.along import Along, change, coordinates, parts, shaped
 from gradverify.oracles.widened import InFloat64
-from gradverify.rules.differ import DUST, SINGLE, loosened, rounding_of, tolerance
-from gradverify.rules.forward_mode import Identity, bisect
+from gradverify.rules.differ import SINGLE, rounding_of
+from gradverify.rules.forward_mode import Trial, bisect
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.subject.another import other_points
@@ -63,13 +64,20 @@ def backwards(evidence: Evidence) -> Backward:
         return own
 
 
+def known(evidence: Evidence) -> Second:
+    """That for the first weights. Raises UserCodeError where it is refused."""
+    seen = evidence.modes.double_backward
+    if isinstance(seen, UserCodeError):
+        raise seen
+    return seen
+
+
 def doubled(evidence: Evidence, w: Array, inputs: Sequence[Tensor] | None = None) -> Second:
     """The double backward for weights of the gradients' coordinates [N]."""
     return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs), inputs)
 
 
 # ---- The derivative of backward by double backward, against backward itself (to the cotangents) and its ladder (to the inputs)
-SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
 THOROUGH = 2e-5         # CPU seconds of our own that every rung of an element takes (measured at 2e5 elements)
 
 
@@ -85,54 +93,23 @@ class Wrong:
     truth: float
 
 
-class Cotangents:
-    """To the cotangents: backward is linear in them, so ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is needed."""
+def to_cotangents(evidence: Evidence) -> Wrong | None:
+    """The element at which double backward is wrong to the cotangents, in which backward is linear: ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is
+    needed; None where there is none."""
+    w, u = evidence.modes.gradient_weights, flat_all(evidence.modes.weights("to the cotangent")).numpy()
+    like = evidence.subject.inputs
 
-    def __init__(self, evidence: Evidence) -> None:
-        self.evidence, self.w = evidence, evidence.modes.gradient_weights
-        self.u = flat_all(evidence.modes.weights("to the cotangent")).numpy()
+    def double(w: Array, inputs: Sequence[Tensor] | None) -> Array:
+        return coordinates(doubled(evidence, w, inputs).cotangents, evidence.outputs)
 
-    def wrong(self) -> Wrong | None:
-        """The element at which double backward is wrong; None where there is none."""
-        unit, f = self.evidence.precision, moduli(self.evidence.outputs)
-        double, truth = self._double(self.w), self._pull(self.u)
-        dust = DUST * unit * float(np.linalg.norm(self.u * f))
-        base = Identity((self.u * double)[self.u != 0], self.w * truth, tolerance(unit), unit, dust)
-        if base.holds() or replace(base, tolerance=loosened(self.evidence)).holds(self._rounding(self.u, self.w)):
-            return None
+    def pull(u: Array, inputs: Sequence[Tensor] | None = None) -> Array:
+        v = shaped(u, evidence.outputs)
+        return coordinates(evidence.function.vjp(v) if inputs is None else evidence.function.vjp_at(inputs, v), like)
 
-        def off(u: Array, w: Array) -> float:
-            return float(np.sum((u * self._double(w))[u != 0]) - np.sum((w * self._pull(u))[w != 0]))
-
-        row = bisect(self.u != 0, lambda mask: off(self.u * mask, self.w), base.off)
-        one = np.arange(len(self.u)) == row
-        gradient = bisect(self.w != 0, lambda mask: off(one * 1.0, self.w * mask), off(one * 1.0, self.w))
-        weight = (np.arange(len(self.w)) == gradient) * 1.0
-        mine, theirs = float(self._double(weight)[row]), float(self._pull(one * 1.0)[gradient])
-        dust = DUST * (unit * float(f[row]) + smallest(unit)) / abs(float(self.w[gradient]))
-        allowed = loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust
-        if abs(mine - theirs) <= allowed or abs(mine - theirs) <= allowed + self._rounding(one * 1.0, weight):
-            return None
-        return Wrong(gradient, row, True, mine, theirs)
-
-    def _rounding(self, u: Array, w: Array) -> float:
-        """What other roundings make of the difference of both sides."""
-        def off(inputs: Sequence[Tensor]) -> float:
-            pulled = coordinates(self.evidence.function.vjp_at(inputs, shaped(u, self.evidence.outputs)), self.evidence.subject.inputs)
-            return float(np.sum(u * self._double(w, inputs)) - np.sum(w * pulled))
-
-        return rounding_of(self.evidence, off)
-
-    def _pull(self, u: Array) -> Array:
-        """Jᵀu by coordinates [N]."""
-        return coordinates(self.evidence.function.vjp(shaped(u, self.evidence.outputs)), self.evidence.subject.inputs)
-
-    def _double(self, w: Array, inputs: Sequence[Tensor] | None = None) -> Array:
-        """The derivative of ⟨w, Jᵀv⟩ with respect to v, by coordinates [M]."""
-        seen = self.evidence.modes.double_backward if w is self.w and inputs is None else doubled(self.evidence, w, inputs)
-        if isinstance(seen, UserCodeError):
-            raise seen
-        return coordinates(seen.cotangents, self.evidence.outputs)
+    trial = Trial(evidence, w, double, pull, np.where(w == 0, 1.0, np.abs(w)), coordinates(known(evidence).cotangents, evidence.outputs))
+    gradient = pull(u)
+    parted = None if trial.agrees(u, gradient) else trial.parted(u, gradient)
+    return None if parted is None else Wrong(parted.column, parted.row, True, parted.forward, parted.backward)
 
 
 class Inputs:
@@ -146,10 +123,7 @@ class Inputs:
         """`w`: of the gradients' coordinates [N], the first ones of all where none are given."""
         self.evidence, self.along = evidence, along
         self.w = evidence.modes.gradient_weights if w is None else w
-        known = evidence.modes.double_backward
-        if isinstance(known, UserCodeError):
-            raise known
-        self._double = known if w is None else doubled(evidence, w)
+        self._double = known(evidence) if w is None else doubled(evidence, w)
         self._agreed: tuple[Array, Derivative] | None = None    # a direction, and what the quick rungs said along it
 
     @property
@@ -166,18 +140,11 @@ class Inputs:
         if self._off(moved, found) == "no":
             self._agreed = moved, found
             return None
-        wanted = self._wanted(found)
-        found = self.along.refined(moved, wanted)
-        if self._rough(found).any():    # or noisier than repeated calls show, which looks alike
-            found = self.along.refined(moved, wanted, self.along.noise(moved))
-        if self._leave_out(found):
-            moved = self._smooth(moved)
-            found = self.along.refined(moved, wanted)
-        if self._off(moved, found) == "no":
-            return None
         self.evidence.spending.heed(THOROUGH * len(self.w))
         found = self.along.thorough(moved)
-        self._leave_out(found)
+        if self._leave_out(found):
+            moved = self._smooth(moved)
+            found = self.along.thorough(moved)
         return self._element(moved, found) if self._off(moved, found) == "yes" else None
 
     def off_for(self, w: Array) -> str:
@@ -210,13 +177,6 @@ class Inputs:
             return moved
         return np.where(np.isfinite(columns.combined(coordinates(self._double.inputs, self.evidence.subject.inputs))), moved, 0.0)
 
-    def _wanted(self, found: Derivative) -> Array:
-        """The bars [N] with which the sum can be judged."""
-        asked = self.w != 0
-        size = np.abs(self.w * np.where(np.isfinite(found.value), found.value, 0.0))
-        allowed = self.rtol * float(np.linalg.norm(size)) + self._floor(np.abs(self.w * self.along.value))
-        return np.where(asked, allowed / (SHARE * max(asked.sum(), 1) * np.where(asked, np.abs(self.w), 1.0)), np.inf)
-
     def _element(self, moved: Array, full: Derivative) -> Wrong | None:
         """Halving by halving to one gradient's element and one column, on which the ladder is climbed anew."""
         w = self.w
@@ -242,14 +202,10 @@ class Inputs:
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[0] or not np.isfinite(bar) or self._ambiguous(one)[0] or abs(mine - theirs) - bar <= allowed:
             return None
-        if abs(mine - theirs) - bar <= abs(step) * self._rounding(gradient, column):
+        slope = partial(self._slope, gradient, column, self.evidence.modes.backwards)
+        if abs(mine - theirs) - bar <= abs(step) * rounding_of(self.evidence, slope):
             return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
-
-    def _rounding(self, gradient: int, column: int) -> float:
-        """What other roundings make of the slope of a gradient by double backward."""
-        own = self.evidence.modes.backwards
-        return rounding_of(self.evidence, lambda inputs: self._slope(gradient, column, own, inputs))
 
     def _slope(self, gradient: int, column: int, function: Backward, inputs: Sequence[Tensor]) -> float:
         """d gradient / d column by the double backward of that function."""
@@ -333,7 +289,7 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:
-    wrong = Cotangents(evidence).wrong() or _to_inputs(evidence)
+    wrong = to_cotangents(evidence) or _to_inputs(evidence)
     return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
 
 

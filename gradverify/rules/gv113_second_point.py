@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding, Severity
-from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
@@ -31,6 +33,8 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument, Subject
 
 COARSE = 1e-5        # rtol
+DECIDED = (Screen.AGREES, Screen.DIFFERS)
+Tell = Callable[[Argument, int, Tensor, Pair], Finding | None]
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,6 @@ class Look:
     seen: Screen
     numbers: Numbers | None = None
     point: str = "at another point of the same kind"
-
-    @property
-    def told(self) -> bool:
-        return self.seen in (Screen.AGREES, Screen.DIFFERS)
 
     @property
     def where(self) -> str:
@@ -63,14 +63,14 @@ def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         if varied is not None and varied.seen is Screen.AGREES:
             break
         try:
-            look = _look(evidence, evidence.subject.twin(arguments))
+            look = look_at(evidence, evidence.subject.twin(arguments))
         except UserCodeError as error:
             if error.code == "GV003":
                 yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames)
                 return
             refusal = f"at another point {error.message}"
             continue
-        if not look.told:
+        if look.seen not in DECIDED:
             constant = look if look.seen is Screen.CONSTANT else constant
             refusal = f"at another point {look.seen.value}"
             continue
@@ -86,7 +86,7 @@ def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         yield from _by_element(evidence, replace(constant, point=f"{constant.point}, where forward is constant"), "warning")
 
 
-def _look(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
+def look_at(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
     """Raises UserCodeError."""
     given = twin.differentiable
     wishes = Wishes(tuple(x.domain for x in given), tuple(x.symmetric or looks_symmetric(x.value) for x in given), specified(given),
@@ -107,10 +107,10 @@ def _varied(evidence: Evidence, arguments: Sequence[Argument], size: float = BOL
     if numbers is None:
         return None
     try:
-        look = _look(evidence, numbers.twin(evidence.subject), numbers)
+        look = look_at(evidence, numbers.twin(evidence.subject), numbers)
     except UserCodeError:
         return None
-    return look if look.told else None
+    return look if look.seen in DECIDED else None
 
 
 def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
@@ -148,16 +148,25 @@ def _compared(evidence: Evidence, look: Look) -> Jacobian:
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Iterator[Finding | Comparison | str]:
-    outputs, wrong = look.function.values(look.twin.leaves()), False
+    def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding:
+        against = f"{evidence.difference} {look.where}"
+        found = differs("GV113", argument, place, y, pair, against, None, "numeric", evidence.name_of(place))
+        found = at_culprit(found, evidence, look.function, pair.input, pair.output, pair.worst[0])
+        return replace(found, severity=severity)
+
+    found = list(wrong_elements(evidence, look, tell))
+    yield from (each for each in found if severity == "error" or isinstance(each, Finding))
+    if not found:
+        yield f"{look.where} a direction differed, but no element did"
+
+
+def wrong_elements(evidence: Evidence, look: Look, tell: Tell) -> Iterator[Finding | Comparison]:
+    """The pairs that are wrong there and not at the point of the check, and what is to be said of them."""
+    outputs = look.function.values(look.twin.leaves())
     for (index, output), pair in _compared(evidence, look).pairs.items():
         if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
-            wrong = True
             argument, place = look.twin.differentiable[index], evidence.forward.checked[output]
-            if severity == "error":
-                yield comparison("GV113", argument, place, outputs[output], pair)
-            against = f"{evidence.difference} {look.where}"
-            finding = differs("GV113", argument, place, outputs[output], pair, against, None, "numeric", evidence.name_of(place))
-            finding = at_culprit(finding, evidence, look.function, index, output, pair.worst[0])
-            yield replace(finding, severity=severity)
-    if not wrong:
-        yield f"{look.where} a direction differed, but no element did"
+            found = tell(argument, place, outputs[output], pair)
+            if found is not None:
+                yield comparison(found.code, argument, place, outputs[output], pair)
+                yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -52,91 +52,68 @@ def _alive(evidence: Evidence) -> Alive:
 
 
 # ---- GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
+VERSIONS = "ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not"
+OUTPUTS = "save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not"
+
+
 def gv215(evidence: Evidence) -> Iterator[Finding]:
+    own, checked = evidence.inputs, evidence.forward.checked
+
+    def made() -> tuple[Graph, list[Tensor]]:
+        """A graph, and what may be overwritten in it: the inputs, which are no leaves, and the outputs."""
+        leaves = evidence.subject.leaves()
+        graph = evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
+        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
+        return graph, [*given, *(graph.called.outputs[place] for place in checked)]
+
     try:
-        graph = _graph(evidence)
+        graph, tensors = made()
     except UserCodeError:
         return                  # it refuses inputs that are no leaves
     used = False
     of_parameters = list[Finding]()     # a module that recomputes its forward reads all of them in backward
-    for written in _written(evidence, graph):
-        if written.output is not None and not _is_asked(evidence, graph, written):
+    for n, place in enumerate([*(None for _ in own), *checked]):
+        if place is not None and not _is_asked(evidence, graph, tensors[n]):
             continue
-        graph = _graph(evidence) if used and not evidence.reusable else graph
-        difference, used = _stale(evidence, graph, written), True
-        if difference is not None:
-            finding = _finding(written, difference)
-            if written.argument.parameter:
-                of_parameters.append(finding)
-            else:
-                yield finding
+        if used and not evidence.reusable:
+            graph, tensors = made()
+        argument = own[n] if place is None else Argument(evidence.name_of(place), tensors[n].detach())
+        difference, used = _stale(evidence, graph, argument, tensors[n]), True
+        if difference is None:
+            continue
+        given, wanted = difference.numbers
+        when = "between forward and backward" if place is None else "after forward, as an in-place activation does"
+        finding = Finding("GV215", f"when {argument.name} is written in place {when}, backward does not raise but gives another gradient: {given} at "
+                          f"{difference.where} instead of {wanted}", input=argument.name if place is None else None, output=place,
+                          hint=VERSIONS if place is None else OUTPUTS)
+        if argument.parameter:
+            of_parameters.append(finding)
+        else:
+            yield finding
     for first in of_parameters[:1]:
         others = [str(finding.input) for finding in of_parameters[1:]]
         also = f"; so it is with {len(others)} other parameter{'s' * (len(others) > 1)}: {', '.join(others)}" if others else ""
         yield replace(first, message=first.message + also)
 
 
-@dataclass(frozen=True)
-class Target:
-    """An input (`place` among the differentiable ones) or an output (`output`: its place among all) that is overwritten."""
-
-    argument: Argument
-    place: int | None = None
-    output: int | None = None
-
-    def tensor(self, evidence: Evidence, graph: Graph) -> Tensor:
-        """It, in a graph."""
-        if self.output is not None:
-            found: Tensor = graph.called.outputs[self.output]
-            return found
-        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
-        written: Tensor = given[self.place or 0]
-        return written
-
-
-def _written(evidence: Evidence, graph: Graph) -> Iterator[Target]:
-    """What is overwritten, one after the other."""
-    for place, argument in enumerate(evidence.inputs):
-        yield Target(argument, place)
-    for place, y in zip(evidence.forward.checked, evidence.function.of(graph), strict=True):
-        if y.layout == torch.strided and not any(y is x for x in graph.called.arguments):
-            yield Target(Argument(evidence.name_of(place), y.detach().clone()), output=place)
-
-
-def _is_asked(evidence: Evidence, graph: Graph, written: Target) -> bool:
-    """Not an output that is an attribute of its own ctx: that circle is told by GV214, and repaired in the same way. Nor, where each backward takes
-    a forward of its own, one that nothing on ctx is seen to share memory with."""
-    y = written.tensor(evidence, graph)
+def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
+    """Not an output that is an argument, or an attribute of its own ctx: that circle is told by GV214, and repaired in the same way. Nor, where each
+    backward takes a forward of its own, one that nothing on ctx is seen to share memory with."""
     nodes = function_nodes(evidence.function.of(graph))
     kept = [tensor for node in nodes for _, tensor in attributes(node)]
-    if evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept):
+    if y.layout != torch.strided or any(y is x for x in graph.called.arguments) or (
+            evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept)):
         return False
     saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
     return evidence.reusable or any(overlaps(tensor, y) for tensor in (*kept, *saved))
 
 
-def _finding(written: Target, difference: Difference) -> Finding:
-    given, wanted = difference.numbers
-    name, goes_on = written.argument.name, f"backward does not raise but gives another gradient: {given} at {difference.where} instead of {wanted}"
-    if written.output is not None:
-        return Finding("GV215", f"when {name} is written in place after forward, as an in-place activation does, {goes_on}", output=written.output,
-                       hint="save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not")
-    return Finding("GV215", f"when {name} is written in place between forward and backward, {goes_on}", input=name,
-                   hint="ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not")
-
-
-def _graph(evidence: Evidence) -> Graph:
-    leaves = evidence.subject.leaves()
-    return evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
-
-
-def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | None:
+def _stale(evidence: Evidence, graph: Graph, argument: Argument, written: Tensor) -> Difference | None:
     """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
-    written = target.tensor(evidence, graph)
     before = written.detach().clone()
     with version_preserved(written):
         try:
-            written.detach().copy_(elsewhere(replace(target.argument, value=before)))
+            written.detach().copy_(elsewhere(replace(argument, value=before)))
             seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.reusable)
         except (UserCodeError, RuntimeError):       # backward noticed, or the elements share memory and take no copy
             return None

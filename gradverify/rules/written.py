@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
-
-from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
@@ -14,12 +10,7 @@ from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.shown import changed, element_name
 from gradverify.subject.ambient import Left, generator_name
 from gradverify.subject.base_call import Written, given_back
-from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.forms import Form, own_numbers
 from gradverify.subject.graph import Wrote
-from gradverify.subject.outputs import leaves
-from gradverify.subject.snapshot import same
-from gradverify.subject.subject import Argument
 from gradverify.subject.unwritten import Depends
 
 
@@ -48,8 +39,6 @@ def gv203(evidence: Evidence) -> Iterator[Finding]:
             if each.held.kind == "argument" and each.held.name not in told:
                 told.add(each.held.name)
                 yield _of_argument(evidence, who, each)
-    if evidence.subject.target.kind == "autograd.Function" and any(argument.form is not None for argument in evidence.inputs):
-        yield from _of_odd(evidence)
     if not told:
         yield from (_of_inner(each) for each in {(each.cls, each.place): each for each in evidence.inner_writes}.values())
 
@@ -82,38 +71,6 @@ def _of_argument(evidence: Evidence, who: str, each: Written) -> Finding:
     found = Finding("GV203", f"{who} writes into {each.held.name}{changed(each.held.name, each.held.tensor, each.change)}", input=each.held.name,
                     severity=_severity(differentiable), hint=_hint(evidence, who, differentiable))
     return at_forward(found, evidence, each.held.name) if who == "forward" else found
-
-
-def _of_odd(evidence: Evidence) -> Iterator[Finding]:
-    """What is written into sparse and jagged inputs, which every call gets anew: one more call, whose own are kept."""
-    kept = dict[str, tuple[Tensor, Tensor]]()
-
-    def watched(argument: Argument, form: Form) -> Argument:
-        def built(x: Tensor) -> Tensor:
-            made = form.built(x)
-            kept[argument.name] = made, own_numbers(made).detach().clone()
-            return made
-        return replace(argument, form=replace(form, built=built))
-
-    def called(*given: Any, **named: Any) -> Any:
-        found = target.call(*given, **named)
-        returned[:] = leaves(found)
-        return found
-
-    target, returned = evidence.subject.target, list[Any]()
-    twin = evidence.subject.twin([watched(a, a.form) if a.form is not None else a for a in evidence.subject.arguments],
-                                 target=replace(target, call=called))
-    function = Differentiable(twin, evidence.forward.checked)
-    graph = function.graph(twin.leaves())
-    seen = set[str]()
-    for who in ("forward", "backward"):
-        if who == "backward":
-            function.gradients(graph, evidence.cotangents("base"))
-        for name, (made, before) in kept.items():
-            if not (name in seen or any(each is made for each in returned) or same(own_numbers(made).detach(), before)):
-                seen.add(name)
-                found = Finding("GV203", f"{who} writes into {name}", input=name, hint=_hint(evidence, who))
-                yield at_forward(found, evidence, name) if who == "forward" else found
 
 
 def _of_inner(each: Wrote) -> Finding:
