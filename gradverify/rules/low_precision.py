@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -377,29 +377,36 @@ LOSES = "the forward loses its digits in float32"
 def gv226(evidence: Evidence) -> Iterator[Finding]:
     v, count = evidence.cotangents("base"), len(evidence.forward.checked)
     source = generator(evidence.settings.seed, evidence.subject.case.check, "narrow")
-    here = [x.to(NARROW[x.dtype]) for x in evidence.subject.inputs]
+    # float32 is float32, in a check of 16 bits too
+    itself: Callable[[], AbstractContextManager[None]] = undisguised if evidence.standing.lifted else nullcontext
 
     def usual(point: Point) -> Called:
-        return _filled(evidence, _cast(_at(evidence, [x.to(WIDE[x.dtype]) for x in point]), NARROW, WIDE), v)
+        with itself():
+            subject = _cast(_at(evidence, [x.to(WIDE[x.dtype]) for x in point]), NARROW, WIDE)
+        return _filled(evidence, subject, v)
 
     def seen(point: Point) -> Called:
-        # float32 is float32, in a check of 16 bits too
-        with undisguised() if evidence.standing.lifted else nullcontext():
+        with itself():
             return _filled(evidence, _cast(_at(evidence, point), NARROW), v)
+
+    def nearby() -> Point:
+        with itself():
+            return [(x + ROUNDINGS * U32 * x.abs() * torch.randn(x.shape, generator=source).to(x)).to(x.dtype) for x in here]
 
     def native() -> Called:
         with Perturbed(source):
             return usual(here)
 
-    _cast(evidence.subject, NARROW, refuses=True)
+    with itself():
+        here = [x.to(NARROW[x.dtype]) for x in evidence.subject.inputs]
+        _cast(evidence.subject, NARROW, refuses=True)
     try:
         if _like_float64(evidence, watched(lambda: seen(here))):
             return
         dtypes = [(number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
                   for number, y, wide in zip(evidence.forward.checked, seen(here).outputs, evidence.outputs, strict=False)]
         judged = [] if any(given != wanted for _, given, wanted in dtypes) else beside_rounding(
-            here, lambda: [(x + ROUNDINGS * U32 * x.abs() * torch.randn(x.shape, generator=source).to(x)).to(x.dtype) for x in here],
-            usual, seen, native, U32, LEAST)
+            here, nearby, usual, seen, native, U32, LEAST)
     except Endless as endless:
         raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
     except UserCodeError as error:

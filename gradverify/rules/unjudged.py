@@ -20,7 +20,7 @@ from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name
 from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.subject import Subject
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
@@ -74,26 +74,23 @@ def gv007(evidence: Evidence) -> Iterator[Finding]:
     if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
-    narrow = sixteen_inside(evidence.subject) if _may_step(evidence, worst) else ""
+    argument, steps = evidence.inputs[index], any(limit in STEPS for limit, _ in worst.limits)
+    # rounding to a narrow type inside may hide the derivative; a 16-bit check removes it
+    asks = steps and evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
+    narrow = sixteen_inside(evidence.subject) if asks else ""
+    limit = worst.limits[0][0] if worst.limits else Limit.NOISE
+    hint = WORDS[limit].advice
+    if limit is Limit.JUMP and argument.value.is_floating_point() and bool((argument.value == argument.value.round()).all()):
+        hint = f"{hint}; {INDICES}"
+    if narrow:
+        hint = INSIDE.format(narrow)
+    elif steps and isinstance(evidence.in_float64, str) and evidence.in_float64:    # a float32 function that refuses float64
+        needed = [each.error + each.bar for seen in pairs.values() for each in seen.worst if each.outcome in _OPEN]
+        largest = max((each for each in needed if math.isfinite(each)), default=0.0)
+        hint = ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}") if largest > 0 else WORDS[Limit.STAIRCASE].advice
     why = f"forward computes in {narrow} inside, and moves in its steps" if narrow else _why(evidence, index, output, worst)
     yield Finding(CODE, f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
-                  input=evidence.inputs[index].name, output=evidence.forward.checked[output],
-                  hint=INSIDE.format(narrow) if narrow else _of_float32(evidence, worst) or _hint(worst, evidence.inputs[index]))
-
-
-def _may_step(evidence: Evidence, pair: Pair) -> bool:
-    """Return whether rounding to a narrow type inside may hide the derivative. Not in a 16-bit check, which removes it."""
-    own = evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
-    return own and any(limit in STEPS for limit, _ in pair.limits)
-
-
-def _of_float32(evidence: Evidence, pair: Pair) -> str | None:
-    """The remedy for a float32 function that refuses float64: a reference, or a tolerance of the size that its values resolve."""
-    if not isinstance(evidence.in_float64, str) or not evidence.in_float64 or not any(limit in STEPS for limit, _ in pair.limits):
-        return None
-    needed = [each.error + each.bar for seen in evidence.jacobian.pairs.values() for each in seen.worst if each.outcome in _OPEN]
-    largest = max((each for each in needed if math.isfinite(each)), default=0.0)
-    return ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}") if largest > 0 else WORDS[Limit.STAIRCASE].advice
+                  input=argument.name, output=evidence.forward.checked[output], hint=hint)
 
 
 def _seems_wrong(pair: Pair) -> bool:
@@ -118,13 +115,6 @@ def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
     if element.outcome is Outcome.UNDECIDED:
         return f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the tolerance {element.tolerance:.2g}; {reason}"
     return f"{where} {reason}"
-
-
-def _hint(pair: Pair, argument: Argument) -> str | None:
-    """What the reader can do about the most frequent limit."""
-    limit = pair.limits[0][0] if pair.limits else Limit.NOISE
-    whole = limit is Limit.JUMP and argument.value.is_floating_point() and bool((argument.value == argument.value.round()).all())
-    return f"{WORDS[limit].advice}; {INDICES}" if whole else WORDS[limit].advice
 
 
 # ---- GV008 nothing-checked: there is nothing to compare
