@@ -14,7 +14,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.coordinates import flat_all, numbers
-from gradverify.numerics.rungs import Array, Mask, smallest
+from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, parts, shaped
 from gradverify.oracles.widened import InFloat64
@@ -202,8 +202,14 @@ class Inputs:
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[0] or not np.isfinite(bar) or self._ambiguous(one)[0] or abs(mine - theirs) - bar <= allowed:
             return None
-        slope = partial(self._slope, gradient, column, self.evidence.modes.backwards)
-        if abs(mine - theirs) - bar <= abs(step) * rounding_of(self.evidence, slope):
+        own = self.evidence.modes.backwards
+
+        def value(inputs: Sequence[Tensor]) -> float:
+            return float(coordinates(own.values(inputs), own.inputs)[gradient])
+
+        slope = partial(self._slope, gradient, column, own)
+        rounding = abs(step) * rounding_of(self.evidence, slope) + rounding_of(self.evidence, value) / BASE
+        if abs(mine - theirs) - bar <= rounding:
             return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
 

@@ -38,6 +38,8 @@ KINDS = {"element": "", "row": "; no element is far off by itself, but the row i
          "gain": "; every element is within rounding, but all are off by one factor"}
 INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault and not the kernel's"
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
+WITHOUT = "give the random numbers as an input, or check without them (evaluation mode, `p: 0`)"
+NAME_ONE = "name a `reference` in torch operations, of which it is known"
 HINTS = {
     "overflow": "something before it leaves the range of {dtype}: scale first, or compute it in float32",
     "": "look for what differs in {dtype} from float32",
@@ -51,27 +53,40 @@ def gv112(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
             raise NotApplicable("no differentiable input has 16 bits")
         yield from _in_float32(evidence)
         return
+    unknown = ""
     if evidence.draws:
-        yield Finding("GV007", f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared",
-                      severity="error", hint="give the random numbers as an input, or check without them (evaluation mode, `p: 0`)")
+        unknown = f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared"
+    elif evidence.interpreter and not evidence.subject.case.oracles.reference:
+        unknown = f"what {kernel.name} costs anyway is not known of kernels in Triton, whose operations are none of torch's"
+    if unknown:
+        yield Finding("GV007", unknown, severity="error", hint=WITHOUT if evidence.draws else NAME_ONE)
         return
-    if evidence.interpreter and not evidence.subject.case.oracles.reference:
-        yield Finding("GV007", f"what {kernel.name} costs anyway is not known of kernels in Triton, whose operations are none of torch's",
-                      severity="error", hint="name a `reference` in torch operations, of which it is known")
-        return
-    seen = list[TensorResult]()
-    for n, each in enumerate(kernel.outputs):
-        y, number = evidence.outputs[n], evidence.forward.checked[n]
-        yield _comparison("", number, y, each, is_output=True)
-        yield from _trusted(evidence, kernel, _of_16_bits(kernel, each, evidence.name_of(number), y, evidence.name_of(number), output=number))
-        seen.append(each)
-    for argument, each in zip(evidence.inputs, kernel.gradients, strict=True):
-        yield _comparison(argument.name, None, argument.value, each, is_output=False)
-        found = _of_16_bits(kernel, each, f"grad of `{argument.name}`", argument.value, argument.name, input_name=argument.name)
-        yield from _trusted(evidence, kernel, found)
-        seen.append(each)
-    evidence.reproduced += (repeats := list(_repeated(evidence, kernel)))
-    yield "; ".join(filter(None, (_resolution(kernel, seen), in_words(repeats))))
+    # Triton's interpreter, which computes with bfloat16 as with integers, may be at fault
+    doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
+    seen, outputs = [*kernel.outputs, *kernel.gradients], len(kernel.outputs)
+    for n, each in enumerate(seen):
+        place, name, _ = where(evidence, n, each.index)
+        tensor = evidence.outputs[n] if name is None else evidence.inputs[n - outputs].value
+        yield _comparison(name or "", place, tensor, each)
+        if not each.miss:
+            continue
+        label = name or evidence.name_of(place or 0)
+        found = _of_16_bits(kernel, each, f"grad of `{name}`" if name else label, tensor, label)
+        found = _at_kernel(replace(found, input=name, output=place), evidence)
+        yield replace(found, code="GV007", severity="error", message=f"{found.message}; {INTEGERS}", hint=CAST) if doubtful else found
+    names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
+    repeats = list[Reproduced]()        # the different results of identical calls
+    for name, results in zip(names, kernel.repeated, strict=True):
+        count = Repeats(f"{name} in {kernel.name}")
+        for result in results:
+            count.add(result)
+        repeats.append(count.told(UNITS[kernel.dtype]))
+    evidence.reproduced += repeats
+    beyond = sum(each.beyond for each in seen)
+    left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""
+    sees = (f"in {kernel.name} at most {max(each.ratio for each in seen):#.3g} × the native error in a row; would see a row that is off by "
+            f"{100 * max(each.share for each in seen):.2g} % of its size, an element by {ELEMENT:g} native errors{left}")
+    yield "; ".join(filter(None, (sees, in_words(repeats))))
 
 
 def _another_in_float32(evidence: Evidence) -> bool:
@@ -87,29 +102,10 @@ def _in_float32(evidence: Evidence) -> Iterator[Finding]:
     atol, rtol = evidence.settings.tolerances()
     for n, each in enumerate(off_itself(evidence.subject, evidence.forward.checked)):
         if each is not None and abs(each.kernel - each.exact) > atol + rtol * max(abs(each.kernel), abs(each.exact)):
-            number, y = evidence.forward.checked[n], evidence.outputs[n]
-            name = evidence.name_of(number)
-            yield Finding("GV112", f"in float32 {name} is {each.kernel:.5g} at {element_name(name, y, each.index)}, in float64 {each.exact:.5g}: "
-                          f"{each.ratio:.3g} × the native error", output=number, severity="warning",
+            place, _, what = where(evidence, n, each.index)
+            yield Finding("GV112", f"in float32 {evidence.name_of(place or 0)} is {each.kernel:.5g} at {what}, in float64 {each.exact:.5g}: "
+                          f"{each.ratio:.3g} × the native error", output=place, severity="warning",
                           hint="look for a branch on the dtype and for fewer bits inside, or name a `reference`, which says what is right")
-
-
-def _repeated(evidence: Evidence, kernel: Kernel) -> Iterator[Reproduced]:
-    """Count the different results of identical calls of the kernel."""
-    names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
-    for name, results in zip(names, kernel.repeated, strict=True):
-        repeats = Repeats(f"{name} in {kernel.name}")
-        for each in results:
-            repeats.add(each)
-        yield repeats.told(UNITS[kernel.dtype])
-
-
-def _trusted(evidence: Evidence, kernel: Kernel, found: Iterator[Finding]) -> Iterator[Finding]:
-    """Make findings undecided where Triton's interpreter, which computes with bfloat16 as with integers, may be at fault."""
-    doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
-    for each in found:
-        placed = _at_kernel(each, evidence)
-        yield replace(placed, code="GV007", severity="error", message=f"{each.message}; {INTEGERS}", hint=CAST) if doubtful else placed
 
 
 def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
@@ -123,39 +119,25 @@ def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
     return replace(finding, file=target.file, line=line, source=source) if target.file else finding
 
 
-def _of_16_bits(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name: str, input_name: str | None = None,
-             output: int | None = None) -> Iterator[Finding]:
-    if not each.miss:
-        return
+def _of_16_bits(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name: str) -> Finding:
     where = element_name(name, tensor, each.index)
-    hint = HINTS.get(each.miss, HINTS[""]).format(dtype=kernel.name)
-    if each.miss == "overflow":
-        message = f"in {kernel.name} {what} is {each.kernel:g} at {where}, where {each.exact:.4g} is right, which fits: an overflow on the way there"
-    elif each.miss == "gain":
-        message = f"in {kernel.name} {what} is {each.gain:.4f} × what it is in float64{KINDS['gain']}"
-    else:
-        row = f", row {each.row} worst" if tensor.dim() > 1 else ""
-        message = (f"in {kernel.name} {what}: {each.ratio:.3g} × the native error{row}; at {where} {each.kernel:.5g}, in float64 {each.exact:.5g}, "
-                   f"{each.ulps:.3g} ulp off{KINDS[each.miss]}")
-    yield Finding("GV112", message, input=input_name, output=output, hint=hint)
+    row = f", row {each.row} worst" if tensor.dim() > 1 else ""
+    message = {
+        "overflow": f"{what} is {each.kernel:g} at {where}, where {each.exact:.4g} is right, which fits: an overflow on the way there",
+        "gain": f"{what} is {each.gain:.4f} × what it is in float64{KINDS['gain']}",
+    }.get(each.miss) or (f"{what}: {each.ratio:.3g} × the native error{row}; at {where} {each.kernel:.5g}, in float64 {each.exact:.5g}, "
+                         f"{each.ulps:.3g} ulp off{KINDS[each.miss]}")
+    return Finding("GV112", f"in {kernel.name} {message}", hint=HINTS.get(each.miss, HINTS[""]).format(dtype=kernel.name))
 
 
-def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult, is_output: bool) -> Comparison:
+def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult) -> Comparison:
     index = index_of(tensor.shape, False, each.index)[0] if each.elements else ()
     error = abs(each.kernel - each.exact)
-    entry = Entry(index if is_output else (), () if is_output else index, each.kernel, each.exact, 0.0, each.tolerance, error,
+    entry = Entry((), index, each.kernel, each.exact, 0.0, each.tolerance, error,
                   error / abs(each.exact) if each.exact else 0.0, "mismatch" if each.miss else "pass")
+    entry = entry if name else replace(entry, output_index=index, input_index=())
     return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, int(bool(each.miss))), max_abs_error=each.max_error,
                       max_rel_error=entry.rel_error, resolution=each.sees, worst=(entry,) if each.elements else ())
-
-
-def _resolution(kernel: Kernel, seen: list[TensorResult]) -> str:
-    """Describe the errors that a pass would have found."""
-    worst, share = max(each.ratio for each in seen), max(each.share for each in seen)
-    beyond = sum(each.beyond for each in seen)
-    left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""
-    return (f"in {kernel.name} at most {worst:#.3g} × the native error in a row; would see a row that is off by {100 * share:.2g} % of its size, "
-            f"an element by {ELEMENT:g} native errors{left}")
 
 
 # ---- GV117 under-autocast: with forward inside autocast outputs or gradients are off by far more than 16 bits cost, or something raises
