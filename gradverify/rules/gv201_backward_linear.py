@@ -11,16 +11,18 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.differ import DUST, SIXTEEN, dust, flat, largest, off, rounded_anew, tolerance, worst_of
+from gradverify.rules.differ import DUST, SIXTEEN, dust, flat, gradient_at, largest, off, rounded_anew, tolerance, worst_of
 from gradverify.rules.shown import apart as in_digits
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Argument
+from gradverify.subject.wide import wide
 
 FACTORS, FACTORS_16 = (-3.0 * 2.0**20, -(2.0**-40)), (-12.0, -(2.0**-4))  # forced: both negative, far apart, one no power of two; then for 16 bits
 SMALL, OF_ORDER_ONE = -3.0, -5 / 8      # in the place of the large factor, and of the small one
+ROUNDED = 1e-6          # of the largest gradient: more is no rounding of float64
 HINT = "every gradient that backward returns must contain grad_output exactly once, as a factor"
 OVER = "the scale of a loss in mixed precision makes grad_output large"
 UNDER = "look for an absolute tolerance or threshold inside backward: losses that are averages make grad_output small"
@@ -34,14 +36,16 @@ def gv201(evidence: Evidence) -> Iterator[Finding]:
     if evidence.repeats is not None and not evidence.reusable:      # they came of one graph, which gives other gradients the second time
         seen = halves.apart(*factors)
     for place, argument in enumerate(evidence.inputs):
-        whole, parts, used = halves.together[place], seen[place], factors
+        whole, parts = halves.together[place], seen[place]
         worst = _worst(evidence, argument, whole, parts)
         if worst is not None and not coarse and float(torch.stack([whole, parts])[:, worst].abs().max()) < \
                 torch.finfo(argument.value.dtype).tiny / abs(FACTORS[1]):       # where any backward loses it
-            used = FACTORS[0], OF_ORDER_ONE
-            parts = halves.apart(*used)[place]
+            parts = halves.apart(FACTORS[0], OF_ORDER_ONE)[place]
             worst = _worst(evidence, argument, whole, parts)
-        if worst is None or float((whole - parts)[worst].abs()) <= DUST * float(halves.spread(place, used).expand_as(whole)[worst]):
+        if worst is None:
+            continue
+        rounding = rounded_anew(evidence, partial(gradient_at, evidence, halves.v, place)).expand_as(whole)
+        if float((whole - parts)[worst].abs()) <= DUST * float(rounding[worst]):
             continue
         mine, theirs = in_digits(float(whole[worst]), float(parts[worst]))
         where = element_name(argument.name, argument.value, worst)
@@ -53,7 +57,8 @@ def _found(halves: _Halves, name: str, gives: str, coarse: bool) -> Finding:
     """A warning, where `rtol` covers all but what one of the two factors makes beside one of order 1, and zeros give zeros."""
     try:
         zeros = [bool(g.any()) for g in halves.gradients([torch.zeros_like(v) for v in halves.v])]
-        if not (coarse or any(zeros)) and halves.linear_at(SMALL, OF_ORDER_ONE) and halves.linear_at(FACTORS[0], OF_ORDER_ONE):
+        large = not (coarse or any(zeros)) and halves.linear_at(SMALL, OF_ORDER_ONE)
+        if large and (halves.linear_at(FACTORS[0], OF_ORDER_ONE) or halves.linear_in_float64()):
             small = halves.share(SMALL, FACTORS[1]) > halves.share(FACTORS[0], OF_ORDER_ONE)
             size, words = ("2⁻⁴⁰", "but not for small ones") if small else ("3·2²⁰", "but loses digits for large ones")
             return Finding("GV201", f"backward is linear in grad_output for factors of order 1, {words}: {gives} a part of it comes {size} as large",
@@ -92,18 +97,22 @@ class _Halves:
             self._together = self._known(repeats[0].values) if repeats and again else self.gradients(self.v)
         return self._together
 
-    def apart(self, grow: float, shrink: float, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def apart(self, grow: float, shrink: float) -> list[Tensor]:
         """The gradients of the halves, each divided by its factor, added; of a single element their mean."""
-        large = self.gradients([grow * half for half in self._large], inputs)
-        small = self.gradients([shrink * half for half in self._small], inputs)
+        large = self.gradients([grow * half for half in self._large])
+        small = self.gradients([shrink * half for half in self._small])
         return [(a / grow + b / shrink) / (1 + self._whole) for a, b in zip(large, small, strict=True)]
 
-    def spread(self, place: int, factors: tuple[float, float]) -> Tensor:
-        """What other roundings make of the difference between the whole and its halves."""
-        def off_by(inputs: Sequence[Tensor]) -> Tensor:
-            return self.apart(*factors, inputs)[place] - self.gradients(self.v, inputs)[place]
-
-        return rounded_anew(self._evidence, off_by)
+    def linear_in_float64(self) -> bool:
+        """Is it float32 that loses digits of the large half, and the same code linear in float64?"""
+        full = self._evidence.in_float64
+        halves = ((1.0, self.v), (FACTORS[0], self._large), (FACTORS[1], self._small))
+        found = [None if isinstance(full, str) else full.full([wide(factor * c) for c in part]) for factor, part in halves]
+        if any(each is None for each in found):
+            return False
+        whole, large, small = (self._known(tuple(each or ())) for each in found)
+        return all(largest((a / FACTORS[0] + b / FACTORS[1]) / (1 + self._whole) - w) <= ROUNDED * largest(w)
+                   for w, a, b in zip(whole, large, small, strict=True))
 
     def share(self, grow: float, shrink: float) -> float:
         """How far the halves under these factors are from the whole, as a share of its largest number."""
@@ -116,11 +125,9 @@ class _Halves:
         each = zip(self._evidence.inputs, self.together, self.apart(grow, shrink), strict=True)
         return all(bool(apart.isfinite().all()) and _worst(self._evidence, argument, whole, apart, rtol) is None for argument, whole, apart in each)
 
-    def gradients(self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Each input's gradient before the next call is made, which may use its memory again."""
-        function = self._evidence.function
-        pull = function.vjp if inputs is None else partial(function.vjp_at, inputs)
-        return self._known(pull([cotangent.clone() for cotangent in cotangents]))
+        return self._known(self._evidence.function.vjp([cotangent.clone() for cotangent in cotangents]))
 
     def _known(self, gradients: Gradients) -> list[Tensor]:
         return [flat(argument, gradient) for argument, gradient in zip(self._evidence.inputs, gradients, strict=True)]

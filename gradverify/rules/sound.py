@@ -50,10 +50,11 @@ NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
     "strided": lambda e, found: e.odd,
     "function": lambda e, found: not e.forward.nodes and "no custom Function is in the graph",
     "autograd.Function": lambda e, found: e.subject.target.kind != "autograd.Function" and "the target is no autograd Function",
+    "several inputs": lambda e, found: len(e.inputs) < 2 and "there is one differentiable input",
     "elements": lambda e, found: not all(sum(x.numel() for x in each) for each in (e.outputs, e.subject.inputs)) and "there are no elements",
     "not empty": lambda e, found: e.empty and "the spec asks for an empty tensor",
-    "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs, so it is given clones",
-    "no draws": lambda e, found: e.draws and "it draws random numbers, which may be others, or fall on other elements",
+    "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
+    "no draws": lambda e, found: e.draws and "the function draws random numbers",
     "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
     "float64": lambda e, found: not _is_double(e) and "an input is of lower precision",
 }

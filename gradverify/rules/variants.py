@@ -180,8 +180,6 @@ WHICHEVER_OTHERS = "each gradient must be the same whichever others are wanted: 
 
 
 def gv208(evidence: Evidence) -> Iterator[Finding]:
-    if len(evidence.inputs) < 2:
-        raise NotApplicable("there is one differentiable input")
     reported = set[str | None]()
     for subset in evidence.spending.some(subsets(len(evidence.inputs)), 1, 1, "subsets"):
         for finding in _alone(evidence, subset):
