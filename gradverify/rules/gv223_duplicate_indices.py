@@ -61,9 +61,9 @@ def _judged(evidence: Evidence, arguments: list[Argument], chosen: list[Argument
         raise NotApplicable(f"with repeated indices {look.seen.value}")
     lost = list[str]()
     of = f" of {evidence.surrogate.name}" if evidence.surrogate else ""
-    here = look.function.values(evidence.subject.leaves())
 
     def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding | None:
+        here = look.function.values(evidence.subject.leaves())
         for worst in (each for each in pair.worst if each.outcome == Outcome.MISMATCH):
             name = element_name(argument.name, argument.value, worst.input_index)
             if _moves(look.function, here, pair.input, worst):
