@@ -206,10 +206,10 @@ def _by_choice(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     """With another flag, axis, reduction or stride at the point of the check, one at a time. A warning: the spec does not ask for it."""
     if evidence.surrogate is not None or not evidence.forward.nodes:
         return
-    for choice in other_choices(evidence.subject):
+    for numbers, flag in other_choices(evidence.subject):
         try:
-            look = replace(_look(evidence, choice.numbers.twin(evidence.subject), choice.numbers), point="")
-            if look.seen is Screen.DIFFERS and _is_a_mistake(evidence, look, choice.flag):
+            look = replace(_look(evidence, numbers.twin(evidence.subject), numbers), point="")
+            if look.seen is Screen.DIFFERS and _is_a_mistake(evidence, look, flag):
                 yield from _by_element(evidence, look, "warning")
         except UserCodeError:
             continue

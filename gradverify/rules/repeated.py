@@ -158,7 +158,7 @@ def _hint(drawn: bool) -> str:
 CALLS, FEW = 20, 4      # compared calls; where each needs a forward of its own
 SEEDS = 60              # calls of a backward that draws: a mask that drops 5 % of three elements is missed once in 10,000
 ASKED = 2               # calls of one graph that show whether it may be asked again
-BUDGET, OTHERS = 60, 26     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
+BUDGET, OTHERS = 60, 27     # backward calls of all rules GV2xx up to ALL_SUBSETS inputs; of the others with one input and one output
 ULPS = 4
 DRAWN = "backward must be the derivative of the forward that ran: what that drew must be saved, and nothing drawn anew"
 

@@ -119,9 +119,8 @@ def of_a_list(finding: Finding, case: Case) -> Finding:
     return replace(finding, hint=f"`{name}: {numbers}` is passed as a list: {shape}one of these numbers `{name}: {{values: {numbers}}}`")
 
 
-def describe(error: BaseException) -> str:
-    """`ValueError: its text`, in one line that can be printed, whatever the exception of the user's does when it is asked."""
-    return described(error)
+describe = described
+"""`ValueError: its text`, in one line that can be printed, whatever the exception of the user's does when it is asked."""
 
 
 def named(value: object) -> str:
