@@ -253,20 +253,14 @@ def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | N
     with forward_ad.dual_level():
         try:
             primals = subject.inputs if inputs is None else inputs
-            outputs = subject.forward([_dual(x.detach().clone(), tangent) for x, tangent in zip(primals, tangents, strict=True)])
+            outputs = subject.forward([
+                x.detach().clone() if tangent is None else forward_ad.make_dual(x.detach().clone(), tangent)  # type: ignore[no-untyped-call]
+                for x, tangent in zip(primals, tangents, strict=True)])
         except UserCodeError as error:
             raise UserCodeError(CODE, f"in forward mode {error.message}", error.frames) from error.__cause__
-        seen = tuple(_tangent(outputs[place]) for place in checked)
+        duals = [forward_ad.unpack_dual(outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
+        seen = tuple(torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone() for y, tangent in duals)
     return Pushed(seen, tuple(places[i] for i in before.changed()))
-
-
-def _dual(x: Tensor, tangent: Tensor | None) -> Tensor:
-    return x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
-
-
-def _tangent(output: Tensor) -> Tensor:
-    primal, tangent = forward_ad.unpack_dual(output)  # type: ignore[no-untyped-call]
-    return torch.zeros_like(primal).detach() if tangent is None else tangent.detach().clone()
 
 
 # ---- Batched cotangents: one backward that gets several of them as one tensor, as
@@ -287,7 +281,8 @@ def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, 
 @contextmanager
 def _forgotten(classes: Sequence[type]) -> Iterator[None]:
     """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards what they were."""
-    before = {cls: {name: (value, _contents(value)) for name, value in vars(cls).items()} for cls in classes}
+    before = {cls: {name: (value, copy(value) if type(value) in (list, set, dict) else None) for name, value in vars(cls).items()}
+              for cls in classes}
     try:
         yield
     finally:
@@ -298,13 +293,5 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
                 if vars(cls)[name] is not value:
                     setattr(cls, name, value)
                 if contents is not None:
-                    _refill(value, contents)
-
-
-def _contents(value: Any) -> Any:
-    return copy(value) if type(value) in (list, set, dict) else None
-
-
-def _refill(value: Any, contents: Any) -> None:
-    value.clear()
-    value.extend(contents) if type(value) is list else value.update(contents)
+                    value.clear()
+                    value.extend(contents) if type(value) is list else value.update(contents)

@@ -82,12 +82,7 @@ def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
     """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to read it ends the process.) `then`: what it held."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
-    had = tensor.numel() > 0 or (then is not None and then.numel() > 0)
-    return had and _without_memory(tensor)
-
-
-def _without_memory(tensor: Tensor) -> bool:
     try:
-        return tensor.untyped_storage().nbytes() == 0
+        return (tensor.numel() > 0 or (then is not None and then.numel() > 0)) and tensor.untyped_storage().nbytes() == 0
     except (RuntimeError, NotImplementedError):     # a tensor of another kind has none to look at
         return False

@@ -133,11 +133,9 @@ def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
             return None
         operator = getattr(operator, overloads[0])
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    return tuple(inspect.Parameter(argument.name, kinds[argument.kwarg_only], default=_default(argument)) for argument in schema(operator).arguments)
-
-
-def _default(argument: Any) -> Any:
-    return argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    return tuple(inspect.Parameter(each.name, kinds[each.kwarg_only],
+                                   default=each.default_value if each.has_default_value() else inspect.Parameter.empty)
+                 for each in schema(operator).arguments)
 
 
 def _kind_of(found: object) -> str:
