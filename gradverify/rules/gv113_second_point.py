@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from torch import Tensor
 
@@ -21,21 +20,16 @@ from gradverify.rules.sound import wrong_here
 from gradverify.subject.another import (
     BOLD,
     MILD,
-    SMOOTH,
     Numbers,
     Variation,
     looks_symmetric,
-    names_of_tiny,
     names_of_whole,
-    other_choices,
     other_points,
-    traces,
     with_other_numbers,
 )
 from gradverify.subject.arguments import specified
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.snapshot import alike
 from gradverify.subject.subject import Argument, Subject
 
 COARSE = 1e-5        # rtol
@@ -70,18 +64,6 @@ def gv113_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
-    try:
-        yield from _elsewhere(evidence)
-    except NotApplicable:
-        chosen = list(_by_choice(evidence))
-        if not chosen:
-            raise
-        yield from chosen
-    else:
-        yield from _by_choice(evidence)
-
-
-def _elsewhere(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     refusal, constant = "there is no other point: every input is zero", None
     for arguments in other_points(evidence.subject):
         varied = _varied(evidence, arguments)
@@ -128,12 +110,7 @@ def _varied(evidence: Evidence, arguments: Sequence[Argument]) -> Look | None:
     """Look with other plain numbers; None where there are none, or where the function refuses them."""
     if evidence.surrogate is not None:
         return None
-    whole = _real(evidence, arguments)
-    for tiny in (True, False) if names_of_tiny(evidence.subject, arguments) else (False,):
-        look = _with_numbers(evidence, arguments, Variation(BOLD, tiny, whole))
-        if look is not None:
-            return look
-    return None
+    return _with_numbers(evidence, arguments, Variation(BOLD, _real(evidence, arguments)))
 
 
 def _with_numbers(evidence: Evidence, arguments: Sequence[Argument], variation: Variation) -> Look | None:
@@ -169,18 +146,14 @@ def _outputs(evidence: Evidence, numbers: Numbers | None) -> list[Tensor] | None
 
 
 def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Iterator[Finding | Comparison | str]:
-    """Right with the numbers of the check, wrong with others: which one is it? A number of a formula must be wrong nearby too, an eps must move
-    the output whatever little it changes: a solver does not converge with any step, and not as far with any tolerance."""
-    tiny, whole = names_of_tiny(evidence.subject, arguments), _real(evidence, arguments)
+    """Right with the numbers of the check, wrong with others: which one is it? A number of a formula must be wrong nearby too: a solver does not
+    converge with any step."""
+    whole = _real(evidence, arguments)
     for name in varied.numbers.words if varied.numbers else ():
-        look = _with_numbers(evidence, arguments, Variation(BOLD, True, whole, name))
+        look = _with_numbers(evidence, arguments, Variation(BOLD, whole, name))
         if look is None or look.seen is not Screen.DIFFERS:
             continue
-        if name in tiny:
-            if _is_smooth(evidence, arguments, name):
-                yield from _by_element(evidence, look, "warning")
-                return
-        elif _is_wrong(evidence, _with_numbers(evidence, arguments, Variation(MILD, False, whole, name))):
+        if _is_wrong(evidence, _with_numbers(evidence, arguments, Variation(MILD, whole, name))):
             yield from _by_element(evidence, look)
             return
     yield f"{varied.where} a direction differed, but no number by itself makes a formula wrong: left at that"
@@ -192,37 +165,6 @@ def _is_wrong(evidence: Evidence, look: Look | None) -> bool:
         return look is not None
     coarse = evidence.settings.tolerances(low_precision=evidence.low_precision)[1] > COARSE
     return coarse and any(pair.count(Outcome.MISMATCH) for pair in _compared(evidence, look).pairs.values())
-
-
-def _is_smooth(evidence: Evidence, arguments: Sequence[Argument], name: str) -> bool:
-    """Return whether the outputs change with every small change of this number."""
-    variations = (Variation(BOLD * size, True, only=name) for size in SMOOTH)
-    outputs = [_outputs(evidence, with_other_numbers(evidence.subject, arguments, variation)) for variation in variations]
-    return all(a is not None and b is not None and not alike(a, b) for a, b in pairwise(outputs))
-
-
-# ---- other choices
-def _by_choice(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
-    """With another flag, axis, reduction or stride at the point of the check, one at a time. A warning: the spec does not ask for it."""
-    if evidence.surrogate is not None or not evidence.forward.nodes:
-        return
-    for numbers, flag in other_choices(evidence.subject):
-        try:
-            look = replace(_look(evidence, numbers.twin(evidence.subject), numbers), point="")
-            if look.seen is Screen.DIFFERS and _is_a_mistake(evidence, look, flag):
-                yield from _by_element(evidence, look, "warning")
-        except UserCodeError:
-            continue
-
-
-def _is_a_mistake(evidence: Evidence, look: Look, flag: bool) -> bool:
-    """Not where outputs are the same (a gradient that is reversed or stopped) or flat (rounding that passes its gradient through): that may be meant,
-    as is what backward knows of a flag."""
-    there = Evidence(look.twin)
-    if len(there.outputs) != len(evidence.outputs) or alike(there.outputs, evidence.outputs) or there.flat:
-        return False
-    here = traces(evidence.forward.nodes)
-    return not flag or (here is not None and here == traces(there.forward.nodes))
 
 
 # ---- by element

@@ -31,10 +31,9 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.lines import returned_line
-from gradverify.subject.rounding import ROUNDOFF, TF32, Rounded, shaken
+from gradverify.subject.rounding import ROUNDOFF, TF32, rounded, shaken, undisguised
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import is_narrow
-from gradverify.torch_private import without_modes
 
 # ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway
 KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
@@ -275,7 +274,7 @@ def _flat(evidence: Evidence, point: Sequence[Tensor], around: Context, lowered:
                                   for argument in evidence.subject.arguments])
     twin.around = around
     v = [cotangent.float() if lowered is None else shaken(cotangent.float(), *lowered) for cotangent in evidence.cotangents("base")]
-    with Rounded(*lowered) if lowered else nullcontext():
+    with rounded(*lowered) if lowered else nullcontext():
         outputs, gradients = Differentiable(twin, evidence.forward.checked).once(v)
     found = [torch.zeros_like(x) if g is None else g.detach() for g, x in zip(gradients, evidence.subject.inputs, strict=True)]
     return [y.double() for y in (*outputs, *found)]
@@ -370,7 +369,7 @@ def _numbers(evidence: Evidence, lowered: torch.Generator | None = None) -> list
     Raises UserCodeError.
     """
     v = [cotangent if lowered is None else shaken(cotangent, TF32, lowered) for cotangent in evidence.cotangents("base")]
-    with Rounded(TF32, lowered) if lowered else nullcontext():
+    with rounded(TF32, lowered) if lowered else nullcontext():
         seen = side(evidence.subject.own, evidence, v)
     return [*map(flat_real, seen.outputs), *(flat(argument, g) for argument, g in zip(evidence.inputs, seen.gradients, strict=True))]
 
@@ -459,7 +458,7 @@ def _cast(arguments: Sequence[Argument], to: Mapping[torch.dtype, torch.dtype]) 
 
 def _float32_itself(evidence: Evidence) -> AbstractContextManager[None]:
     """Where float32 is float32, in a check of 16 bits too."""
-    return without_modes() if evidence.standing.lifted else nullcontext()
+    return undisguised() if evidence.standing.lifted else nullcontext()
 
 
 def _once_in_float32(evidence: Evidence, arguments: Sequence[Argument], factor: float = 1.0) -> tuple[list[Tensor], Gradients]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from gradverify.subject.prepare import redrawn
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import Target, live
-from gradverify.torch_private import function_class, pytree
+from gradverify.torch_private import pytree
 
 # ---- Another point of the same kind: the recipes drawn with another seed, given numbers in
 # another order and perturbed, within their kind
@@ -220,14 +219,11 @@ def leaf_elsewhere(argument: Argument, like: Tensor) -> Tensor:
     return leaf.as_strided(x.shape, like.stride()).detach().copy_(x).requires_grad_()
 
 
-# ---- Plain numbers among the arguments (a scale, a slope, an eps), other ones of the same kind:
+# ---- Plain numbers among the arguments (a scale, a slope), other ones of the same kind:
 # for a backward that is right for one of them only
 BOLD = 1.37         # times each number: no ratio that a formula has by itself
 MILD = 1.03         # an error of 3 % is far above every tolerance, and a solver whose step or damping is that far off still converges
-TINY = 1e-3         # below: an eps, whose root is large enough to be seen; or a solver's tolerance, which is never tightened
-ROOT = 1 / 3        # of a tiny number: 1e-5 becomes 0.02, 1e-12 becomes 1e-4
-TOLERANCE = "tol"   # in the name of one
-SMOOTH = (1.0, 1.003, 1.01, 1.03)       # times a number of a formula: the output is another one each time; a tolerance counts iterations
+TINY = 1e-3         # below: an eps, or a solver's tolerance, which is never tightened
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +242,9 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How numbers are varied: `size` times; `tiny`: those below TINY by much; `whole`: the names of whole numbers that are reals to forward;
-    `only`: this name alone."""
+    """How numbers are varied: `size` times; `whole`: the names of whole numbers that are reals to forward; `only`: this name alone."""
 
     size: float
-    tiny: bool = False
     whole: frozenset[str] = frozenset()
     only: str | None = None
 
@@ -263,16 +257,9 @@ class Variation:
         def moved(number: Any) -> Any:
             if not self.takes(name, number) or type(number) is int:
                 return number
-            if self.tiny and is_tiny(name, number):
-                return float(f"{math.copysign(abs(number) ** ROOT, number) * self.size:.6g}")
             return float(f"{number / self.size if divided and abs(number) >= TINY else number * self.size:.6g}")
 
         return float(value + 1) if type(value) is int and self.takes(name, value) else pytree.tree_map(moved, value)
-
-
-def is_tiny(name: str, number: Any) -> bool:
-    """Is it an eps, as far as its size and name tell?"""
-    return type(number) is float and 0 < abs(number) < TINY and TOLERANCE not in name.lower()
 
 
 def _is_a_number(value: Any) -> bool:
@@ -291,24 +278,12 @@ def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variatio
     target = _rebuilt(subject, built) if init else None
     if target is not None:
         plain, moved = plain | init, moved | built
-    return _with(subject, arguments, plain, moved, target)
-
-
-def _with(subject: Subject, arguments: Sequence[Argument], plain: Mapping[str, Any], moved: Mapping[str, Any],
-          target: Target | None = None) -> Numbers | None:
-    """The arguments with what was `moved` in the place of what is `plain`, by name; None where nothing was."""
     words = {name: f"{name} = {value!r} instead of {plain[name]!r}" for name, value in moved.items() if value != plain[name]}
     if not words:
         return None
     own = tuple(replace(a, value=torch.full_like(a.value, moved[a.name]) if a.is_tensor else moved[a.name])
                 if a.name in words and not a.differentiable else a for a in arguments)
     return Numbers(own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, target or subject.target, words)
-
-
-def names_of_tiny(subject: Subject, arguments: Sequence[Argument]) -> frozenset[str]:
-    """The names of what holds an eps."""
-    plain = _plain(subject, arguments) | _init(subject)
-    return frozenset(name for name, value in plain.items() if any(is_tiny(name, number) for number in pytree.tree_leaves(value)))
 
 
 def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
@@ -345,46 +320,3 @@ def _rebuilt(subject: Subject, init: Mapping[str, Any]) -> Target | None:
     built.subject.to(device=torch.device(settings.device), dtype=DTYPES[settings.dtype])
     mine, theirs = ({name: parameter.shape for name, parameter in each.named_parameters()} for each in (built.subject, found.subject))
     return built if mine == theirs else None
-
-
-# ---- Plain arguments that choose between ways to compute (a flag, an axis, a reduction, a
-# stride), with another choice in their place: for a backward that is written for one of them only
-AXES = ("dim", "axis")
-STRIDES = ("stride", "dilation", "diagonal", "shift", "shifts", "step", "padding")      # one more is as good
-WORDS = MappingProxyType({"mean": "sum", "sum": "mean", "none": "sum"})
-MOST = 4        # arguments that are varied
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-
-
-def other_choices(subject: Subject) -> Iterator[tuple[Numbers, bool]]:
-    """The arguments of the check, one of them with another choice, at most MOST; and whether that is a truth value."""
-    given = {a.name: a.value for a in subject.arguments if not a.is_tensor} | subject.kwargs
-    found = [(name, value, other) for name, value in given.items() if (other := _other(subject, name, value)) is not None]
-    for name, value, other in found[:MOST]:
-        numbers = _with(subject, subject.arguments, given, {name: other})
-        if numbers is not None:
-            yield numbers, type(value) is bool
-
-
-def traces(nodes: Sequence[Any]) -> list[tuple[type, dict[str, Any]]] | None:
-    """What each Function keeps on its ctx but tensors, by which backward can tell one call from another; None where that cannot be seen."""
-    owners = [cls for node in nodes if (cls := function_class(node)) is not None]
-    kept = [(cls, {name: value for name, value in vars(node).items() if not isinstance(value, Tensor)})
-            for cls, node in zip(owners, nodes, strict=False)]
-    plain = all(isinstance(each, PLAIN) for _, values in kept for each in pytree.tree_leaves(list(values.values())))
-    return kept if plain and len(owners) == len(nodes) else None
-
-
-def _other(subject: Subject, name: str, value: Any) -> Any:
-    """Another value; None where there is none."""
-    if type(value) is bool:
-        return not value
-    if type(value) is str:
-        return WORDS.get(value)
-    if type(value) is not int:
-        return None
-    if name in AXES:
-        dims = min((a.value.dim() for a in subject.arguments if a.is_tensor and a.value.dim()), default=0)
-        here = value % dims if dims else 0
-        return None if dims < 2 else 0 if here else dims - 1
-    return value + 1 if name in STRIDES else None

@@ -20,7 +20,7 @@ from gradverify.numerics.rungs import U32
 from gradverify.subject.draw import generator
 from gradverify.subject.in_python import in_python
 from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
-from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema
+from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema, without_modes
 
 # ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
 # where it asks for less
@@ -29,6 +29,10 @@ SHOWN: Mapping[Any, Any] = {
     torch.float64: torch.float32, torch.complex128: torch.complex64, "torch.DoubleTensor": "torch.FloatTensor",
     "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor"}
 ROWS = 4096     # of which a sum is made one by one
+
+
+undisguised = without_modes
+"""A context in which operations run as they are."""
 
 
 class Exchanged(DispatchMode):
@@ -272,6 +276,9 @@ def in_tf32(x: Tensor) -> Tensor:
     return torch.ldexp(mantissa.to(torch.float16).float(), exponent)
 
 
+rounded = Rounded
+
+
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is done to the arguments."""
     shifted = x - x.amax(dim, keepdim=True)
@@ -292,7 +299,8 @@ class Perturbed(Exchanged):
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
     That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
-    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once.
+    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the roundoff of
+    the least precise numbers that were off.
     """
 
     units: Mapping[torch.dtype, float]
@@ -300,7 +308,7 @@ class Perturbed(Exchanged):
 
     def __init__(self, source: torch.Generator, unit: float = U32) -> None:
         super().__init__()
-        self._source, self.units = source, dict.fromkeys(DOUBLE, unit)
+        self._source, self.units, self.coarsest = source, dict.fromkeys(DOUBLE, unit), 0.0
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         declared = schema(func)
@@ -336,6 +344,7 @@ class Perturbed(Exchanged):
     def _off(self, x: Any) -> Any:
         if not self._rounds(x):
             return x
+        self.coarsest = max(self.coarsest, UNITS[x.dtype])
         part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64)
         part = part.copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
         # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone minds the conjugate
