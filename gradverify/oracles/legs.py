@@ -65,7 +65,7 @@ def _lifts(subject: Subject) -> tuple[bool, str]:
         try:
             with lifted or nullcontext():
                 _tried(subject)
-            return lifted is not None and bool(lifted.asked), ""
+            return lifted is not None and lifted.count > 0, ""
         except UserCodeError as error:
             refusal = error.message
     return False, refusal

@@ -121,6 +121,11 @@ class Lifted(Exchanged):
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.asked = set[torch.dtype]()
 
+    @property
+    def count(self) -> int:
+        """How many dtypes it was asked for."""
+        return len(self.asked)
+
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         body = body_of(func) if self._shows else None
         if body is None:
