@@ -466,7 +466,7 @@ def gv210_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
 
 
 def gv210(evidence: Evidence) -> Iterator[Finding]:
-    for variation in evidence.spending.some(list(_variations(evidence.cotangents("base"))), 0, 2, "layouts"):
+    for variation in evidence.spending.some(list(_variations(evidence.cotangents("base"), evidence.function.reusable)), 0, 2, "layouts"):
         large = variation.what == SLICED and evidence.precision < SINGLE
         if large and _agrees_for_large(evidence):
             continue
@@ -476,7 +476,7 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
+def _variations(v: tuple[Tensor, ...], behind: bool) -> Iterator[Variation]:
     yield Variation(SLICED, tuple(map(sliced, v)))
     if not all(permuted(c).is_contiguous() for c in v):
         yield Variation("permuted (its dimensions in another order in memory)", tuple(map(permuted, v)))
@@ -484,7 +484,8 @@ def _variations(v: tuple[Tensor, ...]) -> Iterator[Variation]:
                     tuple(torch.full_like(c, TIMES) for c in v))
     if any(c.is_complex() for c in v):
         yield Variation("stored as its conjugate, with the conjugate bit set", tuple(conjugated(c) if c.is_complex() else c.clone() for c in v))
-    yield Variation("contiguous behind other numbers (as a part of what `torch.cat` gets)", tuple(map(offset, v)))
+    if behind:
+        yield Variation("contiguous behind other numbers (as a part of what `torch.cat` gets)", tuple(map(offset, v)))
 
 
 def _laid_out(evidence: Evidence, variation: Variation) -> Iterator[Finding]:
