@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from gradverify.model.case import Json
 from gradverify.model.codec import as_text, from_json, to_json
@@ -86,37 +86,31 @@ def unknown(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
     """What of a judged result is to be recorded beside what is known of it. Undecided ones always: another run's gate may not let them pass."""
     if not (result.baselined or result.verdict == "undecided"):
         return ()
-    left = Counter(each.mark for each in known)
-    found = []
-    for each in (known_as(result.id, finding) for finding in unexpected(result)):
-        if left[each.mark] <= 0:
-            found.append(each)
-        left[each.mark] -= 1
-    return tuple(found)
+    return tuple(_beyond([known_as(result.id, finding) for finding in unexpected(result)], known))
 
 
 def gone(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
     """What of `known` this result shows to occur no longer; what its run did not judge is left out."""
-    left = Counter(known_as(result.id, finding).mark for finding in result.findings)
     elsewhere = {code for repeat in result.repeats for code in repeat.codes}       # of other seeds only the codes are known
-    missing = []
-    for each in known:
-        if left[each.mark] <= 0 and each.code not in elsewhere and _was_judged(result, each.code):
-            missing.append(each)
+    found = _beyond(known, [known_as(result.id, finding) for finding in result.findings])
+    return tuple(each for each in found if each.code not in elsewhere and _was_judged(result, each.code))
+
+
+def _beyond(some: Iterable[Known], others: Iterable[Known]) -> Iterator[Known]:
+    """Those of some that the others do not hold, each as often as it is there."""
+    left = Counter(each.mark for each in others)
+    for each in some:
+        if left[each.mark] <= 0:
+            yield each
         left[each.mark] -= 1
-    return tuple(missing)
 
 
 def _was_judged(result: CaseResult, code: str) -> bool:
     """Did the rule have its say? One that is not applicable has where the check passed; elsewhere another finding may stand before it."""
-    if result.verdict not in JUDGED:
-        return False
     run = next((rule for rule in result.rules if rule.code == code), None)
-    if run is None:
-        return True
-    if run.status == "ran":
-        return LEFT_OUT not in (run.reason or "")
-    return run.status == "not_applicable" and result.verdict == "pass" and LEFT_OUT not in (run.reason or "")
+    if run is None or result.verdict not in JUDGED:
+        return result.verdict in JUDGED
+    return (run.status == "ran" or (run.status == "not_applicable" and result.verdict == "pass")) and LEFT_OUT not in (run.reason or "")
 
 
 SCHEMA_VERSION = 1
@@ -217,15 +211,10 @@ def _exactly(result: CaseResult, expected: set[str]) -> bool:
 def summarise(checks: Iterable[CaseResult]) -> Summary:
     """Counts over judged checks."""
     checks = tuple(checks)
-
-    def count(verdict: Verdict) -> int:
-        return sum(check.verdict == verdict for check in checks)
-
-    return Summary(
-        total=len(checks), passed=count("pass"), fail=count("fail"), undecided=count("undecided"), error=count("error"),
-        skip=count("skip"), not_run=count("not_run"), ok=sum(check.ok is True for check in checks),
-        warnings=sum(finding.severity == "warning" for check in checks for finding in check.findings),
-        baselined=sum(check.baselined for check in checks))
+    verdicts = Counter(check.verdict for check in checks)
+    return Summary(len(checks), *(verdicts[each] for each in get_args(Verdict)), sum(check.ok is True for check in checks),
+                   sum(finding.severity == "warning" for check in checks for finding in check.findings),
+                   sum(check.baselined for check in checks))
 
 
 def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False) -> int:

@@ -10,7 +10,7 @@ from gradverify.model.case import Case, Json, Search
 from gradverify.model.paths import is_folder, resolved
 from gradverify.model.problem import Problem
 from gradverify.spec.build import Built, World, build
-from gradverify.spec.check_sense import Builtins, code_faults, tag_faults
+from gradverify.spec.check_sense import Builtins, name_faults
 from gradverify.spec.document import Document, read
 from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.names import DOTTED, called
@@ -55,14 +55,12 @@ def load(
 
 def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
     """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
-    written, called = as_written(layer), is_a_call(layer.origin)
-    checked = validated(Arguments if called else RunSettings, written, ())
-    typed = checked if isinstance(checked, tuple) else ()
-    faults = (*typed, *(() if typed else code_faults(written, (), codes)))
-    told = [in_python(fault) if called else fault for fault in faults]
-    problems = tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told)
-    if problems or not isinstance(checked, RunSettings):
-        return Layer(layer.origin), problems
+    called = is_a_call(layer.origin)
+    checked = validated(Arguments if called else RunSettings, as_written(layer), ())
+    faults = checked if isinstance(checked, tuple) else tuple(name_faults(checked, (), codes))
+    if faults or isinstance(checked, tuple):
+        told = [in_python(fault) if called else fault for fault in faults]
+        return Layer(layer.origin), tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told)
     return replace(layer_of(checked, layer.origin), places=layer.places), ()
 
 
@@ -91,18 +89,16 @@ def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 def _spec(data: Mapping[str, Json], world: World) -> tuple[World, tuple[Fault, ...]]:
     """The world with the file's own defaults and search path, and the faults of everything but its checks."""
-    checks = data.get("checks")
-    top = {**data, "checks": []} if isinstance(checks, list) else data
+    top = {**data, "checks": []} if isinstance(data.get("checks"), list) else data
     checked = validated(Spec, top, ())
-    defaults = data.get("defaults")
-    written = defaults if isinstance(defaults, dict) else {}
     faults = [_version(fault, data) for fault in (checked if isinstance(checked, tuple) else ())]
-    if not any(fault.path[:1] == ("defaults",) for fault in faults):
-        faults += (*code_faults(written, ("defaults",), world.codes), *tag_faults(written, ("defaults",)))
+    written = data["defaults"] if isinstance(data.get("defaults"), dict) else {}
+    settings = validated(Settings, written, ("defaults",))
+    if isinstance(settings, Settings):
+        faults += name_faults(settings, ("defaults",), world.codes)
+        world = replace(world, defaults=settings)
     faults += (*_folder_faults(data.get("path"), world.folder), *_import_faults(data.get("import")))
-    settings = validated(Settings, written, ())
-    sound = settings if isinstance(settings, Settings) else Settings.model_validate({})
-    return replace(world, defaults=sound, matrix=written.get("matrix"), search=_search(data, world.folder)), tuple(faults)
+    return replace(world, matrix=written.get("matrix"), search=_search(data, world.folder)), tuple(faults)
 
 
 def _version(fault: Fault, data: Mapping[str, Json]) -> Fault:

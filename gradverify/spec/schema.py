@@ -92,9 +92,6 @@ Auto: TypeAlias = Literal["auto"]
 DRAWS = ("normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make")
 """The keys that say where a tensor's numbers come from; one tensor has at most one."""
 
-GIVEN = ("values", "file")
-"""The draws that bring their own shape."""
-
 FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 """A pair that may be open-ended: `[0, .inf]`."""
