@@ -212,7 +212,8 @@ def summarise(checks: Iterable[CaseResult]) -> Summary:
     """Counts over judged checks."""
     checks = tuple(checks)
     verdicts = Counter(check.verdict for check in checks)
-    return Summary(len(checks), *(verdicts[each] for each in get_args(Verdict)), sum(check.ok is True for check in checks),
+    passed, fail, undecided, error, skip, not_run = (verdicts[each] for each in get_args(Verdict))
+    return Summary(len(checks), passed, fail, undecided, error, skip, not_run, sum(check.ok is True for check in checks),
                    sum(finding.severity == "warning" for check in checks for finding in check.findings),
                    sum(check.baselined for check in checks))
 
