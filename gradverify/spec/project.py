@@ -17,7 +17,7 @@ from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
 from gradverify.spec.check_sense import name_faults
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, RunSettings, Settings, Strict, Text
+from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, Rules, RunSettings, Settings, Strict, Text
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
@@ -25,7 +25,6 @@ from gradverify.spec.wording import validated
 
 TABLE: Path = ("tool", "gradverify")
 DEFAULTS = "defaults"
-OF_RULES = ("select", "ignore")
 REFUSED_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 WRITTEN = re.compile(r"\s*(\[+)?\s*([\w\s.'\"-]+?)\s*[\]=]")       # a header or a key
 AS_YAML = re.compile(r"in YAML 1\.2 this is text: |; for example \{.*\}$")
@@ -108,16 +107,10 @@ def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
 def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
     """The project around `cwd`: the nearest pyproject.toml at or above it, whether or not it speaks of gradverify. `codes`: the rules there are."""
     folder = folder_of(cwd)
-    return Project() if folder is None else _read(folder, _shown(folder / FILE, cwd), codes)
-
-
-def _shown(file: FilePath, cwd: FilePath) -> str:
-    return FilePath(os.path.relpath(file, cwd)).as_posix()
-
-
-def _read(folder: FilePath, shown: str, codes: Collection[str] | None) -> Project:
+    if folder is None:
+        return Project()
+    shown, text = FilePath(os.path.relpath(folder / FILE, cwd)).as_posix(), ""
     project = Project(folder, layer=Layer(shown), file=shown)
-    text = ""
     try:
         text = (folder / FILE).read_text(encoding="utf-8")
         table: Any = tomllib.loads(text)
@@ -133,10 +126,6 @@ def _read(folder: FilePath, shown: str, codes: Collection[str] | None) -> Projec
         if not isinstance(table, dict):
             return replace(project, problems=(Problem("expected a table", shown, path=dotted(TABLE[:place_in])),))
         table = table.get(name, {})
-    return _judged(table, project, codes)
-
-
-def _judged(table: Json, project: Project, codes: Collection[str] | None) -> Project:
     checked = validated(Table, table, ())
     if isinstance(checked, tuple):
         faults = tuple(map(_elsewhere, checked))
@@ -145,8 +134,8 @@ def _judged(table: Json, project: Project, codes: Collection[str] | None) -> Pro
     if faults or isinstance(checked, tuple):
         ordered = sorted(map(project.problem, faults), key=lambda problem: (problem.line or 0, problem.column or 0))
         return replace(project, problems=tuple(ordered))
-    layer = layer_of(checked.defaults, project.file) if checked.defaults is not None else Layer(project.file)
-    places = {name: project.origin(DEFAULTS, *(("rules", name) if name in OF_RULES else (name,))) for name in layer.said}
+    layer = layer_of(checked.defaults, shown) if checked.defaults is not None else Layer(shown)
+    places = {name: project.origin(DEFAULTS, *(("rules", name) if name in Rules.model_fields else (name,))) for name in layer.said}
     return replace(project, paths=tuple(checked.paths), layer=replace(layer, places=places), options=checked.options())
 
 
@@ -154,19 +143,14 @@ def _elsewhere(fault: Fault) -> Fault:
     """A key that stands in the wrong table is told the right one; what is said of YAML is said of TOML, or left out."""
     message = AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table")
     if fault.key and len(fault.path) <= len((DEFAULTS, "key")):
-        *table, name = fault.path
-        message = _right_table(str(name).replace("-", "_"), str(name), table == [DEFAULTS]) or message
+        *table, name = map(str, fault.path)
+        folded, in_defaults, header = name.replace("-", "_"), table == [DEFAULTS], f"[tool.gradverify.{DEFAULTS}]"
+        if folded in Rules.model_fields:
+            message = f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
+        elif folded in RunSettings.model_fields and not in_defaults:
+            message = f"{name!r} is a setting of checks: it belongs in {header}"
+        elif in_defaults and folded.replace("_", "-") in OPTIONS:
+            message = f"{name!r} is an option of the run: it belongs in [tool.gradverify]"
+        elif folded in Settings.model_fields and folded not in RunSettings.model_fields:
+            message = f"{name!r} belongs to a spec (its `defaults`, or a check), not to a project"
     return replace(fault, message=message)
-
-
-def _right_table(folded: str, name: str, in_defaults: bool) -> str | None:
-    own, header = ".".join(map(str, TABLE)), f"[{'.'.join(map(str, TABLE))}.{DEFAULTS}]"
-    if folded in OF_RULES:
-        return f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
-    if folded in RunSettings.model_fields and not in_defaults:
-        return f"{name!r} is a setting of checks: it belongs in {header}"
-    if in_defaults and folded.replace("_", "-") in OPTIONS:
-        return f"{name!r} is an option of the run: it belongs in [{own}]"
-    if folded in Settings.model_fields and folded not in RunSettings.model_fields:
-        return f"{name!r} belongs to a spec (its `defaults`, or a check), not to a project"
-    return None
