@@ -9,7 +9,7 @@ from datetime import datetime
 
 from gradverify.model.event import Shard
 from gradverify.model.problem import NOT_JUDGED, Problem, ProblemsError
-from gradverify.model.report import Report, exit_code, summarise
+from gradverify.model.report import Gate, Report, exit_code, judged, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,16 @@ def _refusals(parts: Sequence[Part]) -> Iterator[str]:
     places = sorted(place for part in parts for place in part.shard.places)
     if places != list(range(own.shard.total)):
         yield f"the shards together hold {len(places)} checks at other places than the {own.shard.total} that were divided"
+    holders: dict[str, str] = {}
+    for part in parts:      # what no run writes: somebody changed the file
+        for check in part.report.checks:
+            if check.id in holders:
+                yield f"{check.id} is in {holders[check.id]} and again in {part.name}"
+            holders[check.id] = part.name
+            if check.verdict == "pass" and any(finding.severity == "error" for finding in check.findings):
+                yield f"{part.name} contradicts itself: {check.id} is `pass`, and has errors"
+            elif check.ok not in {judged(check, gate).ok for gate in (Gate(), Gate("fail", fail_on_skip=True))}:
+                yield f"{part.name} contradicts itself: {check.id} is `{check.verdict}`, and that is {'' if check.ok else 'not '}as expected"
 
 
 def _difference(one: Shard, other: Shard) -> str:

@@ -12,6 +12,7 @@ from gradverify.model.event import Environment, Selection, Shard
 from gradverify.model.merge import differing, merged
 from gradverify.model.problem import ProblemsError
 from gradverify.model.report import Gate, Tool, as_data, judged
+from gradverify.model.result import Finding
 
 
 def named(checks):
@@ -112,6 +113,24 @@ def fewer(part):
     return part[0], replace(part[1], checks=part[1].checks[1:])
 
 
+def changed(part, place, **changes):
+    checks = tuple(replace(check, **changes) if number == place else check for number, check in enumerate(part[1].checks))
+    return part[0], replace(part[1], checks=checks)
+
+
+CONTRADICTIONS = [
+    ({"verdict": "fail", "ok": True}, "`fail`, and that is as expected"), ({"verdict": "error", "ok": True}, "`error`, and that is as expected"),
+    ({"verdict": "not_run", "ok": True}, "`not_run`, and that is as expected"),
+    ({"verdict": "pass", "ok": False}, "`pass`, and that is not as expected"),
+    ({"verdict": "pass", "ok": True, "expect": "fail"}, "`pass`, and that is as expected"),
+    ({"verdict": "fail", "ok": True, "baselined": True}, "`fail`, and that is as expected"),
+    ({"verdict": "pass", "ok": True, "findings": (Finding("GV101", "wrong"),)}, "`pass`, and has errors")]
+
+
+def shards_with(changes):
+    return [changed(part, 0, **changes) for part in shards(report(*named([passing()])), [1])]
+
+
 @pytest.mark.parametrize("reports, said", [
     (FOUR[:3], "shard 4 of 4 is missing"),
     (FOUR[1:2], "shards 1, 3 and 4 of 4 are missing"),
@@ -124,6 +143,8 @@ def fewer(part):
     ([*FOUR, ("whole.json", WHOLE)], "whole.json is the report of a whole run, no shard: `merge` joins the reports of `check --shard I/N`"),
     ([*FOUR[:3], fewer(FOUR[3])], "r4.json does not hold the checks of its shard: 1 of 2"),
     ([FOUR[0], other(places=(1, 7)), *FOUR[2:]], "the shards together hold 9 checks at other places than the 9 that were divided"),
+    ([*FOUR[:3], changed(FOUR[3], 0, id=FOUR[1][1].checks[0].id)], f"{FOUR[1][1].checks[0].id} is in r2.json and again in r4.json"),
+    *((shards_with(changes), f"r1.json contradicts itself: specs/ops.yaml::0 is {said}") for changes, said in CONTRADICTIONS),
     ([("a.json", replace(FOUR[0][1], tool=Tool(version="0.0.9"))), *FOUR[1:]], "r2.json was written by gradverify 0.1.0, a.json by 0.0.9"),
 ])
 def test_what_is_not_exactly_the_shards_of_one_run_is_refused_in_one_sentence(reports, said):
