@@ -233,13 +233,6 @@ def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, cras
     return OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
 
 
-def _exit_code(checks: Iterable[CaseResult], started: RunStarted, finished: RunFinished) -> int:
-    """A shard to which none of the selected checks falls is as it should be: the others hold them."""
-    code = exit_code(checks, finished.interrupted, finished.crashed is not None)
-    shard = started.selection.shard
-    return OK if code == NOTHING_CHECKED and shard and shard.total and not shard.places else code
-
-
 def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
     """All events of a run as its report. Checks that `-x` or an interrupt left out come as `not_run` results in the stream."""
     started: RunStarted | None = None
@@ -256,13 +249,13 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
         raise ValueError("a run's events begin with RunStarted")
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
     checks.sort(key=lambda check: place.get(check.id, len(place)))      # workers end them in another order
-    code = _exit_code(checks, started, finished)
+    code, shard = exit_code(checks, finished.interrupted, finished.crashed is not None), started.selection.shard
+    if code == NOTHING_CHECKED and shard and shard.total and not shard.places:
+        code = OK       # none of the selected checks falls to this shard: the others hold them
     forgiven = code if gate.exit_zero and code in OF_VERDICTS else None
-    return Report(
-        schema_version=SCHEMA_VERSION, tool=Tool(version=version), started_at=started.started_at, duration_s=finished.duration_s,
-        argv=started.argv, exit_code=code if forgiven is None else OK,
-        interrupted=finished.interrupted is not None, environment=started.environment, selection=started.selection,
-        summary=summarise(checks), checks=tuple(checks), crashed=finished.crashed, forgiven=forgiven)
+    return Report(SCHEMA_VERSION, Tool(version=version), started.started_at, finished.duration_s, started.argv, code if forgiven is None else OK,
+                  finished.interrupted is not None, started.environment, started.selection, summarise(checks), tuple(checks), finished.crashed,
+                  forgiven)
 
 
 SAID: dict[Verdict, str] = {"fail": "failed", "error": "could not be judged", "undecided": "came out undecided", "pass": "passed"}
@@ -330,11 +323,25 @@ def check_data(check: CaseResult) -> Json:
 
 def read(text: str) -> Report:
     """The inverse of `written`; fields that a later version added are left out. Raises NoReport."""
-    data = _parsed(text)
+    if not text.strip():
+        raise NoReport("is empty")
+    data: Json = None
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        # the beginning of an object, which more text would complete?
+        ends_early = error.pos >= len(text.rstrip()) - len("Infinity") or error.msg.startswith("Unterminated string")
+        if text.lstrip().startswith("{") and ends_early:
+            raise NoReport(f"is cut off: it ends in line {text.rstrip().count(chr(10)) + 1}, inside of the report") from None
+        raise NoReport(f"is no JSON: {error}") from None
+    except (ValueError, RecursionError):        # an integer of more digits than Python reads, brackets deeper than it follows
+        pass
     if not isinstance(data, Mapping) or not {"schema_version", "tool", "checks"} <= set(data):
         raise NoReport("is JSON, but no report of `gradverify check`")
     if data["schema_version"] != SCHEMA_VERSION:
-        raise NoReport(f"has schema version {data['schema_version']!r}{_by(data['tool'])}; this gradverify reads version {SCHEMA_VERSION}")
+        tool = data["tool"].get("version") if isinstance(data["tool"], Mapping) else None
+        by = f", written by gradverify {tool}" if isinstance(tool, str) else ""
+        raise NoReport(f"has schema version {data['schema_version']!r}{by}; this gradverify reads version {SCHEMA_VERSION}")
     own = {name: given for given, name in RENAMED.items()}
     summary = data.get("summary")
     try:
@@ -343,28 +350,3 @@ def read(text: str) -> Report:
         return from_json(Report, data, later=True)
     except (ValueError, RecursionError) as error:
         raise NoReport(f"is no report of `gradverify check`: {error}") from None
-
-
-def _parsed(text: str) -> Json:
-    if not text.strip():
-        raise NoReport("is empty")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        if _ends_early(text, error):
-            raise NoReport(f"is cut off: it ends in line {text.rstrip().count(chr(10)) + 1}, inside of the report") from None
-        raise NoReport(f"is no JSON: {error}") from None
-    except (ValueError, RecursionError):        # an integer of more digits than Python reads, brackets deeper than it follows
-        raise NoReport("is JSON, but no report of `gradverify check`") from None
-
-
-def _ends_early(text: str, error: json.JSONDecodeError) -> bool:
-    """Is what is there the beginning of an object, which more text would complete?"""
-    return text.lstrip().startswith("{") and (error.pos >= len(text.rstrip()) - len("Infinity") or error.msg.startswith("Unterminated string"))
-
-
-def _by(tool: Json) -> str:
-    try:
-        return f", written by gradverify {from_json(Tool, tool, later=True).version}"
-    except ValueError:
-        return ""

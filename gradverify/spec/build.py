@@ -191,7 +191,7 @@ def placed(fault: Fault, variant: Variant, check: Mapping[str, Json], base: Path
     value: Json = check
     for depth, part in enumerate((*inside, None)):
         match = VARIABLE.fullmatch(value) if isinstance(value, str) else None
-        if match and not match[1]:
+        if match and not match[1] and match[2] in variant.values:
             return Fault((*base, *inside[:depth]), f"{fault.message} (${match[2]} is {shown(variant.values[match[2]])})")
         try:
             value = value[part]
