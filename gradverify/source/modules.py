@@ -157,14 +157,14 @@ def _near(file: Path, importer: Path) -> bool:
 def _located(folder: Path, parts: Sequence[str]) -> tuple[Path | None, int]:
     """The file of the longest importable beginning of a dotted name, and how many of its parts that is."""
     found: tuple[Path | None, int] = (None, 0)
-    if (folder / "__init__.py").is_file():
+    if is_file(folder / "__init__.py"):
         found = (folder / "__init__.py", 0)
     for used, part in enumerate(parts, start=1):
-        if (folder / part / "__init__.py").is_file():
+        if is_file(folder / part / "__init__.py"):
             found = (folder / part / "__init__.py", used)
-        elif (folder / f"{part}.py").is_file():
+        elif is_file(folder / f"{part}.py"):
             return folder / f"{part}.py", used
-        elif not (folder / part).is_dir():
+        elif not is_folder(folder / part):
             break
         folder = folder / part
     return found
