@@ -250,49 +250,34 @@ class Reach:
 
     def of(self, target: str, folders: Sequence[Path]) -> Reached:
         """`target` as a case holds it: files are absolute; modules are looked up in `folders`."""
-        if target.startswith(OPERATOR):
-            return Reached(self._operator(target))
         place, _, attribute = target.rpartition(":")
-        if place.endswith(".py"):
-            module = self.library.read(Path(place))
-            meant = self.library.resolve(attribute, module) if module is not None else target
-        else:
-            meant = self.library.lookup(target.replace(":", "."), folders)
-        if isinstance(meant, str):
-            return Reached(self._operator(meant))
-        own = self._own(meant)
-        return Reached(own) if own is not None else Reached(None, frozenset(self._through(meant)))
-
-    def _operator(self, name: str) -> Key | None:
-        """torch.ops.library.operator, with or without an overload."""
-        key = ("", ".".join(name.split(".")[:4]))
-        return key if key in self.functions else None
-
-    def _own(self, meant: Meant) -> Key | None:
-        key = (str(meant.module.file), meant.name)
-        if key in self.functions and meant.rest in ("", "apply"):
-            return key
-        return next((known for known, function in self.functions.items() if function.symbol == meant.name and function.module is meant.module), None)
-
-    def _through(self, start: Meant) -> Iterator[Key]:
-        pending, seen = [start], set[tuple[Path, str]]()
+        module = self.library.read(Path(place)) if place.endswith(".py") else None
+        meant = self.library.lookup(target.replace(":", "."), folders) if module is None else self.library.resolve(attribute, module)
+        if key := self._key(meant, "", "apply"):
+            return Reached(key)
+        through, pending, seen = set[Key](), [meant], set[tuple[Path, str]]()
         while pending:
             meant = pending.pop()
-            if (meant.module.file, meant.name) in seen:
+            if isinstance(meant, str) or (meant.module.file, meant.name) in seen:
                 continue
             seen.add((meant.module.file, meant.name))
             for text, scope in product(sorted(_names(meant.node)), _scopes(meant)):
                 found = self.library.resolve(text, meant.module, scope)
-                key = self._operator(found) if isinstance(found, str) else self._called(found)
-                if key is not None:
-                    yield key
-                elif isinstance(found, Meant):
+                if key := self._key(found, "apply"):
+                    through.add(key)
+                else:
                     pending.append(found)
+        return Reached(None, frozenset(through))
 
-    def _called(self, meant: Meant) -> Key | None:
-        """A Function that is named with its `apply`, or an operator."""
-        key = self._own(meant)
-        return key if key is not None and (meant.rest == "apply" or key[0] == "") else None
+    def _key(self, meant: Meant | str, *named: str) -> Key | None:
+        """A Function that is named so (with its `apply`), or an operator: torch.ops.library.operator, with or without an overload."""
+        if isinstance(meant, str):
+            key = ("", ".".join(meant.split(".")[:4]))
+            return key if key in self.functions else None
+        key = (str(meant.module.file), meant.name)
+        if key in self.functions and meant.rest in named:
+            return key
+        return next((known for known, function in self.functions.items() if function.symbol == meant.name and function.module is meant.module), None)
 
 
 def _scopes(meant: Meant) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from pydantic import Field
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
-from gradverify.spec.check_sense import name_faults
 from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, Rules, RunSettings, Settings, Strict, Text
+from gradverify.spec.sense import name_faults
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
