@@ -29,7 +29,7 @@ Text = Annotated[str, Field(min_length=1)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?|auto)$")]
 
 NESTED = "numbers"
-"""Stands for the recursive definition that schema_json.py publishes; the elements themselves are checked in numbers.py."""
+"""Stands for the recursive definition that is published; the elements themselves are checked in sense.py."""
 
 Numbers = Annotated[Any, WithJsonSchema({"type": NESTED})]
 
