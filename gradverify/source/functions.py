@@ -102,7 +102,7 @@ OPERATOR = "torch.ops."
 class Function:
     """A subclass of `torch.autograd.Function`, or an operator (`name`: torch.ops.library.operator) with a backward of its own.
 
-    `line`: of its definition; `forward`, `backward`: their lines, None where they stand elsewhere; `inside`: the function that it is defined in, so
+    `line`: of its definition; `backward`: its line, None where it stands elsewhere; `inside`: the function that it is defined in, so
     that no spec can name it; `symbol`: of an operator, what Python calls it in the module.
     """
 
@@ -110,7 +110,6 @@ class Function:
     module: Module
     name: str
     line: int
-    forward: int | None
     backward: int | None
     arguments: tuple[Argument, ...]
     inside: str | None = None
@@ -152,9 +151,9 @@ def _classes(library: Library, module: Module) -> Iterator[Function]:
             continue
         taken = arguments_of(forward[1], 0 if method("setup_context") else 1)
         taken = without_gradient(taken, backward[1]) if backward else taken
-        line, below = (found[1].lineno if found is not None and found[0] is module else None for found in (forward, backward))
+        line = backward[1].lineno if backward is not None and backward[0] is module else None
         inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
-        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, below, taken, inside)
+        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, taken, inside)
 
 
 def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Module, str]], set[str]]:
@@ -215,8 +214,7 @@ def operators(library: Library, module: Module) -> Iterator[Function]:
         symbol, forward = next(((name, definition) for name, (each, definition) in named.items() if each == operator), (None, None))
         taken = arguments_of(forward, 0) if forward is not None else ()
         taken = without_gradient(taken, backward) if backward is not None else taken
-        line = None if forward is None else forward.lineno
-        found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", line or call.lineno, line,
+        found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", (forward or call).lineno,
                                    None if backward is None else backward.lineno, taken, symbol=symbol)
     yield from found.values()
 
