@@ -1,4 +1,5 @@
-"""`gradverify init`: a first spec for a function, a file, a folder or a package, with inputs that a call was made with."""
+"""`gradverify init`: a first spec for a function, a file, a folder or a package, with inputs that a
+call was made with."""
 
 from __future__ import annotations
 
@@ -49,8 +50,9 @@ MAY_MAKE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One function. `stem`: the name of its spec, without suffix; `function`: as a spec in the folder names it; `where`: for comments; `path`,
-    `imports`: what that spec needs; `missing`: why it is not tried at all."""
+    """One function. `stem`: the name of its spec, without suffix; `function`: as a spec in the
+    folder names it; `where`: for comments; `path`, `imports`: what that spec needs; `missing`: why
+    it is not tried at all."""
 
     stem: str
     function: str
@@ -64,8 +66,9 @@ class Goal:
 def goals(
     targets: Sequence[str], folder: Path, imports: tuple[str, ...], say: Callable[[str], None]
 ) -> list[Goal]:
-    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is not there, or is no Python; `say` is told of
-    files that could not be read, where others had functions."""
+    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is
+    not there, or is no Python; `say` is told of files that could not be read, where others had
+    functions."""
     found: list[Goal] = []
     problems: list[Problem] = []
     for text in targets:
@@ -87,7 +90,8 @@ def _goals(
             raise ProblemsError(
                 [
                     Problem(
-                        f"{text!r} is no registered operator's name; write torch.ops.library.operator"
+                        f"{text!r} is no registered operator's name; write "
+                        f"torch.ops.library.operator"
                     )
                 ]
             )
@@ -128,7 +132,8 @@ def _unread(library: Library) -> list[Problem]:
 
 
 def _named(place: str, name: str, folder: Path, imports: tuple[str, ...]) -> Goal:
-    """A function that is named itself: anything that a spec can name. Raises ProblemsError where its source is no Python, or lacks the name."""
+    """A function that is named itself: anything that a spec can name. Raises ProblemsError where
+    its source is no Python, or lacks the name."""
     is_path = place.endswith(".py")
     file = (
         resolved(Path(place))
@@ -181,7 +186,8 @@ def _of(function: Function, folder: Path, imports: tuple[str, ...]) -> Goal:
 
 
 def _placed(file: Path, name: str, folder: Path, where: str, imports: tuple[str, ...]) -> Goal:
-    """By its module where that can be imported from the spec, with `path:` where a folder has to be added; else by its file."""
+    """By its module where that can be imported from the spec, with `path:` where a folder has to be
+    added; else by its file."""
     here, root = Path.cwd(), root_of(file)
     reachable = {here, *(Path(entry).resolve() for entry in python_path() if entry)} | {
         found for found in [folder_of(folder)] if found
@@ -225,7 +231,8 @@ def _placed(file: Path, name: str, folder: Path, where: str, imports: tuple[str,
 
 @command("target", "output", "imports", "force", "dry_run", "jobs")
 def init_command(asked: Asked, out: Output) -> int:
-    """Write a spec for functions, or for every autograd Function of a file, folder or package, with inputs that a call was made with."""
+    """Write a spec for functions, or for every autograd Function of a file, folder or package, with
+    inputs that a call was made with."""
     from gradverify.model.codec import as_text
     from gradverify.spec.scaffold import Entry, scaffold
     from gradverify.spec.schema import json_schema
@@ -238,7 +245,8 @@ def init_command(asked: Asked, out: Output) -> int:
         files.setdefault(output if is_spec else output / f"{goal.stem}.yaml", []).append(goal)
     if not files:
         out.say(
-            f"no autograd Function, and no operator with a backward of its own, in {', '.join(asked.target)}; name a callable or a module as "
+            f"no autograd Function, and no operator with a backward of its own, in "
+            f"{', '.join(asked.target)}; name a callable or a module as "
             "module:name"
         )
         return NOTHING_CHECKED
@@ -282,18 +290,21 @@ def init_command(asked: Asked, out: Output) -> int:
         for goal in own:
             missing, note = found[goal].missing, found[goal].note
             out.write(
-                f"  {goal.function.rpartition(':')[2]}: {f'TODO: {missing}' if missing else f'forward runs. {note}' if note else 'runs'}\n"
+                f"  {goal.function.rpartition(':')[2]}: "
+                f"{f'TODO: {missing}' if missing else f'forward runs. {note}' if note else 'runs'}\n"
             )
     runs = any(proposal.missing is None for proposal in found.values())
     if not asked.dry_run:
         if not schema.exists():
             keep(promise(schema), as_text(json_schema()))
             out.write(
-                f"wrote {os.path.relpath(schema)}, which editors with a YAML language server complete and check specs by\n"
+                f"wrote {os.path.relpath(schema)}, which editors with a YAML language server "
+                f"complete and check specs by\n"
             )
         places = next(iter(files)).as_posix() if len(files) == 1 else output.as_posix()
         out.write(
-            f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify check {places}\n"
+            f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify "
+            f"check {places}\n"
         )
     faults = {
         proposal.fault.trace: proposal.target
@@ -306,8 +317,8 @@ def init_command(asked: Asked, out: Output) -> int:
 
 
 def _beside_others(file: Path, own: Sequence[Goal], out: Output) -> tuple[Path, list[Goal]]:
-    """A spec that is there stays as it is: the first free of `ops.yaml`, `ops-2.yaml`, …, and the functions that those before neither check nor
-    have a TODO of."""
+    """A spec that is there stays as it is: the first free of `ops.yaml`, `ops-2.yaml`, …, and the
+    functions that those before neither check nor have a TODO of."""
     names = (
         file if number == 1 else file.with_stem(f"{file.stem}-{number}") for number in count(1)
     )

@@ -27,7 +27,8 @@ BASES: tuple[Shape, ...] = (
     (2, 2, 4, 4, 4),
     (),
 )
-"""Shapes of the first tensor: sizes that differ first, so that no two dimensions can be mixed up. Small, so that every element is compared."""
+"""Shapes of the first tensor: sizes that differ first, so that no two dimensions can be mixed up.
+Small, so that every element is compared."""
 SHAPES: tuple[tuple[str, str], ...] = (
     (
         r"^(w\d?|weights?|kernels?|filters?|mat2|wt?|.*_weight|codebook|prototypes|table|embeddings?)$",
@@ -42,7 +43,8 @@ SHAPES: tuple[tuple[str, str], ...] = (
     ),
     ("", "*|-1|-1 4|"),
 )
-"""Names → shapes beside a first tensor, the likeliest first: `*` is its own; `-1` the size of its last dimension, `4` that size."""
+"""Names → shapes beside a first tensor, the likeliest first: `*` is its own; `-1` the size of its
+last dimension, `4` that size."""
 INDICES = "0|column|*"
 NUMBERS: Mapping[str, Json] = {
     "eps": 1e-5,
@@ -91,7 +93,8 @@ DRAWS: Mapping[str, tuple[DrawKind, Json]] = {
 
 
 def layouts(wanted: Sequence[Wanted], rank: int | None = None) -> Iterator[Assignment]:
-    """The likely values of all arguments, for one shape of the first tensor (of this rank) after the other."""
+    """The likely values of all arguments, for one shape of the first tensor (of this rank) after
+    the other."""
     first = next((each for each in wanted if each.kind in TENSORS - {"index", "mask"}), None)
     known = len(first.dims) if first is not None and first.dims and rank is None else rank
     for base in [base for base in BASES if known in (None, len(base))] or [(2,) * (known or 0)]:
@@ -184,12 +187,14 @@ WANTS = (
     ("mask", WANTS_MASK.pattern),
     (
         "tensor",
-        r"'(?:float|int|bool|NoneType|str)' object (?:has no attribute|is not (?:iterable|subscriptable))|must be Tensor|unsupported operand"
+        r"'(?:float|int|bool|NoneType|str)' object (?:has no attribute|is not "
+        r"(?:iterable|subscriptable))|must be Tensor|unsupported operand"
         r"|not (?:float|int|NoneType|bool|str)\b|only save variables",
     ),
     (
         "int",
-        r"interpreted as an integer|converted to an index|must be int\b|single element can be converted",
+        r"interpreted as an integer|converted to an index|must be int\b|single element can be "
+        r"converted",
     ),
     ("bool", r"Boolean value of Tensor|must be bool"),
     ("word", r"must be str|unhashable"),
@@ -208,11 +213,12 @@ NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 def otherwise(
     assignment: Assignment, wanted: Sequence[Wanted], error: str, frame: Frame | None
 ) -> Iterator[Assignment]:
-    """What the error suggests: another kind of an argument, another number of dimensions, another size; or else another of its likely values. Those
-    first that the failing line names."""
+    """What the error suggests: another kind of an argument, another number of dimensions, another
+    size; or else another of its likely values. Those first that the failing line names."""
     called = [each for each in wanted if not each.init]
     place = re.search(
-        r"(?:invalid gradient at index|gradient different than None at position) (\d+)(?: - got \[([\d, ]*)\])?",
+        r"(?:invalid gradient at index|gradient different than None at position) (\d+)(?: - got "
+        r"\[([\d, ]*)\])?",
         error,
     )
     named = [

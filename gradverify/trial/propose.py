@@ -1,4 +1,5 @@
-"""Inputs that a function runs with, found in this process in few calls: what a worker of `gradverify init` does."""
+"""Inputs that a function runs with, found in this process in few calls: what a worker of
+`gradverify init` does."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ from gradverify.trial.wanted import TENSORS, UNSAID, Wanted, wanted
 MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
 MOST_CASES = 8  # of one matrix
 OBJECT = re.compile(
-    r"object is not callable|'(?:Tensor|float|int|bool|str|list|NoneType)' object has no attribute '(\w+)'"
+    r"object is not callable|'(?:Tensor|float|int|bool|str|list|NoneType)' object has no "
+    r"attribute '(\w+)'"
 )
 BY_HAND = (
     "which a spec cannot write: name a function of tensors around it, or one that makes the inputs "
@@ -133,7 +135,8 @@ class Search:
         if self._elsewhere(outcome) == "cuda":
             self.device = "cuda"
             return self._as_it_is(
-                missing="it runs on a GPU only, and torch finds none here: run `init` where there is one, or "
+                missing="it runs on a GPU only, and torch finds none here: run `init` where there "
+                        "is one, or "
                 "complete this there"
             )
         frame, used = outcome.frame, OBJECT.search(outcome.error)
@@ -145,7 +148,8 @@ class Search:
         return self._as_it_is(missing=f"{outcome.error or 'it takes no arguments'}{at}")
 
     def _find(self) -> None:
-        """Try common layouts, and after each refusal what it suggests, until there is a gradient."""
+        """Try common layouts, and after each refusal what it suggests, until there is a
+        gradient."""
         common, suggested = layouts(self.wanted), list[Assignment]()
         while len(self.calls) < MOST - SPARED:
             assignment = suggested.pop(0) if suggested else next(common, None)

@@ -1,4 +1,5 @@
-"""The arguments that a target wants: what its signature, its source, its comments and their names say of each."""
+"""The arguments that a target wants: what its signature, its source, its comments and their names
+say of each."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ UNSAID = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One argument. `kind`: the likeliest, see NAMED; `default` UNSAID where it must be given; `init`: of a module's constructor; `dims`: names or
-    sizes of its dimensions, where something says them; `words`: what it is compared with."""
+    """One argument. `kind`: the likeliest, see NAMED; `default` UNSAID where it must be given;
+    `init`: of a module's constructor; `dims`: names or sizes of its dimensions, where something
+    says them; `words`: what it is compared with."""
 
     name: str
     kind: str = "tensor"
@@ -36,8 +38,8 @@ class Wanted:
 
 
 def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
-    """In the order of the signature, two of `*arguments`; first what the module class `build` has to
-    be built with. None where nothing says what the target takes."""
+    """In the order of the signature, two of `*arguments`; first what the module class `build` has
+    to be built with. None where nothing says what the target takes."""
     subject: Any = found.subject
     parameters: Sequence[inspect.Parameter] = found.parameters or ()
     if found.kind == "operator":  # the first of its overloads that returns its result
@@ -88,7 +90,8 @@ NO_SIZE = re.compile(
 
 
 def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
-    """(argument, a name or size for each of its dimensions, what it is compared with); a tensor, where there is neither."""
+    """(argument, a name or size for each of its dimensions, what it is compared with); a tensor,
+    where there is neither."""
     match node:
         case ast.Assign([ast.Tuple(parts)], value) | ast.Compare(
             value, [ast.Eq() | ast.NotEq()], [ast.Tuple(parts)]
@@ -155,7 +158,8 @@ DRAWN = (
     (
         "index",
         _word(
-            "index indices indexes idx ids? inds? classes tokens? segments? positions offsets lengths seqlens? perm argmax assignments? "
+            "index indices indexes idx ids? inds? classes tokens? segments? positions offsets "
+            "lengths seqlens? perm argmax assignments? "
             "edges? neighbou?rs edge_index"
         ),
     ),
@@ -172,7 +176,8 @@ PLAIN = (
     (
         "word",
         _word(
-            "mode reduction reduce method type kind activation act norm_type padding_mode layout name fn_name approximate format",
+            "mode reduction reduce method type kind activation act norm_type padding_mode layout "
+            "name fn_name approximate format",
             behind="$",
         ),
     ),
@@ -181,7 +186,8 @@ PLAIN = (
         _word("is use has with return do should need ensure keep enable add no", "^", "_")
         + "|"
         + _word(
-            "causal training train inplace keepdims? bidirectional align_corners interleaved affine normalized reverse transposed? upper flag largest "
+            "causal training train inplace keepdims? bidirectional align_corners interleaved "
+            "affine normalized reverse transposed? upper flag largest "
             "sorted deterministic",
             behind="$",
         ),
@@ -189,8 +195,10 @@ PLAIN = (
     (
         "int",
         _word(
-            r"dims? axis ndim num size stride padding pad dilation groups? heads? kernel_size k n steps? iters? iterations? window block chunk channels? "
-            r"features? hidden length seq_len depth order degree rank n_\w+ num_\w+ \w+_size \w+_dim bits? rows cols level d_model "
+            r"dims? axis ndim num size stride padding pad dilation groups? heads? kernel_size k n "
+            r"steps? iters? iterations? window block chunk channels? "
+            r"features? hidden length seq_len depth order degree rank n_\w+ num_\w+ \w+_size "
+            r"\w+_dim bits? rows cols level d_model "
             r"upscale_factor downscale_factor padding_idx ignore_index",
             behind="$",
         )
@@ -199,9 +207,12 @@ PLAIN = (
     (
         "float",
         _word(
-            "eps epsilon alpha beta gamma lam lambd lambda_? slope negative_slope temperature temp tau t scale scaling factor coeffs? momentum p prob "
-            "dropout dropout_p rate lr threshold thresh margin delta power exponent min max low high lower upper bound clip value weight_decay sigma "
-            "std width sharpness strength smoothing eta tol constant const softcap logit_scale sm_scale",
+            "eps epsilon alpha beta gamma lam lambd lambda_? slope negative_slope temperature "
+            "temp tau t scale scaling factor coeffs? momentum p prob "
+            "dropout dropout_p rate lr threshold thresh margin delta power exponent min max low "
+            "high lower upper bound clip value weight_decay sigma "
+            "std width sharpness strength smoothing eta tol constant const softcap logit_scale "
+            "sm_scale",
             behind="$",
         )
         + "|"
