@@ -37,7 +37,7 @@ from gradverify.subject.machine import cuda_devices, seeded, undisturbed
 from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.subject.target import Target, live, named
 from gradverify.trial.layouts import Assignment, layouts, otherwise
-from gradverify.trial.wanted import TENSORS, UNSAID, Wanted, wanted
+from gradverify.trial.wanted import TENSORS, wanted
 
 MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
 MOST_CASES = 8  # of one matrix
@@ -112,36 +112,27 @@ class Search:
         else:
             parameters = tuple(inspect.signature(found.forward).parameters.values())[1:]
             self.target = Target(sought.target, "module", found, found, parameters)
-        self.wanted: list[Wanted] = wanted(self.target, self.build)
+        self.wanted = wanted(self.target, self.build)
         self.best: tuple[Assignment, Outcome] = {}, Outcome(Level.NONE)
 
     def proposal(self) -> Proposal:
         """The check that the first whole call is, or what is missing, with the furthest call."""
-        if self.target.parameters is None and not self.wanted:
-            return self._as_it_is(
-                missing="nothing says what arguments it takes (compiled code without a signature)"
-            )
-        unwritable = next(
-            (each for each in self.wanted if each.kind == "object" and each.default is UNSAID), None
-        )
-        if unwritable is not None:
-            self.best = next(layouts(self.wanted), {}), self.best[1]
-            missing = f"its argument {unwritable.name!r} is a {unwritable.annotation}, {BY_HAND}"
-            return self._as_it_is(remarks={unwritable.name: "to be filled in"}, missing=missing)
         self._find()
         outcome = self.best[1]
         if outcome.level >= Level.NO_BACKWARD:
             return self._refined()
+        at = (
+            f" ({shown(Path(outcome.frame.file), Path.cwd())}:{outcome.frame.line})"
+            if outcome.frame
+            else ""
+        )
+        used = OBJECT.search(outcome.error)
         if self._elsewhere(outcome) == "cuda":
             self.device = "cuda"
-            return self._as_it_is(
-                missing="it runs on a GPU only, and torch finds none here: run `init` where there "
-                        "is one, or "
-                "complete this there"
+            at += (
+                "; it runs on a GPU only, and torch finds none here: run `init` where there is one"
             )
-        frame, used = outcome.frame, OBJECT.search(outcome.error)
-        at = f" ({shown(Path(frame.file), Path.cwd())}:{frame.line})" if frame else ""
-        if used and not any(
+        elif used and not any(
             used[1] and hasattr(kind, used[1]) for kind in (Tensor, list, str, float, int)
         ):
             at += f"; an argument seems to be a function, a module or another object, {BY_HAND}"
