@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from live import case, given
 
@@ -12,9 +14,12 @@ from gradverify.mutation.mutate import mutate
 from mutation.gallery import CHECKS
 
 
-def fates(name: str) -> dict[tuple[str, ...], Mutant]:
+def found(name: str) -> dict[tuple[str, ...], Mutant]:
     """By damage and the inputs it strikes."""
     return {(mutant.damage, *mutant.inputs): mutant for mutant in mutate(CHECKS[name]).mutants}
+
+
+fates = cache(found)
 
 
 LIVES = {       # check → damage that it lets through, fate, and a part of the reason
@@ -64,7 +69,7 @@ def test_ignored_grad_output_and_stale_state_are_found_by_their_own_rules():
 def test_what_the_finite_differences_of_before_kill_the_whole_check_kills_too(name, monkeypatch):
     at_once = {key: mutant.fate for key, mutant in fates(name).items()}
     monkeypatch.setattr(Measured, "finds", lambda self, damage: None)
-    assert {key: mutant.fate for key, mutant in fates(name).items()} == at_once
+    assert {key: mutant.fate for key, mutant in found(name).items()} == at_once
 
 
 def test_finite_differences_are_taken_once(monkeypatch):
