@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gradverify.model.event import Event, Selection
+from gradverify.model.event import Selection
 from gradverify.model.problem import ProblemsError
-from gradverify.model.report import Gate, Report, fold
-from gradverify.running.hosted import Request
+from gradverify.model.report import Gate, Report
 
 StrPath = str | os.PathLike[str]
 
@@ -29,9 +29,8 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
 
     Raises ProblemsError with every problem of the specs, the configuration and the arguments; then nothing ran.
     """
-    from gradverify import __version__
     from gradverify.cli.gather import gather, named, project_here, sound, with_torch
-    from gradverify.model.event import CheckFinished
+    from gradverify.running.hosted import Request, distributed, hosted
     from gradverify.running.select import select
 
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
@@ -45,19 +44,8 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     if executor is None:
         with_torch(cases)
     request = Request(cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits)
-    events = _events(request, executor)
-    as_written = (CheckFinished(named(event.result, gathered.names)) if isinstance(event, CheckFinished) else event for event in events)
-    return fold(as_written, gate, __version__)
-
-
-def _events(request: Request, executor: Executor | None) -> Iterator[Event]:
-    if executor is None:
-        from gradverify.running.hosted import hosted
-
-        return hosted(request)
-    from gradverify.running.executors import distributed
-
-    return distributed(request, executor)
+    report = hosted(request) if executor is None else distributed(request, executor)
+    return replace(report, checks=tuple(named(check, gathered.names) for check in report.checks))
 
 
 def _gate(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None, require_device: Sequence[str] | None) -> Gate:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradverify.cli import values
-from gradverify.cli.asked import Asked, command
 from gradverify.cli.bug import bug_report
 from gradverify.cli.coverage import found_in, searched, unread
 from gradverify.cli.gather import gather, torch_is_here
+from gradverify.cli.options import Options, command
 from gradverify.cli.output import Output, is_watched, keep, promise, terminal
 from gradverify.model.case import Search
 from gradverify.model.paths import is_file, resolved
@@ -244,7 +244,7 @@ class Wanted:
 
 
 @command("target", "output", "example", "imports", "force", "dry_run", "jobs")
-def init_command(asked: Asked, out: Output) -> int:
+def init_command(asked: Options, out: Output) -> int:
     """Write a spec for functions, or for every autograd Function of a file, folder or package, with inputs found by trying."""
     count = values.settled([("--jobs", asked.jobs, values.jobs)]).get("--jobs", 1)
     if asked.example is not None and len(asked.target) > 1:

@@ -11,10 +11,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from gradverify.model.case import Json
 from gradverify.model.report import RENAMED, SCHEMA_VERSION, Report, written
 
-ADDED = {"Environment": ("folder", "reduced_precision"), "Selection": ("shard", "repeat"), "Summary": ("baselined",), "Report": ("forgiven",),
+ADDED = {"Environment": ("folder", "reduced_precision"), "Selection": ("shard",), "Summary": ("baselined",), "Report": ("forgiven",),
          "Finding": ("known",),
-         "CaseResult": ("baselined", "repeats", "saved", "unsaved", "interpreter", "reproducibility", "device_memory",
-                        "pictures")}
+         "CaseResult": ("baselined", "saved", "unsaved", "interpreter", "reproducibility", "device_memory")}
 """Fields that reports of earlier versions lack."""
 
 NUMBER = {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
