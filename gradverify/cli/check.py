@@ -105,7 +105,7 @@ def run_check(options: Options, out: Output) -> int:
 
             for bug in bug_reports(report):
                 out.say(bug)
-        text = report.to_json() if options.format == "json" else jsonl.last_line(report) if options.format == "jsonl" else closing(report, settled.look)
+        text = jsonl.last_line(report) if options.format == "jsonl" else report.to_json() if settled.for_programs else closing(report, settled.look)
         out.write(text, annotated(report) if is_read_on_github(options.format, os.environ) else "")
         for note in notes:
             out.say(note)
