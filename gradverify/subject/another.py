@@ -97,8 +97,8 @@ def _rearranged(argument: Argument, source: torch.Generator, grid: bool) -> Tens
     """In another order, sizes perturbed, signs exchanged where the order alone leaves them as they were: the first way whose signs and order are
     others, the mildest first. `grid`: numbers in order stay so."""
     x: Tensor = argument.value
-    steps = x.diff() if grid and x.dim() == 1 and len(x) >= SORTED and not x.is_complex() else x[:0]
-    if steps.numel() and bool((steps > 0).all() or (steps < 0).all()):
+    steps = x.diff() if grid and x.dim() == 1 and len(x) >= SORTED and not x.is_complex() else None
+    if steps is not None and bool((steps > 0).all() or (steps < 0).all()):
         ordered: Tensor = inside(argument, stretched(x, FAR, source)).sort(descending=bool(x[0] > x[1])).values
         return ordered
     moved = x
