@@ -96,12 +96,12 @@ def test_an_older_report_is_gone_when_the_run_starts(gradverify, spec, folder, m
     report.write_text("old")
 
     def killed(*arguments, **options):
-        assert json.loads(report.read_text())["summary"]["not_run"] == 2
+        assert not report.exists()
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gradverify.running.schedule.run", killed)
     assert gradverify("check", "s.yaml", "--report", "json:r.json")[0] == 130
-    assert json.loads(report.read_text())["interrupted"]
+    assert not report.exists()
 
 
 def test_the_engine_gets_what_was_asked(gradverify, engine, spec):
