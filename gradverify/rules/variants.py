@@ -17,6 +17,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.oracles.legs import Kernel
+from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
     Called,
@@ -127,7 +128,7 @@ def gv225(evidence: Evidence) -> Iterator[Finding]:
     for inside, words in ((True, "forward inside autocast and backward outside"), (False, "forward outside autocast and backward inside")):
         for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS, shapes=False), partial(call, inside)):
             if not casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
-                yield finding
+                yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
 
 

@@ -765,7 +765,7 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
         function("BL", forward=sine_of_exp, backward=from_the_middle), [randn(3)], "GV109", ["ctx.saved_tensors"], [], "def from_the_middle"),
     "backward detaches": (function("BM", backward=detaches_x), [randn(3)], "GV109", ["no .detach()"], [], "def detaches_x"),
     "backward calls another Function": (
-        function("BN", backward=calls_another), [randn(3)], "GV109", ["Times"], ["no .detach()"], "def calls_another"),
+        function("BN", backward=calls_another), [randn(3)], "GV109", ["a Function that backward calls"], [], "def calls_another"),
     "one formula for both": (
         function("BO", forward=product, backward=one_formula), [randn(3), randn(3, seed=1)],
         "GV101", ["one formula"], ["return the gradients in"], "return g * w, g * w"),
