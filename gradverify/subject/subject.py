@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
@@ -350,6 +350,8 @@ class Subject(Counted, Seeded):
             flat = flattened(returned)
             return flat if all(map(is_dense, flat)) else self._compared(flat)
         except BaseException as error:
+            with suppress(RuntimeError):    # what it launched before it raised is not the next call's
+                finished(self.on)
             blame(error, "GV002", "forward")
             raise
 
