@@ -183,7 +183,7 @@ def test_every_report_names_the_same_checks_and_the_line(wrong):
     assert code == 1 and "2 failed, 3 passed" in text, text
     assert not_ok(wrong.report("out/r.json")) == WRONG_CHECKS
     page = (wrong.folder / "out/r.html").read_text()
-    assert "2 failed" in page and "data:image/png;base64" in page and "<svg" in page and all(name in page for name in WRONG_CHECKS)
+    assert "2 failed" in page and all(name in page for name in WRONG_CHECKS)
     failed = {case.name for suite in JUnitXml.fromfile(str(wrong.folder / "out/r.xml")) for case in suite if not case.is_passed}
     assert failed == {"_RMS", "RMSNorm"}
     places = [result["locations"][0]["physicalLocation"] for result in wrong.report("out/r.sarif")["runs"][0]["results"]]

@@ -843,8 +843,10 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept():
-    """An address may come again, in another test."""
+    """An address may come again, in another test, and one of these sets what torch does for all of them."""
     KEPT.clear()
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.population(most=90)
