@@ -45,8 +45,8 @@ def _named(name: str, detail: str, *key: object) -> Claim:
 
 
 def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | None:
-    """The cause of a pattern that holds at another point as well, which is asked for where
-    something holds here. One factor can be told from the stream alone; everything else needs all
+    """The cause of a pattern that holds at another point as well, which is measured only where
+    something holds here. One factor is found from the counts alone; everything else needs all
     elements of the pair.
     """
     if not here.tells:

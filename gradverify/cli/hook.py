@@ -22,7 +22,7 @@ def hook_command(options: Options, out: Output) -> int:
     if not found.specs:
         from gradverify.cli.gather import project_here
 
-        settle(configured(options, project_here()), out)        # wrong options are told at the first commit, also if no check is affected
+        settle(configured(options, project_here()), out)        # wrong options are refused at the first commit, also if no check is affected
         out.say(unaffected.sentence(changes, found))
         return OK
     from gradverify.cli.check import run_check

@@ -67,7 +67,7 @@ def goals(
     targets: Sequence[str], folder: Path, imports: tuple[str, ...], say: Callable[[str], None]
 ) -> list[Goal]:
     """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is
-    not there, or is no Python; `say` is told of files that could not be read, where others had
+    not there, or is no Python; `say` gets files that could not be read, where others had
     functions."""
     found: list[Goal] = []
     problems: list[Problem] = []

@@ -88,8 +88,8 @@ class Sights:
             seen = self._at(inputs)
         except UserCodeError:
             return None
-        told = [gradient for _, gradients in seen for gradient in gradients if gradient is not None]
-        return seen if all(bool(gradient.isfinite().all()) for gradient in told) else None
+        finite = (bool(g.isfinite().all()) for _, gradients in seen for g in gradients if g is not None)
+        return seen if all(finite) else None
 
 
 def other_point(argument: Argument, n: int, source: torch.Generator) -> Tensor:

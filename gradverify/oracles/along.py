@@ -104,14 +104,6 @@ class Along:
         outputs."""
         return self._quick(direction, np.maximum(self._repeated, self._rounding()), only)
 
-    def refined(self, direction: Array, atol: Array, sigma: Array | None = None) -> Derivative:
-        """The same, climbed until every bar is within `atol` [M] (inf: not asked for) or nothing more helps: coarser where noise limits.
-
-        `sigma` [M]: that noise; by default what repeated calls differ by.
-        """
-        known = self._repeated if sigma is None else sigma
-        return derivative(self._line(direction), self._outputs(np.maximum(known, self._rounding())), rtol=0.0, atol=atol)
-
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):

@@ -78,7 +78,6 @@ DUST = 16.0             # roundings of the gradient's natural size ‖v‖‖f�
 NUDGE = 1 / 32          # of the tolerance, by which inputs are nudged: far above their rounding, and DUST times it stays below the tolerance
 ANOTHER = "look for state that is kept from call to call, memory that was never written, random numbers or a race"
 RANDOM_BACKWARD = "backward draws random numbers, which fall on other elements in another layout"
-ODD = (3.0, -5.0, 7.0)  # factors of a cotangent that are no powers of two: what backward rounds inside is rounded anew
 NUDGES = 2              # directions; the inputs are nudged to both sides of each, which breaks a tie both ways
 
 

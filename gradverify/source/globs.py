@@ -26,12 +26,6 @@ def any_file(pattern: str, folder: str) -> bool:
     return not based(pattern, folder)[1] or any(True for _ in _found(pattern, folder))
 
 
-def files_of(pattern: str, folder: str) -> Iterator[Path]:
-    """All files that the glob stands for."""
-    for path in _found(pattern, folder):
-        yield from (each for each in (path.rglob("*") if path.is_dir() else (path,)) if each.is_file())
-
-
 def _found(pattern: str, folder: str) -> Iterator[Path]:
     base, wanted = based(pattern, folder)
     names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]     # pathlib refuses `**.cu`; here it is `*.cu`

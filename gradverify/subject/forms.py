@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 from gradverify.model.case import Sparse
 from gradverify.numerics.function.coordinates import DTYPES
 from gradverify.subject.failure import CODE, UserCodeError, type_name
-from gradverify.torch_private import MKLDNN, FakeTensor, has_holes, sparse_values
+from gradverify.torch_private import MKLDNN, FakeTensor, has_holes
 
 # ---- Kinds of tensors whose elements cannot be moved and compared one by one: told in a sentence
 # where they enter, as inputs, parameters or outputs
@@ -218,12 +218,7 @@ def is_jagged(tensor: Tensor) -> bool:
     return tensor.is_nested and tensor.layout is torch.jagged and not has_holes(tensor)
 
 
-# ---- either
-def own_numbers(tensor: Tensor) -> Tensor:
-    """The numbers that a sparse or jagged tensor holds, in its own memory."""
-    return sparse_values(tensor) if tensor.layout is torch.sparse_coo else tensor.values()
-
-
+# ---- any
 def is_dense(value: Any) -> bool:
     """Is it a tensor with strides, or none at all?"""
     return not isinstance(value, Tensor) or (value.layout is torch.strided and not value.is_nested)

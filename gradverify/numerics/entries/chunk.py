@@ -1,8 +1,8 @@
 """Every element of a chunk of lines with its verdict: zeros at once, the others by the quick rungs,
 and by more where those leave them open.
 
-Elements that the quick rungs leave open climb further rungs until they are settled; no mismatch of
-a lone column stands that has not seen every rung.
+Elements that the quick rungs leave open climb further rungs until they are settled; a mismatch of a
+single column is reported only after every rung.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Chunk:
         d, mismatch = self._climbed(cells, d, open_)
         if (
             mismatch.any() and not self.bundle.grouped
-        ):  # those of a group are confirmed by the lone column
+        ):  # those of a group are confirmed by moving each column alone
             d, unaffordable = self._confirmed(cells, d, mismatch)
         lost = np.flatnonzero(
             d.outcome == NON_FINITE
@@ -245,8 +245,8 @@ class Chunk:
 
     # ---- confirming
     def _confirmed(self, cells: Cells, d: Derivative, mismatch: Mask) -> tuple[Derivative, Mask]:
-        """No mismatch stands on a part of the ladder: the worst columns of each pair climb the
-        whole of it, until one stands.
+        """A mismatch is confirmed by the whole ladder: the worst columns of each pair climb it,
+        until one is confirmed.
 
         And what the budget left [E]: where the budget is spent, one column climbs for all pairs.
         """

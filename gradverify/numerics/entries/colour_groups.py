@@ -4,7 +4,7 @@ compressed VJPs (method.md section 5).
 The VJP of a row group is a sum of rows. It shows each row by itself only where the backward has no
 entry off the pattern, which is so wherever its numbers are right. Where one is wrong, the outputs
 of the group are pulled back in halves by the bits of their numbers, which tells the output that
-each number comes from, or that it comes from several. The latter are told apart one by one.
+each number comes from, or that it comes from several. The latter are pulled back one by one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ columns that each line shows.
 
 A line moves a column by itself, or a colour group of columns that no output shares
 (`colour_groups`): analytic values of a group come from compressed VJPs, and a mismatch of it is
-confirmed by the lone column. Memory is a tile of the analytic Jacobian and a chunk of lines within
+confirmed by moving its column alone. Memory is a tile of the analytic Jacobian and a chunk of lines within
 it, both of fixed size; never N × M. Where the Jacobian is larger than a tile, it is pulled back
 anew for each.
 """

@@ -102,7 +102,7 @@ def _smooth(value: Array, bar: Array, noise: Array, unclear: Mask) -> Derivative
 
 
 def _solve(s: Samples, full: bool) -> Derivative:
-    """Kinks, jumps, second readings and ends of the domain are told of the whole ladder alone."""
+    """Kinks, jumps, second readings and ends of the domain are found from the whole ladder alone."""
     m, big = len(s.f0), s.largest
     far = finer = steep = np.zeros(m, bool)
     second, second_bar = np.full(m, np.nan), np.full(m, np.inf)
