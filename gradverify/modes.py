@@ -106,9 +106,9 @@ class Modes:
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
-        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised."""
+        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised. Its graph is kept."""
         try:
-            return self.backwards.second(shaped(self.gradient_weights, self._subject.inputs))
+            return self.backwards.second(shaped(self.gradient_weights, self._subject.inputs), keep=True)
         except UserCodeError as error:
             return error
 

@@ -96,8 +96,8 @@ class Wrong:
 
 def to_cotangents(evidence: Evidence) -> Wrong | None:
     """The element at which double backward is wrong to the cotangents, in which backward is linear: ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is
-    needed; None where there is none."""
-    w, u = evidence.modes.gradient_weights, flat_all(evidence.modes.weights("to the cotangent")).numpy()
+    needed; None where there is none. For u = v the gradients are known."""
+    w, u = evidence.modes.gradient_weights, flat_all(evidence.modes.second_weights).numpy()
     like = evidence.subject.inputs
 
     def double(w: Array, inputs: Sequence[Tensor] | None) -> Array:
@@ -108,7 +108,7 @@ def to_cotangents(evidence: Evidence) -> Wrong | None:
         return coordinates(evidence.function.vjp(v) if inputs is None else evidence.function.vjp_at(inputs, v), like)
 
     trial = Trial(evidence, w, double, pull, np.where(w == 0, 1.0, np.abs(w)), coordinates(known(evidence).cotangents, evidence.outputs))
-    gradient = pull(u)
+    gradient = coordinates(evidence.modes.backwards.here(), like)
     parted = None if trial.agrees(u, gradient) else trial.parted(u, gradient)
     return None if parted is None else Wrong(parted.column, parted.row, True, parted.forward, parted.backward)
 
@@ -120,11 +120,11 @@ class Inputs:
     where they are: double backward may say anything there.
     """
 
-    def __init__(self, evidence: Evidence, along: Along, w: Array | None = None) -> None:
-        """`w`: of the gradients' coordinates [N], the first ones of all where none are given."""
+    def __init__(self, evidence: Evidence, along: Along, w: Array | None = None, double: Second | None = None) -> None:
+        """`w`: of the gradients' coordinates [N], the first ones of all where none are given. `double`: the double backward for them."""
         self.evidence, self.along = evidence, along
         self.w = evidence.modes.gradient_weights if w is None else w
-        self._double = known(evidence) if w is None else doubled(evidence, w)
+        self._double = double or (known(evidence) if w is None else doubled(evidence, w))
         self._agreed: tuple[Array, Derivative] | None = None    # a direction, and what the quick rungs said along it
 
     @property
@@ -151,7 +151,11 @@ class Inputs:
     def off_for(self, w: Array) -> str:
         """As `_off`, for other weights [N], by the quick rungs of a direction along which the two agreed; "open" where they did not settle one. (It
         asks as much as another direction for the same weights, by one backward in the place of six forwards and backwards.)"""
-        return "open" if self._agreed is None else Inputs(self.evidence, self.along, w)._off(*self._agreed)
+        if self._agreed is None:
+            return "open"
+        once_more = self.evidence.modes.backwards.once_more(shaped(w, self.evidence.subject.inputs))
+        off = Inputs(self.evidence, self.along, w, once_more)._off(*self._agreed)
+        return off if off == "no" else Inputs(self.evidence, self.along, w)._off(*self._agreed)
 
     def _leave_out(self, found: Derivative) -> bool:
         """Takes the weight of what has no derivative; False where everything has one."""
