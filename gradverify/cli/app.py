@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gradverify.cli.completion import ids
-
 
 class PlainCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        params = _without_types(super().get_params(ctx))
-        for param in params:
-            if param.name in ("paths", "code"):
-                param.shell_complete = lambda ctx, incomplete: [SimpleNamespace(value=id, help=None) for id in ids(incomplete)]
-        return params
+        return _without_types(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
@@ -54,7 +47,7 @@ gradverify validate specs"""
 
 COMMANDS: Mapping[str, str] = {
     "check": "check", "hook": "hook", "validate": "list", "list": "list", "explain": "explain", "mutate": "mutate",
-    "coverage": "coverage", "init": "init", "show": "show", "merge": "show", "schema": "env", "env": "env"}
+    "coverage": "coverage", "init": "init", "show": "show", "schema": "env", "env": "env"}
 """The file of `cli/` that holds each command; its function has the name of the command."""
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gradverify.cli.completion import COMPLETION, join_words
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
 from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, Problem, ProblemsError
 
@@ -81,8 +80,6 @@ def _refuse_words(arguments: Sequence[str]) -> None:
 
 def _command(out: Output) -> int:
     """Commands return their code; typer's own errors (usage) and exits (--help) come as values too, in every version it supports."""
-    if os.environ.get(COMPLETION) == "complete_bash":
-        join_words(os.environ)
     if out.arguments[:1] == ("hook",):
         from gradverify.cli.unaffected import passed
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from gradverify.cli.baseline import brought_up_to_date, opened
 from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, spec_problems, with_torch, worded
 from gradverify.cli.options import CHECK_FORMAT, OF_CHECK, Options, Settled, command, configured, settle
-from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github, promise
+from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github
 from gradverify.cli.progress import Progress
 from gradverify.cli.reports import annotated, promised, summarised, written
 from gradverify.model.case import Case
-from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection
+from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection, Shard
 from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK, USAGE
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
@@ -58,15 +58,13 @@ def run_check(options: Options, out: Output) -> int:
     options = configured(options, project)
     settled = settle(options, out)
     reports = promised(settled.reports, options.baseline)
-    saves = options.save_failures and str(promise(Path(options.save_failures) / "failure.npz", "--save-failures").parent)
     with nullcontext() if options.no_isolate else Signals() as signals:
         for file in reports:
             forget(file.path)       # of an earlier run: nobody is to take it for one of this run
-        return _run(replace(settled, reports=reports), project, saves, signals, out)
+        return _run(replace(settled, reports=reports), project, signals, out)
 
 
-def _run(settled: Settled, project: Project, saves: str | None, signals: Signals | None, out: Output) -> int:
-    """`saves`: the folder of `--save-failures`."""
+def _run(settled: Settled, project: Project, signals: Signals | None, out: Output) -> int:
     from gradverify import __version__
     from gradverify.model.report import fold
     from gradverify.report import jsonl
@@ -95,9 +93,8 @@ def _run(settled: Settled, project: Project, saves: str | None, signals: Signals
     progress = Progress(beside if settled.watched else None, None if options.quiet else beside)
     show = _shower(chosen.cases, gathered, settled, out)
     crew = _crew(settled, progress.planned, signals)
-    cases = [replace(case, save=saves) for case in chosen.cases]
     limit = 1 if options.exitfirst else options.maxfail
-    events: Iterable[Event] = run(cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate)
+    events: Iterable[Event] = run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate)
     events = worded(events, gate, gathered.names)
     if options.format == "jsonl":
         events = _streamed(events, lambda event: out.write(jsonl.line(event, gate, __version__)))
@@ -137,7 +134,7 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     """What changes affect; of that by keyword and tag; of those what failed last time; of those one shard. Raises ProblemsError for an expression
     that cannot be read, and where git cannot tell what changed."""
     from gradverify.running.memory import recall
-    from gradverify.running.select import select, sharded
+    from gradverify.running.select import part, select
 
     options, concerned, notes = settled.options, gathered.cases, list[str | None]()
     changes = _changes(options)
@@ -155,7 +152,7 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     shard, cases = None, whole
     if "shard" in settled.values:
         index, count = settled.values["shard"]
-        cases, shard = sharded(whole, index, count, replace(settled.gate, exit_zero=False))
+        cases, shard = tuple(case for case in whole if part(case.id, count) == index), Shard(index, count, len(whole))
     selection = Selection(tuple(options.paths or ()), options.keyword, options.tags, gathered.written - len(whole), shard, len(gathered.left_out))
     return Chosen(cases, selection, tuple(filter(None, notes)), bool(concerned) and not named)
 

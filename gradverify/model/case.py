@@ -224,8 +224,8 @@ class Case:
     """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not.
 
     `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that names none and can have it.
-    `sources`: globs relative to `search.folder`. `save`: the folder (absolute) for what shows its failures again. `beside`: the device on which
-    the same is computed to be compared with, where the matrix names several.
+    `sources`: globs relative to `search.folder`. `beside`: the device on which the same is computed to
+    be compared with, where the matrix names several.
     """
 
     id: str
@@ -246,6 +246,5 @@ class Case:
     requires: tuple[str, ...] = ()
     search: Search = Search()
     layout: Layout | None = None
-    save: str | None = None
     sources: tuple[str, ...] = ()
     beside: str | None = None

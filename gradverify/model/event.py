@@ -26,14 +26,11 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `index` (from 1) of `count` of a selection. `of`: SHA-256 of the sorted ids of the whole selection with their settings and the gate,
-    the same in every part of one run; `total`: how many checks the whole has; `places`: where those of this part stand in it, from 0."""
+    """Part `index` (from 1) of `count` of a selection of `total` checks."""
 
     index: int
     count: int
-    of: str
     total: int
-    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
     checks.sort(key=lambda check: place.get(check.id, len(place)))      # workers end them in another order
     code, shard = exit_code(checks, finished.interrupted, finished.crashed is not None), started.selection.shard
-    if code == NOTHING_CHECKED and shard and shard.total and not shard.places:
+    if code == NOTHING_CHECKED and shard and shard.total and not checks:
         code = OK       # none of the selected checks falls to this shard: the others hold them
     forgiven = code if gate.exit_zero and code in OF_VERDICTS else None
     return Report(SCHEMA_VERSION, Tool(version=version), started.started_at, finished.duration_s, started.argv, code if forgiven is None else OK,

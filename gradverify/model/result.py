@@ -241,9 +241,6 @@ class CaseResult:
     """What importing its modules did to the process of the check: it was put back, or no other check ran in that process."""
     baselined: bool = False
     """Is it ok only because a baseline names every error that was not expected?"""
-    saved: tuple[str, ...] = ()
-    """The scripts that show its wrong elements without gradverify; `unsaved`: why there are none. Only where that was asked for."""
-    unsaved: str | None = None
     interpreter: str | None = None
     """`triton`, where Triton kernels of the function ran under Triton's interpreter, on the CPU."""
     reproducibility: tuple[Reproduced, ...] = ()

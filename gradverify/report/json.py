@@ -12,7 +12,7 @@ ADDED = {
     "Summary": ("baselined",),
     "Report": ("forgiven",),
     "Finding": ("known",),
-    "CaseResult": ("baselined", "saved", "unsaved", "interpreter", "reproducibility", "device_memory"),
+    "CaseResult": ("baselined", "interpreter", "reproducibility", "device_memory"),
 }
 """Fields that reports of earlier versions lack."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradverify.model.case import Case
 from gradverify.model.element import Element
@@ -21,9 +21,6 @@ from gradverify.model.result import CaseResult
 from gradverify.running.lost import undecided
 from gradverify.running.process import MOST, cut, end_of, high, opened
 from gradverify.running.staying import stack_on_crash, staying
-
-if TYPE_CHECKING:
-    from gradverify.subject.subject import Subject
 
 STDOUT, STDERR = 1, 2                   # the descriptors that native code writes to
 
@@ -73,22 +70,12 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
-                result = _saved(subject, verify(subject, planned))
-                result = replace(result, device_memory=most_memory(case.settings.device))
+                result = replace(verify(subject, planned), device_memory=most_memory(case.settings.device))
         except BaseException as error:
             result = broken(case, error)
     changed = tuple(dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back))))
     result = undecided(result, replaced(), () if own_process else before)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
-
-
-def _saved(subject: Subject, result: CaseResult) -> CaseResult:
-    """What is wrong, kept as files where that is asked for."""
-    if subject.case.save is None:
-        return result
-    from gradverify.subject.saved import saved
-
-    return saved(subject, result)
 
 
 def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseResult:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
-import os
 from collections.abc import Callable, Sequence
 
-from gradverify.model.case import Case, Json
-from gradverify.model.codec import to_json
-from gradverify.model.event import Shard
+from gradverify.model.case import Case
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.model.report import Gate
 
 # ---- Which cases run: by keyword expression, by tag expression
 _Match = Callable[[str], bool]
@@ -78,28 +73,8 @@ def _evaluate(node: ast.expr, words: dict[str, str], match: _Match) -> bool:
 
 
 # ---- One of N parts of a selection
-def sharded(cases: Sequence[Case], index: int, count: int, gate: Gate) -> tuple[tuple[Case, ...], Shard]:
-    """The cases of part `index` (from 1) of `count`, in their order, and what a report says of it."""
-    places = tuple(place for place, case in enumerate(cases) if part(case.id, count) == index)
-    return tuple(cases[place] for place in places), Shard(index, count, fingerprint(cases, gate), len(cases), places)
-
-
 def part(id: str, count: int) -> int:
     """From 1 to `count`; as even as drawing lots: of n checks a part gets n / count, give or take the square root of that."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8]) % count + 1
 
 
-def fingerprint(cases: Sequence[Case], gate: Gate) -> str:
-    """SHA-256 of what is selected and how it is judged: the same in every part and on every machine (folders are left out)."""
-    data = [{**to_json(case, exact=True), "search": case.search.imports, "save": None} for case in cases]
-    checks = sorted(json.dumps(_portable(each), sort_keys=True) for each in data)
-    return hashlib.sha256(json.dumps([checks, to_json(gate)], sort_keys=True).encode()).hexdigest()
-
-
-def _portable(data: Json) -> Json:
-    """Plain data in which files stand by their names."""
-    if isinstance(data, dict):
-        return {name: _portable(each) for name, each in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_portable(each) for each in data]
-    return os.path.basename(data) if isinstance(data, str) and os.path.isabs(data) else data  # noqa: PTH117, PTH119 - text

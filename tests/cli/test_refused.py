@@ -136,7 +136,6 @@ mutate s.yaml --fail-under 101
 init f.py:doubel
 init nowhere.py
 show no.json
-merge no.json
 show list.json
 show torn.json
 show report.xml
@@ -145,9 +144,7 @@ show cut.json
 show binary.yaml
 show s.yaml --format jsn
 show specs
-merge two.json
 check s.yaml --eps
-check s.yaml --save-failures s.yaml
 check s.yaml -k 'specs and othr'
 check s.yaml -k '(otehr)'
 check s.yaml -k 'op and othr'
@@ -188,7 +185,7 @@ def test_a_shard_that_is_none_is_refused_in_one_sentence(gradverify, engine, spe
     assert (code, out, asked) == (2, "", {}) and err == f"--shard {value!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4\n"
 
 
-@pytest.mark.parametrize("command", ["check", "validate", "list", "show", "merge", "explain", "mutate", "init", "init f.py:double -o"])
+@pytest.mark.parametrize("command", ["check", "validate", "list", "show", "explain", "mutate", "init", "init f.py:double -o"])
 def test_a_name_that_no_file_system_could_hold_is_of_no_file(gradverify, files, command):
     code, out, err = gradverify(*command.split(), LONG)
     assert code == 2 and LONG in out + err and re.search("cannot be (read|written)|no such file|no rule", out + err) and "Trace" not in err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -119,7 +118,6 @@ def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator
         yield _framed(word, (name, *body), look)
     if argv is not None:
         yield _again(check, argv)
-    yield from _saved(check)
     yield Text("")
 
 
@@ -131,13 +129,6 @@ def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
 def _again(check: CaseResult, argv: Sequence[str]) -> Text:
     """Outside the frame and on one line, so that it can be copied."""
     return Text.assemble(("this again: ", "bold"), again(check, argv), no_wrap=True)
-
-
-def _saved(check: CaseResult) -> Iterator[Text]:
-    """Where that was asked for: what shows it without gradverify."""
-    yield from (Text.assemble(("without gradverify: ", "bold"), shlex.join(["python", script]), no_wrap=True) for script in check.saved)
-    if check.unsaved:
-        yield Text(f"no script was written: {check.unsaved}", style="yellow")
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:

@@ -62,9 +62,9 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
         yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
 
 
-def _part(shard: Shard) -> Text:
+def _part(shard: Shard, is_empty: bool) -> Text:
     whole, part = counted(shard.total, "check"), f"shard {shard.index}/{shard.count}"
-    return Text(f"{part} of {whole}", style="dim") if shard.places else Text(f"none of {whole} falls to {part}")
+    return Text(f"none of {whole} falls to {part}") if is_empty else Text(f"{part} of {whole}", style="dim")
 
 
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
@@ -86,8 +86,8 @@ def counts(report: Report, look: Look | None = None) -> Text:
         parts.append(Text(f"{counted(report.selection.left_out, 'other file')} left out", style="dim"))
     shard = report.selection.shard
     if shard:
-        parts.append(_part(shard))
-    if not (shard and shard.total and not shard.places) and not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
+        parts.append(_part(shard, not words))
+    if not (shard and shard.total and not words) and not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
         parts.insert(0, Text("nothing was checked", style="bold yellow"))
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
     return Text.assemble(head, Text(", ").join(parts), f" in {seconds(report.duration_s)}", no_wrap=True)
