@@ -1,8 +1,8 @@
 """The known mistakes, the simplest first: what each claims of a pattern of right and wrong elements.
 
 A mistake is a function from a pattern to claims. The first that explains every mismatched element,
-at the point of the check and at another one, is the cause. A region (a block of positions, the
-border, one side of a threshold) is believed when it separates more elements than its family has
+at the point of the check and at another one, is the cause. A region (a block of positions,
+one side of a threshold) is believed when it separates more elements than its family has
 members: one of 2ᵏ families of n regions separates n + k elements by chance once in 2⁵.
 """
 
@@ -322,105 +322,51 @@ def _fits_with(pattern: Pattern, factors: Array, kind: str) -> bool:
     return not masked and pattern.agrees(factors, e.bar * 0, used)
 
 
-# ---- the right numbers at the wrong places: transposed, or shifted along an axis
+# ---- the right numbers at the wrong places: transposed
 SAMPLE = 64  # wrong elements that a move must explain before all are asked
 ARRIVED = 0.4  # of the wrong elements hold numbers from elsewhere: of a sparse Jacobian half do
 GRADIENT, COTANGENT = "the gradient", "grad_output"
 SAVED, BOTH = "what forward saved", "grad_output and the gradient"
 Places = Callable[[Index, Index], tuple[Index, Index]]
-
-
-@dataclass(frozen=True)
-class Move:
-    """analytic[o, i] = numeric[o', i'] with (o', i') = `places`(o, i); −1: zero.
-
-    `taken`: (o, i) → how often numeric[o, i] is taken. `freedom`: wrong elements that it must
-    explain.
-    """
-
-    words: str
-    places: Places
-    taken: Callable[[Index, Index], Array]
-    freedom: int = ENOUGH
+"""analytic[o, i] = numeric[o', i'] with (o', i') = places(o, i)."""
 
 
 def transposed(pattern: Pattern) -> Iterator[Claim]:
-    yield from _moved(pattern, "transposed", _transposes)
-
-
-def shifted(pattern: Pattern) -> Iterator[Claim]:
-    yield from _moved(pattern, "shifted", _shifts)
-
-
-Ways = Callable[[Side], Iterator[tuple[str, Index]]]
-"""What happened in words around `{}`, and the map [elements] of a side (−1: nothing)."""
-
-
-def _moved(pattern: Pattern, name: str, ways: Ways) -> Iterator[Claim]:
     if np.mean(pattern.entries.analytic[pattern.wrong] != 0) < ARRIVED:
         return
-    moves = [*_separate(pattern, ways), *(_exchanged(pattern) if ways is _transposes else ())]
-    for move in moves:
-        if _fits(pattern, move):
-            yield _named(name, f"analytic = numeric with {move.words} {pattern.everywhere}",
-                         move.words)
+    for words, places, freedom in _moves(pattern):
+        if _fits(pattern, places, freedom):
+            yield _named("transposed", f"analytic = numeric with {words} {pattern.everywhere}", words)
 
 
-def _separate(pattern: Pattern, ways: Ways) -> Iterator[Move]:
-    """Positions of the gradient permute the inputs of the Jacobian, those of grad_output its
-    outputs, those of a saved tensor both."""
+def _moves(pattern: Pattern) -> Iterator[tuple[str, Places, int]]:
+    """In words, with the number of wrong elements that a move must explain.
+
+    Positions of the gradient permute the inputs of the Jacobian, those of grad_output its outputs,
+    those of a saved tensor both; or the matrix between one axis of each is transposed.
+    """
     x, y, e = pattern.input, pattern.output, pattern.entries
     each = (e.input == e.output)[pattern.significant].all()
     moved = {GRADIENT: x, COTANGENT: y if y.name else None,
              SAVED: x if (y.shape, y.parts) == (x.shape, x.parts) else None}
     for what, side in moved.items():
-        for words, of in ways(side) if side else ():
+        for words, of in _transposes(side) if side else ():
             out = np.arange(y.size) if what == GRADIENT else y.lifted(of)
             in_ = np.arange(x.size) if what == COTANGENT else x.lifted(of)
-            shown = words.format(BOTH if what == SAVED and not each else what)
-            freedom = min(ENOUGH, max(len(in_), len(out)))
-            yield Move(shown, partial(_gathered, out, in_), partial(_times, out, in_), freedom)
-
-
-def _gathered(out: Index, in_: Index, o: Index, i: Index) -> tuple[Index, Index]:
-    return out[o], in_[i]
-
-
-def _times(out: Index, in_: Index, o: Index, i: Index) -> Array:
-    times = [np.bincount(each[each >= 0], minlength=len(each)).astype(float) for each in (out, in_)]
-    return np.asarray(times[0][o] * times[1][i])
-
-
-def _exchanged(pattern: Pattern) -> Iterator[Move]:
-    """The matrix between one axis of the input and one of the output transposed."""
-    x, y = pattern.input, pattern.output
+            yield (words.format(BOTH if what == SAVED and not each else what),
+                   lambda o, i, out=out, in_=in_: (out[o], in_[i]),
+                   min(ENOUGH, max(len(in_), len(out))))
     for a in reversed(range(len(y.shape))):
         for b in reversed(range(len(x.shape))):
             if x.parts == y.parts and y.shape[a] == x.shape[b] > 1:
                 words = (f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} "
                          "transposed, W where Wᵀ belongs,")
-                yield Move(words, partial(_exchange, y, a, x, b), lambda o, i: np.ones(len(o)))
+                yield words, partial(_exchanged, y, a, x, b), ENOUGH
 
 
-def _exchange(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:
+def _exchanged(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:
     steps = x.along(b, i) - y.along(a, o)
     return o + steps * prod(y.shape[a + 1:]) * y.parts, i - steps * prod(x.shape[b + 1:]) * x.parts
-
-
-def _shifts(side: Side) -> Iterator[tuple[str, Index]]:
-    """By one or two positions along one axis, around or with zeros moved in."""
-    for axis in side.axes():
-        flat = axis is None or len(side.shape) == 1
-        n, along = side.length(axis), "" if flat else f" along axis {axis}"
-        places = np.moveaxis(np.arange(side.elements).reshape(-1 if flat else side.shape),
-                             0 if flat else axis or 0, 0)
-        for steps in (steps for steps in (1, -1, 2, -2) if abs(steps) < n):
-            for wrap, words in ((True, ""), (False, ", zeros moved in")):
-                rolled = np.roll(places, steps, 0)
-                if not wrap:
-                    rolled[slice(0, steps) if steps > 0 else slice(steps, None)] = -1
-                back = np.moveaxis(rolled, 0, 0 if flat else axis or 0)
-                yield f"{{}} shifted by {steps}{along}{words}", back.reshape(-1)
 
 
 def _transposes(side: Side) -> Iterator[tuple[str, Index]]:
@@ -435,37 +381,35 @@ def _transposes(side: Side) -> Iterator[tuple[str, Index]]:
             yield words, places.reshape(shape).swapaxes(a, b).reshape(-1)
 
 
-def _fits(pattern: Pattern, move: Move) -> bool:
+def _fits(pattern: Pattern, places: Places, freedom: int) -> bool:
     """Does it explain some elements, then all, and is every number that it takes somewhere found
     there? A zero there would not be among the elements."""
     e, some = pattern.entries, np.flatnonzero(pattern.wrong)
-    if len(some) < move.freedom:
+    if len(some) < freedom:
         return False
     chosen = np.zeros(len(e.output), bool)
     chosen[some[::max(1, len(some) // SAMPLE)]] = True
-    if not (_explains(pattern, move, chosen) and _explains(pattern, move, ~pattern.unknown)):
+    if not (_explains(pattern, places, chosen) and _explains(pattern, places, ~pattern.unknown)):
         return False
     large = np.abs(e.numeric) > 3 * (e.bar + pattern.dust)
-    _, _, found = pattern.numeric(*move.places(e.output, e.input))
-    expected = move.taken(e.output[large], e.input[large]).sum()
-    return bool(large[found[found >= 0]].sum() == expected)
+    _, _, found = pattern.numeric(*places(e.output, e.input))
+    return bool(large[found[found >= 0]].sum() == large.sum())
 
 
-def _explains(pattern: Pattern, move: Move, where: Mask) -> bool:
+def _explains(pattern: Pattern, places: Places, where: Mask) -> bool:
     e = pattern.entries
     value, bar = np.zeros(len(e.output)), np.zeros(len(e.output))
     i = np.flatnonzero(where)
-    value[i], bar[i], found = pattern.numeric(*move.places(e.output[i], e.input[i]))
+    value[i], bar[i], found = pattern.numeric(*places(e.output[i], e.input[i]))
     usable = where.copy()
     usable[i] = (found < 0) | ~pattern.unknown[found]
     return not (~usable & where & pattern.wrong).any() and pattern.agrees(value, bar, usable)
 
 
-# ---- wrong only somewhere: a block of positions, the border, one side of a threshold
+# ---- wrong only somewhere: a block of positions, one side of a threshold
 SURPRISE = 5.0  # bits: 1 in 32 by chance
 TILES = (128, 64, 32, 16)
 SEVERAL = 2  # wrong elements: of one alone the finding itself says where it is
-WIDTHS = (1, 2)  # of a border
 
 
 def natural(pattern: Pattern) -> Iterator[Claim]:
@@ -518,8 +462,6 @@ def _regions(pattern: Pattern, content: str) -> Iterator[Claim]:
         block = next((each for each in blocks if each is not None), None)
         if block is not None:
             yield claim(unwritten if content == "is 0" else "wrong block", *block)
-        elif (words := _border(side, bad, good, cells)) is not None:
-            yield claim("wrong at the border", words, True, "border")
         for value in pattern.values if not side.complex else ():
             if (spread := value.over(side.shape)) is None:
                 continue
@@ -565,30 +507,6 @@ def _block(side: Side, axis: int | None, bad: Index, good: Index,
     return f"in {slices(side, axis, first, last)}{detail}", reason
 
 
-def _border(side: Side, bad: Index, good: Index, cells: int) -> str | None:
-    axes = [axis for axis in range(len(side.shape)) if side.shape[axis] > 1]
-    sets = [axes, axes[-2:], *([axis] for axis in axes)]
-
-    def near(coordinate: Index, chosen: list[int], width: int) -> Mask:
-        places = [side.along(axis, coordinate) for axis in chosen]
-        return np.asarray(np.any([(place < width) | (place >= side.shape[axis] - width)
-                                  for axis, place in zip(chosen, places, strict=True)], axis=0))
-
-    for width in WIDTHS:
-        for chosen in (each for each in sets if each):
-            # of three positions two are no border: a weight of ½ makes the middle one another
-            inner = 2 * width if len(chosen) == 1 else 1
-            wide = all(side.shape[axis] >= 2 * width + inner for axis in chosen)
-            if wide and near(bad, chosen, width).all() and not near(good, chosen, width).any():
-                if not _convincing(cells, len(WIDTHS) * len(sets)):
-                    return None
-                if len(side.shape) == 1:
-                    return f"in the first and last {width} of {side.name}"
-                over = f"ax{'is' if len(chosen) == 1 else 'es'} {', '.join(map(str, chosen))}"
-                return f"in the outermost {width} of {over} of {side.name}"
-    return None
-
-
 def _roundest(low: float, high: float) -> str:
     """The number with the fewest digits between two."""
     if low <= 0 <= high:
@@ -603,8 +521,8 @@ def _convincing(cells: int, members: float) -> bool:
 
 
 MISTAKES: tuple[Callable[[Pattern], Iterator[Claim]], ...] = (
-    scaled, conjugate, swapped, overwritten, reduced, natural, part, transposed, operand, shifted,
-    somewhere, anything)
+    scaled, conjugate, swapped, overwritten, reduced, natural, part, transposed, operand, somewhere,
+    anything)
 """The simplest first."""
 
 REMEDIES = {
@@ -625,14 +543,11 @@ REMEDIES = {
     "transposed": "look for a transpose that is missing or one too many: of a matrix that is "
                   "multiplied by, `.mT`, or of the result",
     "missing factor": "the gradient is grad_output times the derivative with respect to this input",
-    "shifted": "each number is that of another element: backward must send it back to where "
-               "forward took it from",
     "zero block": "backward gives nothing for these elements: look at the bounds of its loops and "
                   "slices, and at its masks",
     "unread block": "backward takes no grad_output from there: look at the bounds of its loops and "
                     "slices, and for an index where a sum belongs",
     "wrong block": "look at what treats these positions unlike the others",
-    "wrong at the border": "look at what treats the border unlike the rest",
     "wrong only": "backward is right for the others: look at what it does where this holds",
 }
 """What to change, by the beginning of a cause's name."""

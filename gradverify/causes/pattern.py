@@ -52,11 +52,8 @@ class Side:
         return self.elements if axis is None else self.shape[axis]
 
     def lifted(self, elements: Index) -> Index:
-        """A map of elements (−1: nothing) as a map of real coordinates."""
-        if not self.complex:
-            return elements
-        both = np.stack([2 * elements, 2 * elements + 1], 1).reshape(-1)
-        return np.where(np.repeat(elements, 2) < 0, -1, both)
+        """A map of elements as a map of real coordinates."""
+        return (self.parts * elements[:, None] + np.arange(self.parts)).reshape(-1)
 
 
 @dataclass(frozen=True)

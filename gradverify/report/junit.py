@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
-
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
-from gradverify.report.names import in_repository, one_line, readable, title_of
-from gradverify.report.numbers import number
-from gradverify.report.plain import panel_text
+from gradverify.report.names import readable, title_of
+from gradverify.report.pages import template
 from gradverify.report.terminal import status
-from gradverify.report.terminal.line import judged_comparisons
 
 ERRORS = {"GV004": "crash", "GV005": "timeout", "GV002": "exception", "GV003": "exception", "GV001": "exception"}
 """The kinds of error; any other finding is named by its own code."""
@@ -25,47 +18,8 @@ WRONG = ("FAIL", "XPASS")
 def render(report: Report) -> str:
     """What is expected to fail and does is a passed case; what is undecided and allowed to be, or known, a skipped one."""
     report = readable(report)
-    counts = _counts(report.checks, report)
-    root = Element("testsuites", {"name": "gradverify", **counts, "time": f"{report.duration_s:.3f}", "timestamp": report.started_at})
-    for path, checks in groupby(sorted(report.checks, key=lambda check: check.spec.path), key=lambda check: check.spec.path):
-        root.append(_suite(path, tuple(checks), report))
-    indent(root)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, encoding="unicode") + "\n"
-
-
-def _suite(path: str, checks: Sequence[CaseResult], report: Report) -> Element:
-    seconds = sum(check.seconds for check in checks)
-    suite = Element("testsuite", {"name": _file(path, report), **_counts(checks, report), "time": f"{seconds:.3f}", "timestamp": report.started_at})
-    for check in checks:
-        suite.append(_case(check, report))
-    return suite
-
-
-def _file(path: str, report: Report) -> str:
-    return in_repository(path, report.environment) or path
-
-
-def _case(check: CaseResult, report: Report) -> Element:
-    file = _file(check.spec.path, report)
-    case = Element("testcase", name=check.name, classname=posixpath.splitext(file)[0].replace("/", "."), time=f"{check.seconds:.3f}",
-                   file=file, line=str(check.spec.line))
-    properties = SubElement(case, "properties")
-    for name, value in _properties(check):
-        SubElement(properties, "property", name=name, value=one_line(value))
-    outcome = _outcome(check, report)
-    if outcome == "skipped":
-        SubElement(case, "skipped", message=one_line(_why(check)))
-    elif outcome != "passed":
-        SubElement(case, outcome, message=one_line(_message(check)), type=_type(check)).text = "\n" + panel_text(check, report.argv)
-    if check.captured:
-        SubElement(case, "system-out").text = check.captured
-    return case
-
-
-def _why(check: CaseResult) -> str:
-    """Why a case is neither passed nor failed."""
-    why, word = status.excuse(check), status.word(check).lower()
-    return why if check.verdict == "skip" else f"{word}: {why}" if why else word
+    cases = [(check, _outcome(check, report)) for check in report.checks]
+    return template("junit.xml.j2").render(report=report, cases=cases, message=_message, kind=_type)
 
 
 def _outcome(check: CaseResult, report: Report) -> str:
@@ -76,12 +30,6 @@ def _outcome(check: CaseResult, report: Report) -> str:
     return "skipped" if check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN") else "passed"
 
 
-def _counts(checks: Sequence[CaseResult], report: Report) -> dict[str, str]:
-    outcomes = [_outcome(check, report) for check in checks]
-    return {"tests": str(len(outcomes)), "failures": str(outcomes.count("failure")), "errors": str(outcomes.count("error")),
-            "skipped": str(outcomes.count("skipped"))}
-
-
 def _message(check: CaseResult) -> str:
     """The first sentence that is told."""
     worst = next((finding for finding in check.findings if finding.severity == "error"), None)
@@ -89,18 +37,7 @@ def _message(check: CaseResult) -> str:
 
 
 def _type(check: CaseResult) -> str:
-    codes = [finding.code for finding in check.findings if finding.severity == "error"]
     if status.word(check) in WRONG:
         return "mismatch" if check.verdict == "fail" else "unexpected-pass"
-    return ERRORS.get(codes[0], codes[0]) if codes else check.verdict
-
-
-def _properties(check: CaseResult) -> Iterator[tuple[str, str]]:
-    yield from {"verdict": status.word(check).lower(), "function": check.function.target, "device": check.device, "dtype": check.dtype,
-                "seed": str(check.seed)}.items()
-    yield from ((name, str(check.settings[name])) for name in ("eps", "atol", "rtol") if check.settings.get(name) is not None)
-    shown = judged_comparisons(check)
-    if shown:
-        yield "elements", str(sum(comparison.elements for comparison in shown))
-        yield "max_abs_err", number(max(comparison.max_abs_error for comparison in shown))
-        yield "resolution", number(max(comparison.resolution for comparison in shown))
+    code = next((finding.code for finding in check.findings if finding.severity == "error"), check.verdict)
+    return ERRORS.get(code, code)

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
-from gradverify.model.result import Finding, Frame, Severity
+from gradverify.model.result import Finding
 from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import describe, user_frames
-from gradverify.subject.opchecked import Operator, operator_of
+from gradverify.subject.opchecked import Operator, Test, operator_of
 
-SCHEMA = (
-    (re.compile(r"Argument (?P<x>\w+) is not defined as mutable"), "it writes into its argument `{x}`, and its schema does not say so",
+SCHEMA: Test = "test_schema"
+FAKE: Test = "test_faketensor"
+AOT: Test = "test_aot_dispatch_dynamic"
+REGISTRATION: Test = "test_autograd_registration"
+SILENT, CLONES, AS_IT_DOES = ", and its schema does not say so", "return clones", "let `register_fake` compute shape, dtype and strides as the operator does"
+NO_FAKE = "it has no fake kernel, so that torch.compile refuses it"
+RAISES = "its fake kernel raises where the operator does not"
+FAILURES = (
+    (SCHEMA, r"Argument (?P<x>\w+) is not defined as mutable", "it writes into its argument `{x}`" + SILENT,
      'declare it (`mutates_args=("{x}",)`, or `Tensor(a!) {x}` in the schema), or write into a clone'),
-    (re.compile(r"Argument (?P<x>\w+) is not defined to alias output"), "it returns memory of its argument `{x}`, and its schema does not say so",
+    (SCHEMA, r"Argument (?P<x>\w+) is not defined to alias output", "it returns memory of its argument `{x}`" + SILENT,
      "return a clone, or declare a view (`Tensor(a) {x}) -> Tensor(a)` in the schema)"),
-    (re.compile(r"Outputs (?P<x>\d+ and \d+) alias unexpectedly"), "its outputs {x} share memory, and its schema does not say so", "return clones"),
-    (re.compile(r"outputs\[(?P<y>\d+)\] is (?P<x>\w+)"), "its output {y} is its argument `{x}`, and its schema does not say so", "return a clone"),
-    (re.compile(r"must not also be an input to this custom operator"), "it returns memory of an argument or of another output", "return clones"))
-METADATA = re.compile(r"found mismatche?d? ?(?:tensor metadata:|in)\s*(?P<text>.*)", re.DOTALL)
-SIZES = re.compile(r"(?P<what>Shape|Dtype)s (?P<real>.+) and (?P<fake>.+) are not equal")
-STRIDES = re.compile(r"Strides are (?P<real>\(.*?\)) and (?P<fake>\(.*?\))")
-NO_FAKE = re.compile(r"no fake impl|no .*[Mm]eta kernel|'Meta' backend|UnsupportedOperatorException")
+    (SCHEMA, r"Outputs (?P<x>\d+ and \d+) alias unexpectedly", "its outputs {x} share memory" + SILENT, CLONES),
+    (SCHEMA, r"outputs\[(?P<y>\d+)\] is (?P<x>\w+)", "its output {y} is its argument `{x}`" + SILENT, "return a clone"),
+    (SCHEMA, r"must not also be an input to this custom operator", "it returns memory of an argument or of another output", CLONES),
+    (REGISTRATION, r"AssertionError$", "it returns tensors with a graph, and has no kernel at an autograd key",
+     'register the backward with `torch.library.register_autograd`, or the Function at the key "Autograd", not at a backend\'s'),
+    (FAKE, r"no fake impl|no .*[Mm]eta kernel|'Meta' backend|UnsupportedOperatorException", NO_FAKE,
+     "`register_fake` gives it one: a function that returns empty tensors of the right shape and dtype"),
+    (FAKE, r"found mismatche?d?.*(requires_grad|outputs_alias_inputs)", "", ""),    # found at the registration, or the schema, already
+    (FAKE, r"Shapes torch\.Size\((?P<x>.+)\) and torch\.Size\((?P<y>.+)\) are not equal", "it returns shape {x}, its fake kernel says {y}", AS_IT_DOES),
+    (FAKE, r"Dtypes torch\.(?P<x>\S+) and torch\.(?P<y>\S+) are not equal", "it returns dtype {x}, its fake kernel says {y}", AS_IT_DOES),
+    (FAKE, r"Strides are (?P<x>\(.*?\)) and (?P<y>\(.*?\))", "it returns strides {x}, its fake kernel says {y}", AS_IT_DOES),
+    (FAKE, r"found mismatche?d?", "what it returns is not what its fake kernel says", AS_IT_DOES),
+    (FAKE, "", RAISES, "a fake kernel gets shapes, dtypes and strides, and no values"),
+    (AOT, r"^(?P<x>Outputs|Gradients) of the operator", "under AOT dispatch its {x} are other numbers than without", "torch.compile meets the same"),
+    (AOT, "", "AOT dispatch raises where the operator does not", "torch.compile meets the same"))
+"""The test, what torch says, what that means and what to do; the first that fits. No words: not for this rule."""
+
+WRONG = re.compile(r"shape|dtype|numbers")      # what is compiled computes something else
 TOLD = 300      # characters of what torch says
 
 
@@ -34,97 +51,37 @@ def gv115(evidence: Evidence) -> Iterator[Finding | str]:
         raise NotApplicable(operator)
     must, clean = evidence.settings.opcheck is True, True
     try:
-        for test in (_schema, _registration, _fake):
-            if (told := test(operator, must)) is not None:
+        for test in (SCHEMA, REGISTRATION, FAKE):
+            for told in _failed(operator, test, must):
                 clean = False
                 yield told
         if clean and evidence.draws:
             yield "AOT dispatch was not tested: the operator draws random numbers"
         elif clean:
-            yield from _aot(operator, must)
+            yield from _failed(operator, AOT, must)
     except ImportError as missing:
         yield f"opcheck was not run: torch's compiler cannot be imported ({describe(missing)})"
 
 
-def _schema(operator: Operator, must: bool) -> Finding | str | None:
-    error = operator.fails("test_schema")
+def _failed(operator: Operator, test: Test, must: bool) -> Iterator[Finding | str]:
+    """What one test of opcheck finds, at the line of the user's code that raised, or where the fake kernel begins."""
+    error = operator.fails(test)
     if error is None:
-        return None
-    text = str(error)
-    for pattern, what, hint in SCHEMA:
-        if match := pattern.search(text):
-            return _finding(operator, "test_schema", what.format(**match.groupdict()), error, must, hint.format(**match.groupdict()))
-    return f"opcheck's test_schema could not be run: {_told(error)}"
-
-
-def _registration(operator: Operator, must: bool) -> Finding | str | None:
-    error = operator.fails("test_autograd_registration")
-    if error is None:
-        return None
-    if not isinstance(error, AssertionError):
-        return f"opcheck's test_autograd_registration could not be run: {_told(error)}"
-    what = "it returns tensors with a graph, and has no kernel at an autograd key"
-    return _finding(operator, "test_autograd_registration", what, error, must,
-                    'register the backward with `torch.library.register_autograd`, or the Function at the key "Autograd", not at a backend\'s')
-
-
-def _fake(operator: Operator, must: bool) -> Finding | str | None:
-    error = operator.fails("test_faketensor")
-    if error is None:
-        return None
-    text, where = describe(error), operator.fake_kernel
-    if NO_FAKE.search(text):
-        if not must:
-            return f"{operator.name} has no fake kernel, so that torch.compile refuses it; `opcheck: true` makes that a finding"
-        return _finding(operator, "test_faketensor", "it has no fake kernel, so that torch.compile refuses it", error, must,
-                        "`register_fake` gives it one: a function that returns empty tensors of the right shape and dtype")
-    if (match := METADATA.search(text)) is None:
-        if not (frames := user_frames(error) or ((where,) if where else ())):
-            return f"opcheck's test_faketensor could not be run: {_told(error)}"
-        finding = _finding(operator, "test_faketensor", "its fake kernel raises where the operator does not", error, must,
-                           "a fake kernel gets shapes, dtypes and strides, and no values")
-        return _at(finding, frames)
-    if "requires_grad" in match["text"] or "outputs_alias_inputs" in match["text"]:
-        return None     # what the registration, or the schema, was found wrong for already
-    wrong, told = SIZES.search(match["text"]), STRIDES.search(match["text"]) or SIZES.search(match["text"])
-    what = (f"it returns {_kind(told['what'] if wrong else 'Stride')} {_plain(told['real'])}, its fake kernel says {_plain(told['fake'])}" if told
-            else "what it returns is not what its fake kernel says")
-    finding = _finding(operator, "test_faketensor", what, error, must or wrong is not None,
-                       "let `register_fake` compute shape, dtype and strides as the operator does")
-    return _at(finding, (where,) if where else ())
-
-
-def _aot(operator: Operator, must: bool) -> Iterator[Finding | str]:
-    error = operator.fails("test_aot_dispatch_dynamic")
-    if error is not None:
-        different = str(error).startswith(("Outputs of the operator", "Gradients of the operator"))
-        what = (f"under AOT dispatch its {'outputs' if str(error).startswith('O') else 'gradients'} are other numbers than without" if different
-                else "AOT dispatch raises where the operator does not")
-        yield _finding(operator, "test_aot_dispatch_dynamic", what, error, must or different,
-                       "torch.compile meets the same")
-
-
-def _finding(operator: Operator, test: str, what: str, error: BaseException, must: bool, hint: str) -> Finding:
-    severity: Severity = "error" if must else "warning"
-    return _at(Finding("GV115", f"{operator.name} fails opcheck's {test}: {what} (torch: {_told(error)})", severity=severity, hint=hint),
-               user_frames(error))
-
-
-def _at(finding: Finding, frames: tuple[Frame, ...]) -> Finding:
-    """At the last of these frames."""
-    last = frames[-1] if frames else None
-    return finding if last is None else replace(finding, frames=frames, file=last.file, line=last.line, source=last.text)
-
-
-def _kind(what: str) -> str:
-    return {"Shape": "shape", "Dtype": "dtype"}.get(what, "strides")
-
-
-def _plain(text: str) -> str:
-    return text.removeprefix("torch.Size(").removesuffix(")") if text.startswith("torch.Size(") else text.removeprefix("torch.")
-
-
-def _told(error: BaseException) -> str:
-    """Return the first sentence of torch's message."""
-    first = " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
-    return legible(first if len(first) <= TOLD else f"{first[:TOLD]}…")
+        return
+    text, first = f"{error}\n{type(error).__name__}", " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
+    said = legible(first if len(first) <= TOLD else f"{first[:TOLD]}…")
+    frames = user_frames(error)
+    if not frames and test == FAKE and (kernel := operator.fake_kernel) is not None:
+        frames = (kernel,)
+    for own, pattern, what, hint in FAILURES:
+        if own != test or (match := re.search(pattern, text, re.DOTALL)) is None or (what == RAISES and not frames):
+            continue
+        names = {name: value.lower() if test == AOT else value for name, value in match.groupdict().items()}
+        if what == NO_FAKE and not must:
+            yield f"{operator.name} has no fake kernel, so that torch.compile refuses it; `opcheck: true` makes that a finding"
+        elif what:
+            file, line, source = (frames[-1].file, frames[-1].line, frames[-1].text) if frames else (None, None, None)
+            yield Finding("GV115", f"{operator.name} fails opcheck's {test}: {what.format(**names)} (torch: {said})", frames=frames, file=file, line=line,
+                          severity="error" if must or (test != SCHEMA and WRONG.search(what)) else "warning", hint=hint.format(**names), source=source)
+        return
+    yield f"opcheck's {test} could not be run: {said}"

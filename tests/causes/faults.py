@@ -187,7 +187,7 @@ def _frozen_mean(x0: Tensor, w0: Tensor, b0: Tensor) -> Callable[..., Tensor]:
     return lambda x, w, b: (x - x0.mean(-1, keepdim=True)) * (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt() * w + b
 
 
-FACTOR, BORDER = ("missing factor", "extra factor"), ("wrong at the border", "zero block", "wrong block")
+FACTOR = ("missing factor", "extra factor")
 BELOW = ("wrong only where x < 0", "wrong only where y0 < 0")
 DROPPED = ("wrong only where m is 0", "missing factor", "wrong only where y0 is 0")
 OVERWRITTEN = "repeated index overwritten"
@@ -204,8 +204,6 @@ FAULTS: tuple[Fault, ...] = (
     written("transposed", "square matmul", "x", lambda g, x, w: g @ w, "transposed"),
     written("transposed", "triangular solve", "b", lambda g, a, b: OPERATORS["triangular solve"].f(a, g), "transposed"),
     exchanged("swiglu", "a", "b"), exchanged("attention", "q", "k"), exchanged("complex multiply", "x", "y"),
-    *_each(gradient, "rolled", "softmax / x, conv1d / x, attention / v", lambda g, _: g.roll(1, -1), "shifted"),
-    cotangent("rolled", "matmul", "x", lambda g, _: g.roll(1, 0), "shifted"),
     *_each(cotangent, "broadcast sum", "linear / b, layer norm / w, batch of bias / b", _first(0), "missing reduction"),
     cotangent("broadcast sum", "bias of channels", "b", _first(2), "missing reduction"),
     written("operand", "swiglu", "a", lambda g, a, b: vjp(F.silu, [a], g)[0], *FACTOR),
@@ -214,9 +212,6 @@ FAULTS: tuple[Fault, ...] = (
     written("operand", "cube", "x", lambda g, x: 3 * x * g, *FACTOR),
     *_each(gradient, "tail", "gelu / x, conv2d / x", tail(32), "zero block"),
     *_each(gradient, "tail", "softmax / x, matmul / w", tail(16), "zero block"),
-    instead("boundary", "moving average", "x", lambda *_: lambda x: F.avg_pool1d(x, 3, 1, 1), *BORDER),
-    *_each(gradient, "boundary", "gelu / x, interpolate / x", rim((-1,), 0.0), *BORDER),
-    gradient("boundary", "conv1d", "x", rim((-1,), 2.0), *BORDER),
     *_each(gradient, "negative", "gelu / x, softplus / x", _below(0.0), *BELOW),
     gradient("negative", "cube", "x", _below(-1.0), *BELOW, "sign flipped"),
     written("negative", "multiply", "x", lambda g, x, y: torch.where(x < 0, 0 * g, g * y), *BELOW),
@@ -230,6 +225,8 @@ FAULTS: tuple[Fault, ...] = (
     written("overwritten", "embedding of sequences", "table", lambda g, x, index: _rows(g.flip(0), x, index.flip(0)), OVERWRITTEN),
     written("overwritten", "gather", "x", lambda g, x, index: torch.zeros_like(x).scatter(1, index, g), OVERWRITTEN),
     # what no known mistake explains
+    *_each(gradient, "rolled", "softmax / x, conv1d / x", lambda g, _: g.roll(1, -1)), cotangent("rolled", "matmul", "x", lambda g, _: g.roll(1, 0)),
+    instead("boundary", "moving average", "x", lambda *_: lambda x: F.avg_pool1d(x, 3, 1, 1)), gradient("boundary", "conv1d", "x", rim((-1,), 2.0)),
     written("rank one", "softmax", "x", lambda g, x: g * x.softmax(-1)), instead("rank one", "layer norm", "x", _frozen_mean),
     *_each(gradient, "narrow type", "gelu / x, attention / v", lambda g, _: g.half().double()),
     gradient("row scale", "layer norm", "x", lambda g, _: g * ramp(g, 0)), gradient("column scale", "attention", "v", lambda g, _: g * ramp(g, -1)),

@@ -8,7 +8,7 @@ from gradverify.model.result import Cause
 
 @pytest.mark.parametrize(("name", "word"), [
     ("scaled", "constant factor"), ("sign flipped", "minus sign"),
-    ("wrong only where x > 0.5", "where this holds"), ("wrong at the border", "the border")])
+    ("wrong only where x > 0.5", "where this holds"), ("wrong block", "these positions")])
 def test_a_hint_is_that_of_the_name_that_fits(name, word):
     assert word in remedy(Cause(name, ""))
 
