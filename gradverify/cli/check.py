@@ -58,7 +58,7 @@ def run_check(options: Options, out: Output) -> int:
     options = configured(options, project)
     settled = settle(options, out)
     reports = promised(settled.reports, options.baseline)
-    saves = options.save_failures and str(promise(Path(options.save_failures) / "failure.npz", "--save-failures").parent)
+    saves = options.save_failures and str(promise(Path(options.save_failures) / "failure.pt", "--save-failures").parent)
     with nullcontext() if options.no_isolate else Signals() as signals:
         for file in reports:
             forget(file.path)       # of an earlier run: nobody is to take it for one of this run

@@ -1,4 +1,4 @@
-"""`--save-failures`: what a check was wrong at, as an npz file, and a script for each wrong pair that shows it with torch alone."""
+"""`--save-failures`: what a check was wrong at, as a file of torch, and a script for each wrong pair that shows it with torch alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import io
 import pickle
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,10 +23,9 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.model.paths import shown_path
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult, Comparison, Entry
-from gradverify.subject.arguments import value_of
 from gradverify.subject.find import REGISTERED, module_name, run_folder
 from gradverify.subject.layout import laid
-from gradverify.subject.subject import Called, Subject
+from gradverify.subject.subject import Subject
 from gradverify.subject.target import named
 
 JACOBIAN = ("GV101", "GV111")
@@ -35,8 +33,6 @@ JACOBIAN = ("GV101", "GV111")
 
 FICKLE = ("GV205", "GV206")
 
-RESERVED = ("seed", "call", "file")     # `file` is the first parameter of numpy.savez
-KEY = re.compile(r"[A-Za-z_][\w.\[\]]*", re.ASCII)
 LONGEST_NAME = 80               # characters of a file's name, without what tells it from others
 SMALL = 1e-2                    # below it the step no longer shrinks with the number: f's own rounding would show
 SCRIPT = '''"""{about}"""
@@ -55,35 +51,32 @@ def opened(y):
             for leaf in (opened(list(vars(each).values())) if hasattr(each, '__dataclass_fields__') else [each])]
 
 class Call(pickle.Unpickler):
-    def persistent_load(self, found):
-        key, strides = found
+    def persistent_load(self, key):
         x = self.tensors[key]
-        return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x) if all(strides) else x
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).copy_(x) if all(x.stride()) else x
 
-def call(**tensors):
-    reader = Call(io.BytesIO(saved['call'].cpu().numpy().tobytes()))
-    reader.tensors = saved | tensors
+def call(tensors):
+    reader = Call(io.BytesIO(saved['call']))
+    reader.tensors = saved['tensors'] | tensors
     return reader.load()
 
 sys.path[:0] = {path!r}
 {imports}
-saved = {{name: torch.from_numpy(each){to} for name, each in numpy.load(__file__.rpartition('--')[0] + '.npz').items()}}
-{narrow}
-for name in {differentiated!r}:
-    saved[name].requires_grad_()
-init, parameters, args, kwargs = call()
+saved = torch.load(__file__.rpartition('--')[0] + '.pt', weights_only=False)
+init, parameters, args, kwargs = call({{}})
 {built}
 def f(x):
     {seeds}
-    init, parameters, args, kwargs = call(**{{{key!r}: x}})
+    init, parameters, args, kwargs = call({{{key!r}: x}})
     return opened({function})[{output}]
-x, cotangent, h = saved[{key!r}], saved[{cotangent!r}], torch.zeros_like(saved[{key!r}]).detach()
+x, cotangent = saved['tensors'][{key!r}], saved['cotangents'][{number}]
+h = torch.zeros_like(x).detach()
 h{at} = {unit}{step:.3g}
 analytic = torch.autograd.grad(f(x), x, cotangent, allow_unused=True, materialize_grads=True)[0]{at}{part}
 numeric = ((f(x + h) - f(x - h)).detach() * cotangent.conj()).real.sum() / {twice:.6g}
 print(f{shown!r})
 '''
-SEEDS = "random.seed(int(saved['seed'])); numpy.random.seed(int(saved['seed']) % 2**32); torch.manual_seed(int(saved['seed']))"
+SEEDS = "random.seed(saved['seed']); numpy.random.seed(saved['seed'] % 2**32); torch.manual_seed(saved['seed'])"
 BUILT = """torch.set_default_dtype(torch.float64)
 built = {found}(**init)
 torch.set_default_dtype(torch.float32)"""
@@ -116,70 +109,30 @@ def saved(subject: Subject, result: CaseResult) -> CaseResult:
 
 
 def _written(subject: Subject, wrong: Sequence[Comparison], folder: Path) -> Iterator[Path]:
+    """Everything that the function gets by name, a module's buffers too, how it gets it (pickled, by these names), and a script for each pair."""
     case = subject.case
     called = subject.called(subject.leaves())
-    tensors = _tensors(subject, called)
-    arrays: dict[str, Any] = {key: _array(tensor) for key, tensor in tensors.items()}
-    arrays |= {"seed": np.int64(case.settings.seed), "call": np.frombuffer(_call(subject, called, tensors), np.uint8)}
-    stem = _stem(f"{case.name}", f"{case.id} {case.settings.seed}")
-    scripts = {}
-    for number, comparison in enumerate(wrong):
-        entry, key = comparison.worst[0], f"cotangent{number}"
-        tensors[key] = _cotangent(called.outputs[comparison.output or 0], entry)
-        arrays[key] = _array(tensors[key])
-        name = _slug(f"y{comparison.output}-{comparison.input}", LONGEST_NAME // 2)
-        scripts[folder / f"{stem}--{name}-{number}.py"] = _script(subject, tensors, comparison, key)
-    np.savez(folder / f"{stem}.npz", **arrays)
-    for path, text in scripts.items():
-        path.write_text(text, encoding="utf-8")
-        yield path
-
-
-def _tensors(subject: Subject, called: Called) -> dict[str, Tensor]:
-    """Everything that the function gets, by the keys of the npz file: its tensor arguments, and a module's buffers."""
-    found: dict[str, Tensor] = {}
-    for number, argument in enumerate(subject.arguments):
-        if argument.is_tensor:
-            usable = KEY.fullmatch(argument.name) and argument.name not in (*RESERVED, *found) and not argument.name.startswith("cotangent")
-            found[argument.name if usable else f"input{number}"] = argument.value
+    tensors = {a.name: laid(a.value, a.layout).detach().requires_grad_(a.differentiable) for a in subject.arguments if a.is_tensor}
+    values = [tensors.get(a.name, a.value) for a in subject.arguments]
+    lent = subject.parameters(values)
     if subject.target.kind == "module":
-        found |= {f"buffer.{name}": buffer for name, buffer in subject.buffers(called).items()}
-    return found
-
-
-def _call(subject: Subject, called: Called, tensors: Mapping[str, Tensor]) -> bytes:
-    """What a module is built with, what is lent to it, and the arguments of the call, pickled; of tensors the keys and strides. Raises what pickling
-    does."""
-    lent = {argument.name: argument.value for argument in subject.arguments if argument.parameter}
-    lent |= subject.buffers(called) if subject.target.kind == "module" else {}
-    named_ = dict(subject.kwargs)
-    given = list[Any]()
-    for members in subject.positions:
-        if not members[0].parameter:
-            value = value_of(members, [argument.value for argument in members])
-            if members[0].keyword:
-                named_[members[0].whole] = value
-            else:
-                given.append(value)
-    keys = {id(tensor): key for key, tensor in tensors.items()}
-    layouts = {id(argument.value): argument.layout for argument in subject.arguments}
-    written = io.BytesIO()
+        buffers = subject.buffers(called)
+        tensors |= {f"buffer {name}": buffer for name, buffer in buffers.items()}
+        lent |= buffers
+    keys, written = {id(tensor): key for key, tensor in tensors.items()}, io.BytesIO()
 
     class Pickler(pickle.Pickler):
-        def persistent_id(self, value: Any) -> tuple[str, tuple[int, ...]] | None:
-            if not isinstance(value, Tensor):
-                return None
-            return keys[id(value)], tuple(laid(value, layouts.get(id(value))).stride())
+        def persistent_id(self, value: Any) -> str | None:
+            return keys[id(value)] if isinstance(value, Tensor) else None
 
-    Pickler(written).dump((dict(subject.case.init or {}), lent, given, named_))
-    return written.getvalue()
-
-
-def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """The exact bits; bfloat16, which NumPy lacks, as int16."""
-    tensor = tensor.detach().cpu().contiguous()
-    array: np.ndarray[Any, Any] = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return array
+    Pickler(written).dump((dict(case.init or {}), lent, *subject.arranged(values)))
+    stem = _stem(f"{case.name}", f"{case.id} {case.settings.seed}")
+    torch.save({"seed": case.settings.seed, "call": written.getvalue(), "tensors": tensors,
+                "cotangents": [_cotangent(called.outputs[each.output or 0], each.worst[0]) for each in wrong]}, folder / f"{stem}.pt")
+    for number, comparison in enumerate(wrong):
+        path = folder / f"{stem}--{_slug(f'y{comparison.output}-{comparison.input}', LONGEST_NAME // 2)}-{number}.py"
+        path.write_text(_script(subject, comparison, number), encoding="utf-8")
+        yield path
 
 
 def _cotangent(output: Tensor, entry: Entry) -> Tensor:
@@ -190,10 +143,9 @@ def _cotangent(output: Tensor, entry: Entry) -> Tensor:
     return cotangent
 
 
-def _script(subject: Subject, tensors: Mapping[str, Tensor], comparison: Comparison, cotangent: str) -> str:
-    """The source for one pair; `cotangent`: the key of its own."""
+def _script(subject: Subject, comparison: Comparison, number: int) -> str:
+    """The source for one pair; `number`: of its cotangent."""
     case, entry = subject.case, comparison.worst[0]
-    keys = {id(tensor): key for key, tensor in tensors.items()}
     moved = next(argument for argument in subject.differentiable if argument.name == comparison.input)
     size = float(abs(moved.value[entry.input_index]))
     step = float(torch.finfo(moved.value.dtype).eps) ** (1 / 3) * (size if moved.domain and size else max(size, SMALL))
@@ -206,13 +158,9 @@ def _script(subject: Subject, tensors: Mapping[str, Tensor], comparison: Compari
     elif subject.target.kind == "module":
         function = "torch.func.functional_call(built, parameters, tuple(args), kwargs)"
         built = BUILT.format(found=found) if inspect.isclass(named(case.target, "function")) else f"built = {found}"
-    devices = {str(tensor.device) for tensor in tensors.values()} - {"cpu"}
     return SCRIPT.format(
         about=about.encode("unicode_escape").decode().replace('"', "'"), path=[*folders, *search_folders(case)], imports="\n".join(imports),
-        to=f".to({devices.pop()!r})" if len(devices) == 1 else "",
-        narrow="\n".join(f"saved[{key!r}] = saved[{key!r}].view(torch.bfloat16)" for key, x in tensors.items() if x.dtype == torch.bfloat16),
-        differentiated=[keys[id(argument.value)] for argument in subject.differentiable], built=built,
-        seeds=SEEDS if case.settings.reseed else "", key=keys[id(moved.value)], function=function, output=comparison.output, cotangent=cotangent,
+        built=built, seeds=SEEDS if case.settings.reseed else "", key=moved.name, function=function, output=comparison.output, number=number,
         at=_index(entry.input_index, "()"), unit="1j * " if entry.input_part == "im" else "", step=step, twice=2 * float(f"{step:.3g}"),
         part=".imag" if entry.input_part == "im" else ".real" if entry.input_part else "",
         shown=f"{element}: backward {{analytic:.9g}}, finite difference {{numeric:.9g}}")

@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
+import torch
 from gallery.twins import GALLERY
 
 OPS = '''
@@ -164,21 +164,21 @@ def test_each_wrong_pair_has_a_script_that_shows_its_worst_element(ran, name, pa
 
 
 @pytest.mark.parametrize(("name", "values", "dtype"), [
-    ('a/../b <|> ] [red] :x: "q" σ', [0.1, 0.30000000000000004, -7.0e-3], np.float64), ("single", [0.1, 0.7], np.float32)])
+    ('a/../b <|> ] [red] :x: "q" σ', [0.1, 0.30000000000000004, -7.0e-3], torch.float64), ("single", [0.1, 0.7], torch.float32)])
 def test_the_inputs_are_kept_bit_by_bit(ran, name, values, dtype):
     folder, _, report, _ = ran
     [script] = check_of(report, name)["saved"]
-    kept = np.load(folder / f"{script.rpartition('--')[0]}.npz")
-    assert kept["x"].dtype == dtype and kept["x"].tobytes() == np.array(values, dtype).tobytes()
-    assert kept["seed"] == 0 and np.count_nonzero(kept["cotangent0"]) == 1
+    kept = torch.load(folder / f"{script.rpartition('--')[0]}.pt", weights_only=False)
+    assert kept["tensors"]["x"].dtype == dtype and torch.equal(kept["tensors"]["x"], torch.tensor(values, dtype=dtype))
+    assert kept["seed"] == 0 and torch.count_nonzero(kept["cotangents"][0]) == 1
 
 
 def test_file_names_are_safe_and_a_script_needs_nothing_of_gradverify(ran):
     folder, _, report, _ = ran
     files = sorted((folder / "out/deep").iterdir())
-    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\.(py|npz)", file.name) for file in files)
+    assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*\.(py|pt)", file.name) for file in files)
     assert all("gradverify" not in line for file in files if file.suffix == ".py" for line in file.read_text().splitlines()[1:])
-    assert len([file for file in files if file.suffix == ".npz"]) == len([check for check in report["checks"] if check["saved"]])
+    assert len([file for file in files if file.suffix == ".pt"]) == len([check for check in report["checks"] if check["saved"]])
 
 
 def test_the_panel_names_the_scripts_and_says_where_there_is_none(ran):
