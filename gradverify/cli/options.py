@@ -119,7 +119,7 @@ OPTIONS: Mapping[str, Option] = {
     "format": _format("Default: table on a terminal, else plain.", "table", "plain", "json", value="table|plain|json"),
     "report": Option("--report", "KIND:PATH", f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).", SHOWN, report_file,
                      many=True),
-    "save_failures": Option("--save-failures", "DIR", "Write there a script for each wrong gradient that shows it with torch alone.", SHOWN),
+    "save_failures": Option("--save-failures", "DIR", "Write there a file for each wrong check: its inputs and worst elements.", SHOWN),
     "max_rows": Option("--max-rows", "N", f"Elements shown for each finding, {WORST} at most; default {ROWS}.", SHOWN, type=int,
                        more=_from(1, WORST)),
     "durations": Option("--durations", "N", "List the N slowest checks with their calls; 0: all.", SHOWN, values.count_from(0)),

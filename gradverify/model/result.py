@@ -242,7 +242,7 @@ class CaseResult:
     baselined: bool = False
     """Is it ok only because a baseline names every error that was not expected?"""
     saved: tuple[str, ...] = ()
-    """The scripts that show its wrong elements without gradverify; `unsaved`: why there are none. Only where that was asked for."""
+    """The file of what its wrong elements were measured at; `unsaved`: why there is none. Only where that was asked for."""
     unsaved: str | None = None
     interpreter: str | None = None
     """`triton`, where Triton kernels of the function ran under Triton's interpreter, on the CPU."""

@@ -25,10 +25,11 @@ from gradverify.oracles.along import Along, change, coordinates, direction, part
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.own_forward import Leavings, OwnForward, own_forward
+from gradverify.subject.standin import forwards_only
 from gradverify.subject.subject import Subject
-from gradverify.subject.tape import Tape, differing
+from gradverify.subject.tape import Place, Probe, Tape, differing
 
 # ---- Torch's own derivative of the forward: a second witness beside finite differences, which knows it to rounding where it knows it at all
 FAR, NEAR = 2.0**-7, 2.0**-24       # of each input's size: where constants must be the same, bfloat16 moves; where the gradient must not jump
@@ -98,9 +99,9 @@ def _called(subject: Subject, checked: tuple[int, ...], outputs: Sequence[Tensor
         return Absent(error.message)
 
 
-def _run(subject: Subject, leaves: Sequence[Tensor], checked: Sequence[int], leavings: Leavings) -> OwnForward | Absent:
+def _run(subject: Subject, leaves: Sequence[Tensor], checked: Sequence[int], leavings: Leavings, tape: Tape | None = None) -> OwnForward | Absent:
     """Raises UserCodeError."""
-    forward = own_forward(subject, leaves, Tape())
+    forward = own_forward(subject, leaves, tape or Tape())
     leavings.note(forward)
     if forward.tape.cut is not None:
         return Absent(forward.tape.cut)
@@ -115,12 +116,14 @@ def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishe
     """The forward a little to both sides; or what speaks against it at inputs nearby. Raises UserCodeError."""
     settings, columns = subject.case.settings, columns_of(subject.inputs, wishes.domains, wishes.symmetric, wishes.specified)
     v = [signed(base.outputs[place].detach(), generator(settings.seed, subject.case.check, f"witness {place}")) for place in checked]
-    sides, near = list[Array](), list[OwnForward]()
+    sides, near, idle = list[Array](), list[OwnForward](), None
     for step in (FAR, NEAR, -NEAR):
         beside = _run(subject, _moved(subject, columns, settings, step), checked, leavings)
         if isinstance(beside, Absent):
             return beside
-        carried = differing(base.tape.steps, beside.tape.steps)
+        if differing(base.tape.steps, beside.tape.steps) is not None:
+            idle = _idle(subject, base, checked, v, leavings) if idle is None else idle
+        carried = differing(base.tape.steps, beside.tape.steps, idle or frozenset())
         if carried is not None:
             return Absent(carried)
         if step != FAR:
@@ -128,6 +131,20 @@ def _confirmed(subject: Subject, base: OwnForward, checked: Sequence[int], wishe
             near.append(beside)
     here = coordinates(base.gradients(checked, v), base.leaves)
     return Absent("torch's derivative of forward jumps here (a kink)") if _jumps(here, sides[0], sides[1], subject.inputs) else tuple(near)
+
+
+def _idle(subject: Subject, base: OwnForward, checked: Sequence[int], v: Sequence[Tensor], leavings: Leavings) -> frozenset[Place]:
+    """The constants that the outputs do not depend on, to first order; none where the call is another one when torch differentiates by them."""
+    probe = Probe()
+    try:
+        found = _run(subject, subject.leaves(), checked, leavings, probe)
+        if isinstance(found, Absent) or differing(base.tape.steps, probe.steps) is not None:
+            return frozenset()
+        subject.counted_backward()
+        with forwards_only(probe.cut_by, found.graphs), blamed("GV003", "torch's own backward of forward"):
+            return probe.idle([found.outputs[place] for place in checked], v)
+    except UserCodeError:
+        return frozenset()
 
 
 def _moved(subject: Subject, columns: Columns, settings: Settings, step: float) -> list[Tensor]:

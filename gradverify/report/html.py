@@ -97,7 +97,7 @@ def _check(place: int, check: CaseResult, argv: Sequence[str] | None) -> Mapping
         "seconds": numbers.seconds(check.seconds) if calls else "",
         "broken": status.broken_expectation(check), "faults": tuple(missing(check)), "facts": dict(_facts(check)),
         "findings": [_finding(found, check) for found in check.findings], "again": again(check, argv) if argv is not None else "",
-        "saved": [shlex.join(["python", script]) for script in check.saved]}
+        "saved": check.saved}
 
 
 def _facts(check: CaseResult) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ autograd does not see show in the numbers of a tensor that nobody else changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 from gradverify.subject.forms import is_plain
 from gradverify.subject.own_code import FunctionMode, wrapped
 from gradverify.subject.snapshot import same
-from gradverify.torch_private import CPP_NODE, TENSOR_HOOKS, function_class, pytree, storage_key, transforms_active, version
+from gradverify.torch_private import CPP_NODE, TENSOR_HOOKS, function_class, gradients, pytree, storage_key, transforms_active, version
 
 # ---- The operations of one forward, with the constants that entered each, and the names of those
 # that are no plain functions of tensors
@@ -34,6 +34,7 @@ REFUSED = frozenset({"fake_quantize_per_tensor_affine", "fake_quantize_per_chann
 """Whose derivative is torch's choice, or which change the graph or a gradient by hand."""
 OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul")
 IN_PLACE = frozenset(f"__i{name}__" for name in OPERATORS)
+Place = tuple[int, int]     # of a constant: its step, and its place in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,14 @@ class Step:
     origins: tuple[str, ...]
 
 
-def differing(one: Sequence[Step], other: Sequence[Step]) -> str | None:
-    """Where the same call at other inputs had other constants, or did other things: what carried the dependence; None where nowhere."""
-    for a, b in zip(one, other, strict=False):
+def differing(one: Sequence[Step], other: Sequence[Step], idle: frozenset[Place] = frozenset()) -> str | None:
+    """Where the same call at other inputs had other constants, or did other things: what carried the dependence; None where nowhere.
+    `idle`: constants that may differ."""
+    for step, (a, b) in enumerate(zip(one, other, strict=False)):
         if a.name != b.name or len(a.constants) != len(b.constants):
             return f"a branch: {a.name} here, {b.name} beside"
-        for x, y, origin in zip(a.constants, b.constants, a.origins, strict=True):
-            if not (same(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x == y):
+        for place, (x, y, origin) in enumerate(zip(a.constants, b.constants, a.origins, strict=True)):
+            if (step, place) not in idle and not (same(x, y) if isinstance(x, Tensor) and isinstance(y, Tensor) else x == y):
                 return origin
     return None if len(one) == len(other) else "a loop of another length"
 
@@ -75,6 +77,42 @@ class _Known:
     value: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """One operation: its tensors, the constants that entered it, what it wrote into, and whether what it gives is constant by steps."""
+
+    name: str
+    operands: Sequence[Tensor]
+    entered: tuple[tuple[Any, ...], tuple[str, ...]]
+    target: Tensor | None
+    steps: bool
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Which storages were there before the call (`outside`) and which came about in it; kept alive, so that no address is used twice."""
+
+    inside: dict[int, Any] = field(default_factory=dict)
+    outside: dict[int, Any] = field(default_factory=dict)
+
+    def own(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self.inside[storage_key(tensor)] = storage
+
+    def met(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage_key(tensor) not in self.inside:
+            self.outside[storage_key(tensor)] = storage
+
+    def made(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage_key(tensor) not in self.outside:
+            self.inside[storage_key(tensor)] = storage
+
+    def is_own(self, tensor: Tensor) -> bool:
+        return tensor.layout is torch.strided and storage_key(tensor) in self.inside
+
+
 class Tape(FunctionMode):
     """The steps of one call, and the first thing that cut its graph."""
 
@@ -82,10 +120,10 @@ class Tape(FunctionMode):
         super().__init__()
         self.steps: list[Step] = []
         self.cut: str | None = None
+        self.entering: list[Any] = []   # the constants of the operation that is called
         self._known: dict[int, _Known] = {}
         self._nodes = set[Any]()
-        self._inside, self._outside = dict[int, Any](), dict[int, Any]()    # storages that came about in the call, and that were there before it:
-        # kept alive, so that no address is used twice
+        self._memory = _Memory()
         self._written = set[int]()      # storages written in place under autograd: their views have new nodes
         self._origin: dict[int, tuple[Tensor, str]] = {}
         self._read: str | None = None
@@ -96,9 +134,10 @@ class Tape(FunctionMode):
         """The tensors that the call may write into, with the nodes that lead to them."""
         for x in inputs:
             if isinstance(x, Tensor):
-                self._inside[storage_key(x)] = x.untyped_storage()
+                self._memory.own(x)
                 if x.requires_grad:
-                    self._grown(x)
+                    self._walk(x)
+                    self._remember(x)
 
     def cut_by(self, what: str) -> None:
         """The first one counts."""
@@ -131,55 +170,73 @@ class Tape(FunctionMode):
         if self.cut is None and not all(map(_is_followed, operands)):
             self.cut_by(f"{name} of a tensor of a kind of its own")
         target = _target(name, args, named)
+        if target is not None and not target.requires_grad and not self._memory.is_own(target):
+            self._met(name, operands)
+            with torch.no_grad():       # as the forward of a Function writes into what it keeps elsewhere
+                return wrapped(func, *args, **named)
+        self._met(name, operands)
+        if target is not None and target.requires_grad and not torch.is_grad_enabled():
+            self.cut_by(f"{name} in place under no_grad")
+        entered = self._constants(leaves) if self.cut is None else ((), ())
+        returned = self._called(func, name, args, named, target)
+        if self.cut is None:
+            self._left(_Done(name, operands, entered, target, name in STEPS and ("div" not in name or bool(named.get(ROUNDED_DIVISION)))), returned)
+        return returned
+
+    def _called(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], target: Tensor | None) -> Any:
+        """The operation itself; `target`: what it writes into."""
+        return wrapped(func, *_readable(name, args), **kwargs)
+
+    def _met(self, name: str, operands: Sequence[Tensor]) -> None:
+        """Before an operation: its tensors."""
         for x in operands if self.cut is None else ():
             self._look_at(x)
         if name in REFUSED and any(x.requires_grad for x in operands):
             self.cut_by(name)
-        if target is not None and not target.requires_grad and not (target.layout is torch.strided and storage_key(target) in self._inside):
-            with torch.no_grad():       # as the forward of a Function writes into what it keeps elsewhere
-                return wrapped(func, *args, **named)
-        if target is not None and target.requires_grad and not torch.is_grad_enabled():
-            self.cut_by(f"{name} in place under no_grad")
-        entered = [(found, self.origin(x)) for x in leaves if (found := self._constant(x)) is not None] if self.cut is None else []
-        if name in ("numpy", "__array__") and args and isinstance(args[0], Tensor) and args[0].requires_grad:
-            args = args[0].detach(), *args[1:]      # NumPy takes no tensor of a graph; forward itself has none
-        returned = wrapped(func, *args, **named)
-        if self.cut is not None:
-            return returned
+
+    def _left(self, done: _Done, returned: Any) -> None:
+        """After an operation: what it gave, and wrote."""
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor)]
-        results += [target] if target is not None and all(target is not y for y in results) else []
-        depends = [x for x in operands if x.requires_grad or id(x) in self._origin]
-        source = next((self._origin[id(x)][1] for x in depends if id(x) in self._origin), None)
-        if name in READS and depends:
-            self._read = source or f"{name.strip('_')}()"
+        results += [done.target] if done.target is not None and all(done.target is not y for y in results) else []
+        depends = [x for x in done.operands if x.requires_grad or id(x) in self._origin]
+        if done.name in READS and depends:
+            self._read = self._source(depends) or f"{done.name.strip('_')}()"
         if not all(map(_is_followed, results)):
-            self.cut_by(f"{name}, which gives a tensor of a kind of its own")
-            return returned
+            self.cut_by(f"{done.name}, which gives a tensor of a kind of its own")
+            return
         for y in results:
-            self._met(y, self._inside, self._outside)
+            self._memory.made(y)
             if y.requires_grad:
-                if y is target:
-                    self._written.add(storage_key(y))
-                self._grown(y)
+                self._grown(y, done.target)
             elif depends:
-                self._origin[id(y)] = y, source or (name if torch.is_grad_enabled() else f"{name} under no_grad")
+                self._origin[id(y)] = y, self._source(depends) or (done.name if torch.is_grad_enabled() else f"{done.name} under no_grad")
         graph = [y for y in results if y.requires_grad]
-        if graph and name != "requires_grad_":
-            self.steps.append(Step(name, tuple(x for x, _ in entered), tuple(origin for _, origin in entered)))
-            if name in STEPS and ("div" not in name or named.get(ROUNDED_DIVISION)) and depends:
-                self.steps.append(Step(name, tuple(self._copy(y) for y in graph), (name,) * len(graph)))
-        return returned
+        if graph and done.name != "requires_grad_":
+            self.steps.append(Step(done.name, *done.entered))
+            if done.steps and depends:
+                self.steps.append(Step(done.name, tuple(self._copy(y) for y in graph), (done.name,) * len(graph)))
 
-    def _met(self, x: Tensor, here: dict[int, Any], there: dict[int, Any]) -> None:
-        """Its storage is one of these, unless it is known as one of those."""
-        storage = x.untyped_storage()
-        if storage_key(x) not in there:
-            here[storage_key(x)] = storage
-
-    def _grown(self, y: Tensor) -> None:
+    def _grown(self, y: Tensor, target: Tensor | None) -> None:
         """A tensor that is of the graph now."""
+        if y is target:
+            self._written.add(storage_key(y))
         self._walk(y)
         self._remember(y)
+
+    def _source(self, depends: Sequence[Tensor]) -> str | None:
+        return next((self._origin[id(x)][1] for x in depends if id(x) in self._origin), None)
+
+    def _constants(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        """What enters an operation without being of the graph, as it is now, and where it came from."""
+        values, origins = list[Any](), list[str]()
+        self.entering = []
+        for x in leaves:
+            found = self._constant(x)
+            if found is not None:
+                values.append(found)
+                origins.append(self.origin(x))
+                self.entering.append(x)
+        return tuple(values), tuple(origins)
 
     def _constant(self, x: Any) -> Any:
         if isinstance(x, Tensor):
@@ -198,20 +255,22 @@ class Tape(FunctionMode):
     def _look_at(self, x: Tensor) -> None:
         """Before it is used: is it what it was, and did torch make it?"""
         known = self._known.get(id(x))
-        self._met(x, self._outside, self._inside)
+        self._memory.met(x)
         if known is not None:
             self._compare(known)
         elif x.requires_grad and x.grad_fn is not None:
             if x.grad_fn not in self._nodes and storage_key(x) not in self._written:
                 self.cut_by(UNSEEN)
-            self._grown(x)
+            self._walk(x)
+            self._remember(x)
 
     def _compare(self, known: _Known) -> None:
         x = known.tensor
         if x.requires_grad and x.grad_fn is not known.node:
             if storage_key(x) not in self._written:
                 self.cut_by(HIDDEN_WRITE)
-            self._grown(x)
+            self._walk(x)
+            self._remember(x)
         elif version(x) != known.version and not x.requires_grad:      # autograd knows of it, and refuses what it has spoilt
             self._remember(x)
         elif not same(known.value, x):
@@ -260,3 +319,56 @@ def _target(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor
         return out
     writes = name == "__setitem__" or name in IN_PLACE or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_")
     return args[0] if writes and args and isinstance(args[0], Tensor) else None
+
+
+def _readable(name: str, args: Sequence[Any]) -> Sequence[Any]:
+    """NumPy takes no tensor of a graph; forward itself has none."""
+    if name in ("numpy", "__array__") and args and isinstance(args[0], Tensor) and args[0].requires_grad:
+        return (args[0].detach(), *args[1:])
+    return args
+
+
+# ---- Which constants of a graph move its outputs: log(exp(x − m)) + m is the same for every m,
+# though m is the detached maximum of x
+ROUNDINGS = 64.0        # of the sum of the absolute derivatives: what is left of those that cancel
+
+
+class Probe(Tape):
+    """A tape that lets torch differentiate by the constants too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._uses: list[tuple[Place, tuple[int, int], Tensor]] = []      # where it entered, which tensor at which version, and its leaf
+
+    def _called(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], target: Tensor | None) -> Any:
+        if self.cut is not None or name in READS or not torch.is_grad_enabled() or not _in_graph(args, kwargs):
+            return super()._called(func, name, args, kwargs, target)
+        own = dict[int, Tensor]()
+        for place, x in enumerate(self.entering):
+            if isinstance(x, Tensor) and is_plain(x) and not x.requires_grad and x is not target and (x.is_floating_point() or x.is_complex()):
+                leaf = own.setdefault(id(x), x.detach().requires_grad_())
+                self._uses.append(((len(self.steps), place), (id(x), version(x)), leaf))
+        args, kwargs = pytree.tree_map(lambda x: own.get(id(x), x) if isinstance(x, Tensor) else x, (tuple(args), dict(kwargs)))
+        return super()._called(func, name, args, kwargs, target)
+
+    def idle(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> frozenset[Place]:
+        """The places of constants by which the derivative of the outputs is nothing but rounding."""
+        if not self._uses:
+            return frozenset()
+        leaves = [leaf for *_, leaf in self._uses]
+        found = gradients(outputs, leaves, cotangents)
+        sums = dict[tuple[int, int], tuple[Tensor, Tensor]]()
+        seen = set[int]()
+        for (_, tensor, leaf), gradient in zip(self._uses, found, strict=True):
+            if id(leaf) not in seen:        # a tensor that enters one operation twice has one leaf
+                more = torch.zeros_like(leaf) if gradient is None else gradient
+                total, size = sums.get(tensor, (torch.zeros_like(more), torch.zeros_like(more.abs())))
+                sums[tensor] = total + more, size + more.abs()
+                seen.add(id(leaf))
+        rests = {tensor for tensor, (total, size) in sums.items()
+                 if bool((total.abs() <= ROUNDINGS * torch.finfo(total.dtype).eps * size).all())}
+        return frozenset(place for place, tensor, _ in self._uses if tensor in rests)
+
+
+def _in_graph(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    return any(isinstance(x, Tensor) and x.requires_grad for x in pytree.tree_leaves((tuple(args), dict(kwargs))))

@@ -54,6 +54,9 @@ STAYS = {
     "a mask": (lambda x: x * (x > 0), lambda x: torch.where(x > 0, 1.0, 0.0)),
     "in place, into the input": (lambda x: x.mul_(2).sin_(), lambda x: 2 * (2 * x).cos()),
     "in pieces": (in_pieces, lambda x: torch.cat([2 * (2 * x[:2]).exp(), (2 * x[2:]).sin()])),
+    "a constant that cancels": (lambda x: _cancelled(x, x.detach()), lambda x: torch.ones_like(x)),
+    "a large number by the size": (lambda x: _cancelled(x, 2.0 ** (x.detach().abs() * 30).ceil()), lambda x: torch.ones_like(x)),
+    "a maximum that cancels": (lambda x: _cancelled(x.exp(), x.amax().detach().exp()), lambda x: x.exp()),
     "an integer that stays": (lambda x: x * (10 + x.round().long()), lambda x: 10 + x.round()),
 }
 
@@ -72,7 +75,6 @@ LEAVES = {
     "a scripted function": (lambda x: scripted(x), "does not see"),
     "an operator with a backward of its own": (lambda x: sine(x), "sine"),
     "inference mode": (lambda x: torch.inference_mode()(torch.sin)(x).clone(), "a tensor of a kind of its own"),
-    "a constant that cancels": (lambda x: _cancelled(x, x.detach()), "detach"),
     "a constant that cancels in part": (lambda x: _cancelled(x, x.detach()) + 1e-9 * x.detach(), "detach"),
     "a constant that cancels, written in between": (lambda x: _cancelled_late(x, 1 + x.detach()), "detach"),
     "another thread": (lambda x: x + _elsewhere(lambda: x.detach().sin()), "does not see"),

@@ -108,10 +108,10 @@ def test_nothing_sticks_out_of_the_page_in_a_browser(tmp_path, width, scheme):
 def test_what_the_panel_of_a_terminal_tells_of_a_check_stands_on_the_page_too():
     other = "/usr/lib/python3.11/functools.py"
     finding = replace(failing().findings[0], known=True, code="GV202", also=("GV101",), frames=(Frame(other, 1, "call"), Frame(other, 2, "call")))
-    check = failing(findings=(finding,), saved=("out dir/a.py",), unsaved="the disk is full")
+    check = failing(findings=(finding,), saved=("out dir/a.pt",), unsaved="the disk is full")
     told = Page(render(report(replace(check, function=FunctionInfo("a:b", None, "a.py", None))))).said
     for said in ("(known)",
                  "also: GV101, to be judged once nothing is written there", "… 2 frames in Python",
-                 "without gradverify python 'out dir/a.py'", "no script was written: the disk is full", "source a.py spec"):
+                 "its inputs out dir/a.pt", "no file was written: the disk is full", "source a.py spec"):
         assert said in told
     assert "None" not in told

@@ -119,7 +119,7 @@ VARIANTS = {
     "the last lines printed": failing(captured="\n".join(f"line {i}" for i in range(50))),
     "a line printed over and over": failing(captured="a\n" + "b\n" * 300 + "a\n\x1b[2J\x1b]0;title\x07 done\x07"),
     "known": replace(failing(), baselined=True, ok=True, findings=(replace(failing().findings[0], known=True),)),
-    "scripts": failing(saved=("out dir/a.py",), unsaved="the disk is full"),
+    "saved": failing(saved=("out dir/a.pt",), unsaved="the disk is full"),
     "a fault that costs a rule": failing(faults=(Fault("the rule GV109", "KeyError: 3", "a.py:1", "trace"),)),
     "a fault that costs a hint": failing(faults=(Fault("the cause", "KeyError: 3", "a.py:1", "trace", costs=False),)),
     "a fault that costs the check": result("ours", "error", reason="gradverify itself failed", faults=(Fault("it", "KeyError: 3", "a.py:1", "t"),)),

@@ -107,6 +107,7 @@ CHECKS = {
     "Graphs": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
     "Shown": "{name: struck, function: 'op.py:Single', inputs: {x: {shape: [3]}}, dtype: float32}",
     "Poisoned": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}}",
+    "Probe": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
 }
 """A check that each mode is part of."""
 

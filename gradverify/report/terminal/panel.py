@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -134,10 +133,10 @@ def _again(check: CaseResult, argv: Sequence[str]) -> Text:
 
 
 def _saved(check: CaseResult) -> Iterator[Text]:
-    """Where that was asked for: what shows it without gradverify."""
-    yield from (Text.assemble(("without gradverify: ", "bold"), shlex.join(["python", script]), no_wrap=True) for script in check.saved)
+    """Where that was asked for: the file that holds what it was wrong at."""
+    yield from (Text.assemble(("its inputs: ", "bold"), path, no_wrap=True) for path in check.saved)
     if check.unsaved:
-        yield Text(f"no script was written: {check.unsaved}", style="yellow")
+        yield Text(f"no file was written: {check.unsaved}", style="yellow")
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
