@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import gc
+import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from gradverify.subject.outputs import step
@@ -35,89 +36,55 @@ def taken_apart(value: Any) -> Apart | None:
 
 
 def _apart(value: Any, above: tuple[int, ...]) -> Apart | None:
+    if isinstance(value, Tensor):
+        return Apart((("", value),), _FIRST)
     opened = None if id(value) in above else _opened(value)     # a list may hold itself
     if opened is None:
         return None
-    parts = [_part(item, (*above, id(value))) for item in opened.values]
-    if all(part is None for part in parts):
+    keyed, built = opened
+    found = [_apart(item, (*above, id(value))) for _, item in keyed]
+    if not any(found):
         return None
-    elements: list[tuple[str, Any]] = []
-    for path, item, part in zip(opened.paths, opened.values, parts, strict=True):
-        inside = part.elements if part is not None else (("", item),)
-        elements += [(f"{path}{deeper}", each) for deeper, each in inside]
-    return Apart(tuple(elements), _together(opened.built, [part or _AS_IT_IS for part in parts]))
+    parts = [part or Apart((("", item),), _FIRST) for part, (_, item) in zip(found, keyed, strict=True)]
 
-
-def _part(item: Any, above: tuple[int, ...]) -> Apart | None:
-    return Apart((("", item),), _only) if isinstance(item, Tensor) else _apart(item, above)
-
-
-def _only(values: Sequence[Any]) -> Any:
-    return values[0]
-
-
-_AS_IT_IS = Apart((("", None),), _only)
-
-
-def _together(built: Built, parts: Sequence[Apart]) -> Built:
     def put_together(values: Sequence[Any]) -> Any:
         rest = iter(values)
         return built([part.built([next(rest) for _ in part.elements]) for part in parts])
-    return put_together
+
+    elements = ((f"{path}{deeper}", each) for (path, _), part in zip(keyed, parts, strict=True) for deeper, each in part.elements)
+    return Apart(tuple(elements), put_together)
 
 
-# ---- one level
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    paths: tuple[str, ...]
-    values: tuple[Any, ...]
-    built: Built
+_FIRST = operator.itemgetter(0)
 
 
-def _opened(value: Any) -> _Opened | None:
-    """What a container holds, not looking into that; None for what is no container."""
+def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
+    """What a container holds, not looking into that, and how it is put together; None for what is no container."""
     if type(value) in pytree.SUPPORTED_NODES:
-        return _of_pytree(value)
+        node = pytree.SUPPORTED_NODES[type(value)]
+        flat, context = node.flatten_fn(value)
+        keys = node.flatten_with_keys_fn and [step(key) for key, _ in node.flatten_with_keys_fn(value)[0]]
+        # registered without saying what its paths are called: by place
+        return list(zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)), lambda new: node.unflatten_fn(new, context)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-        return _Opened(tuple(f".{name}" for name in names), tuple(getattr(value, name) for name in names), _assigned(value, names))
+        # frozen ones too, and nothing of `__init__` runs
+        return [(f".{name}", getattr(value, name)) for name in names], functools.partial(_copied, value, object.__setattr__, names)
     if isinstance(value, tuple) and hasattr(value, "_fields"):      # a namedtuple, and classes on top of one: PackedSequence
-        return _Opened(tuple(f".{name}" for name in value._fields), tuple(value), type(value)._make)  # type: ignore[attr-defined]
-    if isinstance(value, dict):     # and classes on top of it
-        return _Opened(tuple(step(pytree.MappingKey(key)) for key in value), tuple(value.values()), _set(value, list(value)))
-    if isinstance(value, list):
-        return _Opened(tuple(f"[{place}]" for place in range(len(value))), tuple(value), _set(value, range(len(value))))
+        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)], type(value)._make  # type: ignore[attr-defined]
+    if isinstance(value, dict | list):     # and classes on top of them
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        built = functools.partial(_copied, value, operator.setitem, [key for key, _ in items])
+        return [(step(pytree.MappingKey(key)), item) for key, item in items], built
     return None
 
 
-def _of_pytree(value: Any) -> _Opened:
-    node = pytree.SUPPORTED_NODES[type(value)]
-    if node.flatten_with_keys_fn is not None:
-        keyed, context = node.flatten_with_keys_fn(value)
-        paths, values = tuple(step(key) for key, _ in keyed), tuple(item for _, item in keyed)
-    else:       # registered without saying what its paths are called
-        flat, context = node.flatten_fn(value)
-        paths, values = tuple(f"[{place}]" for place in range(len(flat))), tuple(flat)
-    return _Opened(paths, values, lambda new: node.unflatten_fn(new, context))
-
-
-def _assigned(value: Any, names: Sequence[str]) -> Built:
-    """A copy with these attributes; frozen ones too, and nothing of `__init__` runs."""
-    def built(new: Sequence[Any]) -> Any:
-        other = copy.copy(value)
-        for name, item in zip(names, new, strict=True):
-            object.__setattr__(other, name, item)
-        return other
-    return built
-
-
-def _set(value: Any, keys: Sequence[Any]) -> Built:
-    def built(new: Sequence[Any]) -> Any:
-        other = copy.copy(value)
-        for key, item in zip(keys, new, strict=True):
-            other[key] = item
-        return other
-    return built
+def _copied(value: Any, write: Callable[[Any, Any, Any], None], keys: Sequence[Any], new: Sequence[Any]) -> Any:
+    """A copy that holds other items."""
+    other = copy.copy(value)
+    for key, item in zip(keys, new, strict=True):
+        write(other, key, item)
+    return other
 
 
 # ---- what cannot be taken out
@@ -133,12 +100,10 @@ def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         if value.is_floating_point() or value.is_complex():
             yield value
-    elif isinstance(value, torch.nn.Module):
-        yield from (tensor for tensor in (*value.parameters(), *value.buffers()) if tensor.is_floating_point() or tensor.is_complex())
     elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
         yield from (tensor for each in brought(value) for tensor in _inside(each, depth + 1, seen) if tensor.requires_grad)
     else:
-        for each in _held(value):
+        for each in gc.get_referents(value):    # items and attributes, as they lie there: nothing of its own code runs
             yield from _inside(each, depth + 1, seen)
 
 
@@ -153,17 +118,3 @@ def brought(function: Any) -> Iterator[Any]:
             with suppress(ValueError):      # not bound yet
                 yield cell.cell_contents
         yield from function.__defaults__ or ()
-
-
-def _held(value: Any) -> Iterator[Any]:
-    """The items and attributes of an object, as they lie there: nothing of its own code runs."""
-    if isinstance(value, dict):
-        yield from dict.values(value)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from value
-    yield from getattr(value, "__dict__", {}).values()
-    for cls in type(value).__mro__:
-        for member in vars(cls).values():
-            if isinstance(member, types.MemberDescriptorType):      # a slot
-                with suppress(AttributeError):
-                    yield member.__get__(value)

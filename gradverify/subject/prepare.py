@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from gradverify.model.case import Case, InputRecipe, TensorRecipe
+from gradverify.model.case import Case, InputRecipe, Layout, TensorRecipe
 from gradverify.subject.arguments import Argument, Whole, sharing
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
@@ -39,43 +39,53 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
     `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword. Raises UserCodeError (GV002) where they do
     not fit.
     """
-    inner = next((argument for argument in given if "." in argument.name), None)
-    if inner is not None:
-        raise UserCodeError(CALLED, f"inputs.{inner.name}: {found.name} has no parameter {inner.name!r}", hint=_nearest(inner.name, list(own)))
+    def refuse(place: str, text: str, hint: str | None = None, near: Sequence[str] = (), to: str = "") -> NoReturn:
+        nearest = get_close_matches(to, near, n=1)
+        raise UserCodeError(CALLED, f"{place}: {text}", hint=f"did you mean {nearest[0]!r}?" if nearest else hint)
+
+    if inner := next((argument.name for argument in given if "." in argument.name), None):
+        refuse(f"inputs.{inner}", f"{found.name} has no parameter {inner!r}", near=list(own), to=inner)
     if found.parameters is None:
         return [replace(argument, name=argument.name or str(place)) for place, argument in enumerate(given)]
-    _refuse_keywords(keywords, found, own)
-    placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
+    kinds = {parameter.name: parameter.kind for parameter in found.parameters}
     positional = [parameter for parameter in found.parameters if parameter.kind in _POSITIONAL]
     names = [parameter.name for parameter in positional]
-    takes = f"{found.name} takes ({', '.join(names)})"
-    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in found.parameters)
+    takes, variadic = f"{found.name} takes ({', '.join(names)})", inspect.Parameter.VAR_POSITIONAL in kinds.values()
+    by_name = [name for name, kind in kinds.items() if kind in _BY_NAME]
+    for name in keywords if inspect.Parameter.VAR_KEYWORD not in kinds.values() else ():
+        if name in own:
+            refuse(f"kwargs.{name}", f"{name!r} is a parameter of the module", "write it under `inputs`")
+        elif kinds.get(name) is inspect.Parameter.POSITIONAL_ONLY:
+            refuse(f"kwargs.{name}", f"{found.name} takes {name!r} by position only", "write it under `inputs`")
+        elif name not in by_name:
+            every = ", ".join(each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME))
+            refuse(f"kwargs.{name}", f"there is no parameter {name!r}; {found.name} takes ({every})", near=by_name, to=name)
+    placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
     if all(not argument.name for argument in placed):
         required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
         if len(placed) < required or (len(placed) > len(names) and not variadic):
-            raise UserCodeError(CALLED, f"inputs: {takes}, got {len(placed)}")
-        twice = next((name for name in names[:len(placed)] if name in keywords), None)
-        if twice is not None:
-            raise UserCodeError(CALLED, f"kwargs.{twice}: {twice!r} is an input already: the first {len(placed)} of {takes}")
+            refuse("inputs", f"{takes}, got {len(placed)}")
+        for twice in (name for name in names[:len(placed)] if name in keywords):
+            refuse(f"kwargs.{twice}", f"{twice!r} is an input already: the first {len(placed)} of {takes}")
         names += [str(place) for place in range(len(names), len(placed))]
         return [*(replace(argument, name=name) for argument, name in zip(placed, names, strict=False)), *named]
-    by_name = {argument.name: argument for argument in placed}
+    at = {argument.name: argument for argument in placed}
     extra = [argument for argument in placed if argument.name not in names]
     if extra and not variadic:
         name = extra[0].name
-        if any(parameter.name == name and parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in found.parameters):
-            raise UserCodeError(CALLED, f"inputs.{name}: {found.name} takes {name!r} by keyword only", hint="write it under `kwargs`")
-        raise UserCodeError(CALLED, f"inputs.{name}: there is no parameter {name!r}; {takes}", hint=_nearest(name, [*names, *own]))
-    ordered: list[Argument] = []
-    last = max((names.index(name) for name in by_name if name in names), default=-1)
+        if kinds.get(name) is inspect.Parameter.KEYWORD_ONLY:
+            refuse(f"inputs.{name}", f"{found.name} takes {name!r} by keyword only", "write it under `kwargs`")
+        refuse(f"inputs.{name}", f"there is no parameter {name!r}; {takes}", near=[*names, *own], to=name)
+    ordered = list[Argument]()
+    last = max((names.index(name) for name in at if name in names), default=-1)
     after = next((place for place, name in enumerate(names) if name in keywords), len(names))     # from here on by keyword
     for place, parameter in enumerate(positional):
-        if parameter.name in by_name:
-            ordered.append(replace(by_name[parameter.name], keyword=place > after))
+        if parameter.name in at:
+            ordered.append(replace(at[parameter.name], keyword=place > after))
         elif parameter.name in keywords:
             continue
         elif parameter.default is inspect.Parameter.empty:
-            raise UserCodeError(CALLED, f"inputs: {takes}; {parameter.name!r} is missing")
+            refuse("inputs", f"{takes}; {parameter.name!r} is missing")
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
     return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword), *named]
@@ -87,27 +97,6 @@ def by_keyword(argument: Argument, found: Target) -> bool:
     takes_all = inspect.Parameter.VAR_KEYWORD in kinds.values() and inspect.Parameter.VAR_POSITIONAL not in kinds.values()
     return kinds.get(argument.name, inspect.Parameter.VAR_KEYWORD if takes_all else None) in (
         inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-
-
-def _refuse_keywords(keywords: Collection[str], found: Target, own: Collection[str]) -> None:
-    parameters = found.parameters or ()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    by_name = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME]
-    for name in keywords:
-        if name in by_name:
-            continue
-        shown = ", ".join(parameter.name for parameter in parameters if parameter.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY))
-        if name in own:
-            raise UserCodeError(CALLED, f"kwargs.{name}: {name!r} is a parameter of the module", hint="write it under `inputs`")
-        if any(parameter.name == name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY for parameter in parameters):
-            raise UserCodeError(CALLED, f"kwargs.{name}: {found.name} takes {name!r} by position only", hint="write it under `inputs`")
-        raise UserCodeError(CALLED, f"kwargs.{name}: there is no parameter {name!r}; {found.name} takes ({shown})", hint=_nearest(name, by_name))
-
-
-def _nearest(name: str, names: Sequence[str]) -> str | None:
-    near = get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else None
 
 
 # ---- Case → Subject: the target found, the inputs made, names bound to positions
@@ -153,7 +142,8 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     parameters = _module_parameters(found, case, torch.device(case.settings.device))
     own = {argument.name for argument in parameters}
     overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
-    given = [_opened(argument, "the inputs hold") for argument in made if argument.name not in overridden]
+    given = [a if a.is_tensor or isinstance(a.value, Apart) else replace(a, value=_taken("", a.value, "the inputs hold", False).value)
+             for a in made if a.name not in overridden]
     if case.inputs_from:        # a dict from the user's own function may name what the target takes by keyword only
         given = [replace(each, keyword=each.keyword or bool(each.name and by_keyword(each, found))) for each in given]
     every = list[Argument]()
@@ -213,14 +203,6 @@ def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argume
     return Argument("", tensor, _differentiable(tensor, recipe.requires_grad), domain=recipe.domain, form=form)
 
 
-def _opened(argument: Argument, what: str, flagged: bool = False) -> Argument:
-    """A container that holds tensors, as Python code gives one, becomes its elements."""
-    apart = None if isinstance(argument.value, Apart) else taken_apart(argument.value)
-    if apart is None:
-        return argument
-    return replace(argument, value=Apart(tuple((path, _taken(path, item, what, flagged)) for path, item in apart.elements), apart.built))
-
-
 def _point(tensor: Tensor) -> Tensor:
     """A contiguous copy without history: where the check takes place."""
     return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
@@ -240,7 +222,7 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
     if not isinstance(made, (tuple, list, Mapping)):
         raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
     with blamed(CODE, what):
-        return [_laid_out(argument, case) for argument in _all_taken(made, f"{what} made", [made])]
+        return _all_taken(made, f"{what} made", [made], case.layout)
 
 
 def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[list[Argument], dict[str, Any]]:
@@ -251,11 +233,12 @@ def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) 
     return [*arguments, *(replace(each, keyword=True) for each in by_name if each.name not in plain)], plain
 
 
-def _all_taken(made: Any, what: str, beside: Sequence[Any]) -> list[Argument]:
-    """A mapping's values by name, or those of a sequence; where one `beside` them says `requires_grad`, those that do not are not differentiated."""
+def _all_taken(made: Any, what: str, beside: Sequence[Any], layout: Layout | None = None) -> list[Argument]:
+    """A mapping's values by name, or those of a sequence; where one `beside` them says `requires_grad`, those that do not are not differentiated.
+    `layout`: of all that can have it."""
     flagged = any(tensor.requires_grad for each in beside for tensor in _tensors(list(each.values()) if isinstance(each, Mapping) else list(each)))
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
-    return [_taken(name, value, what, flagged) for name, value in named]
+    return [_taken(name, value, what, flagged, layout) for name, value in named]
 
 
 def computed_in(values: Sequence[Any]) -> tuple[str, str]:
@@ -272,20 +255,13 @@ def _tensors(made: Any) -> list[Tensor]:
     return [each for _, each in apart.elements if isinstance(each, Tensor)] if apart else []
 
 
-def _laid_out(argument: Argument, case: Case) -> Argument:
-    """With the layout that the case means for every input, where it can have it."""
-    if isinstance(argument.value, Apart):
-        return replace(argument, value=Apart(tuple((path, _laid_out(each, case)) for path, each in argument.value.elements), argument.value.built))
-    if not argument.is_tensor or argument.form is not None:
-        return argument
-    layout = layout_of(argument.value, None, case.layout, argument.name)
-    return replace(argument, layout=layout, value=argument.value if argument.differentiable else laid(argument.value, layout))
-
-
-def _taken(name: str, value: Any, what: str, flagged: bool) -> Argument:
-    """A value of the user's; `flagged`: some tensor beside it says `requires_grad`, so those that do not are not meant to be differentiated."""
+def _taken(name: str, value: Any, what: str, flagged: bool, layout: Layout | None = None) -> Argument:
+    """A value of the user's, a container by its elements; `flagged`: some tensor beside it says `requires_grad`, so those that do not are not meant
+    to be differentiated."""
     if not isinstance(value, Tensor):
-        return _opened(Argument(name, value), what, flagged)
+        apart = taken_apart(value)
+        return Argument(name, value if apart is None else Apart(
+            tuple((path, _taken(path, item, what, flagged, layout)) for path, item in apart.elements), apart.built))
     said, wanted = f"{what}{f' {name}' if name else ''}" + (":" if name else ""), value.requires_grad
     if value.device.type not in COMPUTES and not value.is_meta:
         raise UserCodeError(CODE, f"{said} a tensor on {value.device}", hint="checks compute on the CPU and on CUDA devices: `.cpu()`")
@@ -295,7 +271,9 @@ def _taken(name: str, value: Any, what: str, flagged: bool) -> Argument:
     if differentiable and value.dtype not in DIFFERENTIABLE:
         raise UserCodeError(CODE, f"{what} a {str(value.dtype).removeprefix('torch.')} tensor",
                             hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}")
-    return Argument(name, _point(value), differentiable, form=form)
+    value = _point(value)
+    own = layout_of(value, None, layout, name) if form is None else "contiguous"
+    return Argument(name, value if differentiable else laid(value, own), differentiable, layout=own, form=form)
 
 
 def _module_parameters(found: Target, case: Case, device: torch.device) -> list[Argument]:
