@@ -94,12 +94,10 @@ def test_the_projects_root_is_importable_from_anywhere(gradverify, folder):
     assert code == 3 and "there is no module 'my_ops'" in out
 
 
-@pytest.mark.parametrize("arguments", [["check", "s.yaml"], ["--help"]], ids=" ".join)
-def test_a_reader_that_goes_away_hears_nothing_of_it(process, op, folder, arguments):
-    op("2 * x", "-2 * x")
+def test_a_reader_that_goes_away_hears_nothing_of_it(process):
     reading, writing = os.pipe()
     os.close(reading)
-    done = process(*arguments, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    done = process("--help", capture_output=False, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert done.returncode == 141 and done.stderr == ""
 

@@ -244,6 +244,7 @@ def test_a_buffer_that_forward_writes_and_reads_is_a_path_that_is_cut():
 def test_torchs_own_derivative_is_no_second_witness_of_itself():
     """The same steps, with a Function among them and without one."""
     x = live.randn(6, seed=3)
-    own, function_inside = (judged(forward, x) for forward in (lambda x: rounded(x.tanh(), 3e-9), lambda x: rounded((Twice.apply(x) / 2).tanh(), 3e-9)))
+    forwards = lambda x: rounded(x.tanh(), 3e-9), lambda x: rounded((Twice.apply(x) / 2).tanh(), 3e-9)
+    own, function_inside = (judged(forward, x) for forward in forwards)
     assert own.verdict == "undecided" and not witnessed(own)
     assert function_inside.verdict == "pass" and witnessed(function_inside)
