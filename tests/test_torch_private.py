@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import threading
 from collections.abc import Iterator
@@ -371,9 +372,14 @@ TEXTS = {"source/functions.py", "running/preload.py", "rules/vmapped.py"}     # 
 DOTTED = re.compile(r"torch(\.\w+)*\._[a-zA-Z]\w*")
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def reached(path: Path) -> set[str]:
     """Every private name that a file takes from anything but its own objects: attributes, and texts for getattr."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
@@ -383,7 +389,7 @@ def reached(path: Path) -> set[str]:
 
 def dotted(path: Path) -> set[str]:
     """Every dotted name of torch in a file that has a private part."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

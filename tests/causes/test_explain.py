@@ -51,7 +51,7 @@ BOTH = {        # what two faults amount to where they amount to one
 NET = {frozenset(["last tile", "a row"]): {"zero block"}}            # which lie side by side
 
 
-@pytest.mark.population(most=24)
+@pytest.mark.population(by="kind")
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_one_fault_is_named(kind, name):
     damage, wanted, evidence, samples = DAMAGES[kind]
@@ -83,7 +83,7 @@ def test_a_forgotten_conjugate_is_named(name):
     assert cause.name == "missing conjugate"
 
 
-@pytest.mark.population(most=24)
+@pytest.mark.population(most=12)
 @pytest.mark.parametrize(("one", "other"), list(combinations(DAMAGES, 2)))
 def test_two_faults_at_once_are_named_both_or_not_at_all(one, other):
     sample = ALL["product of sines" if FAMILY[one] == "move" else "sigmoid"]
@@ -105,7 +105,7 @@ UNNAMED = {
 }
 
 
-@pytest.mark.population(most=12)
+@pytest.mark.population(by="kind")
 @pytest.mark.parametrize("kind", UNNAMED)
 @pytest.mark.parametrize("name", ALL)
 def test_what_no_known_mistake_explains_gets_no_cause(kind, name):
@@ -144,7 +144,7 @@ def test_a_sign_in_float32_is_one_though_all_elements_round_alike(off, name):
 
 
 # ---- operators as they are written by hand
-@pytest.mark.population(most=30)
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_a_damaged_operator_gets_a_true_cause(fault):
     named = {finding.input: finding.cause for finding in damaged(fault.operator, fault.backward).findings}

@@ -134,17 +134,17 @@ def test_the_json_report_says_so(check, known):
     assert (report["summary"]["fail"], report["summary"]["ok"], report["summary"]["baselined"], report["exit_code"]) == (2, 1, 1, code)
 
 
-def test_a_run_stops_at_what_is_new(process, specs, known):
+def test_a_run_stops_at_what_is_new(gradverify, specs, known):
     """-x goes on past known failures: real checks, because it is the scheduler that stops."""
     (specs / "ops.py").write_text("import torch\n\n\nclass Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
                                   "        return x * 1\n\n    @staticmethod\n    def backward(ctx, g):\n        return g * 2\n")
     rows = "\n".join(f"  - {{name: {name}, function: ops:Twice, inputs: {{x: {{shape: [2]}}}}, rules: {{select: [GV101]}}}}" for name in "abcd")
     (specs / "specs" / "ops.yaml").write_text(f"gradverify: 1\nchecks:\n{rows}\n")
     known(("a", X), ("b", X))
-    done = process("check", "--baseline", "b.json", "-x")
-    assert done.returncode == 1 and "1 failed, 2 known, 1 not run" in done.stdout
-    done = process("check", "--baseline", "b.json", "-x", "--baseline-update")
-    assert done.returncode == 0 and "4 known" in done.stdout and entries(specs / "b.json") == [(name, "GV101", "x", "y0") for name in "abcd"]
+    code, out, _ = gradverify("check", "--baseline", "b.json", "-x")
+    assert code == 1 and "1 failed, 2 known, 1 not run" in out
+    code, out, _ = gradverify("check", "--baseline", "b.json", "-x", "--baseline-update")
+    assert code == 0 and "4 known" in out and entries(specs / "b.json") == [(name, "GV101", "x", "y0") for name in "abcd"]
 
 
 def test_update_writes_what_fails_now_and_the_run_passes(check, specs):

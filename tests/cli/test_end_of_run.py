@@ -65,10 +65,10 @@ def test_exit_zero_forgives_nothing_but_verdicts(gradverify, engine, spec, argum
     assert gradverify("check", *arguments, "--exit-zero")[0] == code
 
 
-def test_a_check_that_ends_its_process_has_its_seconds(process, folder):
+def test_a_check_that_ends_its_process_has_its_seconds(gradverify, folder):
     """Nothing comes back from it: the time is the supervisor's."""
     (folder / "op.py").write_text("import os, time\n\ndef dies(x):\n    time.sleep(0.5)\n    os.abort()\n")
     (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:dies', inputs: {x: {shape: [2]}}}\n")
-    done = process("check", "s.yaml", "--format", "json")
-    check, = json.loads(done.stdout)["checks"]
-    assert done.returncode == 3 and check["findings"][0]["code"] == "GV004" and check["seconds"] >= 0.5
+    code, out, _ = gradverify("check", "s.yaml", "--format", "json")
+    check, = json.loads(out)["checks"]
+    assert code == 3 and check["findings"][0]["code"] == "GV004" and check["seconds"] >= 0.5

@@ -48,10 +48,10 @@ def op(folder):
         ("", "", ["-k", "nothing"], 5, "nothing was checked"),
     ],
 )
-def test_an_op_of_ones_own(process, op, old, new, arguments, code, said):
+def test_an_op_of_ones_own(gradverify, op, old, new, arguments, code, said):
     op(old, new)
-    done = process("check", "s.yaml", *arguments)
-    assert done.returncode == code and said in done.stdout and "Traceback" not in done.stderr
+    found, out, err = gradverify("check", "s.yaml", *arguments)
+    assert found == code and said in out and "Traceback" not in err
 
 
 IN_THE_PLACE_OF_OURS = ("token", "json", "random", "typer", "rich", "pydantic", "pydantic_core", "ruamel", "yaml", "jinja2")
@@ -81,25 +81,23 @@ def test_no_module_of_the_folder_takes_the_place_of_another(folder, flags, path,
     assert done.returncode == 2 and "no_such" in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_projects_root_is_importable_from_anywhere(process, folder):
+def test_the_projects_root_is_importable_from_anywhere(gradverify, folder):
     for place in ("repo/specs/deep", "repo/my_ops"):
         (folder / place).mkdir(parents=True)
     (folder / "repo" / "pyproject.toml").touch()
     (folder / "repo" / "my_ops" / "square.py").write_text(OP)
     spec = folder / "repo" / "specs" / "deep" / "s.yaml"
     spec.write_text(RIGHT.replace("op.py:Square", "my_ops.square:Square"))
-    assert process("check", "repo/specs").returncode == 0
+    assert gradverify("check", "repo/specs")[0] == 0
     (folder / "repo" / "pyproject.toml").unlink()
-    done = process("check", "repo/specs")
-    assert done.returncode == 3 and "there is no module 'my_ops'" in done.stdout
+    code, out, _ = gradverify("check", "repo/specs")
+    assert code == 3 and "there is no module 'my_ops'" in out
 
 
-@pytest.mark.parametrize("arguments", [["check", "s.yaml"], ["--help"]], ids=" ".join)
-def test_a_reader_that_goes_away_hears_nothing_of_it(process, op, folder, arguments):
-    op("2 * x", "-2 * x")
+def test_a_reader_that_goes_away_hears_nothing_of_it(process):
     reading, writing = os.pipe()
     os.close(reading)
-    done = process(*arguments, capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    done = process("--help", capture_output=False, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert done.returncode == 141 and done.stderr == ""
 
@@ -108,12 +106,6 @@ def test_an_ascii_stdout_does_not_crash(process, op):
     op("2 * x", "-2 * x")
     done = process("check", "s.yaml", "--format", "table", env={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"}, text=False)
     assert done.returncode == 1 and done.stdout.isascii() and b"+- FAIL" in done.stdout and b"Traceback" not in done.stderr
-
-
-def test_what_the_users_code_prints_stays_out_of_stdout(process, op):
-    op("return x * x", "print('NOISE'); return x * x")
-    done = process("check", "s.yaml", "--format", "json")
-    assert done.returncode == 0 and done.stdout.startswith("{") and done.stdout.endswith("}\n") and '"captured": "NOISE' in done.stdout
 
 
 def test_ctrl_c_keeps_what_there_is(process, op, folder):
@@ -137,7 +129,7 @@ def test_ctrl_c_keeps_what_there_is(process, op, folder):
     assert out.splitlines()[-1].startswith("interrupted: ") and err == ""
 
 
-def on_a_terminal(folder, *arguments, env=None):
+def on_a_terminal(folder, *arguments):
     """Both streams on one pseudo-terminal: (exit code, what was drawn)."""
     parent, child = pty.openpty()
     cleared = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR", "PRE_COMMIT", "FORCE_COLOR")}
@@ -147,7 +139,7 @@ def on_a_terminal(folder, *arguments, env=None):
         stdout=child,
         stderr=child,
         cwd=folder,
-        env={**cleared, "TERM": "xterm", "COLUMNS": "80", **(env or {})},
+        env={**cleared, "TERM": "xterm", "COLUMNS": "80"},
     )
     os.close(child)
     drawn = b""
@@ -170,12 +162,6 @@ def test_a_terminal_gets_colour_and_frames_and_keeps_its_cursor(op, folder):
     assert drawn.count("\x1b[?25l") == drawn.count("\x1b[?25h")
 
 
-def test_no_escape_sequence_where_nobody_watches(op, folder):
-    op()
-    code, drawn = on_a_terminal(folder, "check", "s.yaml", env={"CI": "1"})
-    assert code == 0 and "\x1b" not in drawn and "PASS       op[a=1]" in drawn
-
-
 SLOW_AT_FIRST = """import time
 import torch
 
@@ -195,20 +181,19 @@ checks:
 
 
 @pytest.mark.parametrize(("options", "announced"), [(("--no-progress",), True), (("-q",), False)])
-def test_a_long_check_says_beforehand_what_it_will_cost(folder, process, options, announced):
+def test_a_long_check_says_beforehand_what_it_will_cost(folder, gradverify, options, announced):
     (folder / "slow.py").write_text(SLOW_AT_FIRST)
     (folder / "slow.yaml").write_text(SLOW_SPEC)
-    seen = process("check", "slow.yaml", *options)
-    assert seen.returncode == 0, seen.stdout + seen.stderr
+    code, out, err = gradverify("check", "slow.yaml", *options)
+    assert code == 0, out + err
     line = r"^running sum: comparing entries takes ([\d,]+) forward and [\d,]+ backward calls, about \d+ s and [\d.]+ [MG]iB$"
-    said = re.search(line, seen.stderr, re.M)
-    assert bool(said) is announced
-    assert "comparing entries takes" not in seen.stdout
+    assert bool(re.search(line, err, re.M)) is announced
+    assert "comparing entries takes" not in out
 
 
-def test_a_limit_on_the_command_line_lets_a_check_stop_before_it_is_ended(process, folder):
+def test_a_limit_on_the_command_line_lets_a_check_stop_before_it_is_ended(gradverify, folder):
     (folder / "op.py").write_text("import time\n\n\ndef f(x):\n    time.sleep(0.3)\n    return x * x\n")
     settings = "timeout: 1000, budget: {seconds: 1000}, mode: entries"
     (folder / "s.yaml").write_text(f"gradverify: 1\nchecks:\n  - {{function: 'op.py:f', inputs: {{x: {{shape: [40]}}}}, {settings}}}\n")
-    done = process("check", "s.yaml", "--timeout", "9", "-v")
-    assert "the time limit of 9 s was near" in " ".join(done.stdout.split()) and "GV005" not in done.stdout, done.stdout
+    _, out, _ = gradverify("check", "s.yaml", "--timeout", "9", "-v")
+    assert "the time limit of 9 s was near" in " ".join(out.split()) and "GV005" not in out, out

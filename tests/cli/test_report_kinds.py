@@ -102,18 +102,19 @@ def test_no_more_is_added_to_a_summary_than_it_can_hold(gradverify, engine, spec
     assert actions.stat().st_size <= 900 * 1024 + 1 and "left out here" in actions.read_text()
 
 
-def test_a_run_in_a_folder_of_a_repository_names_its_files_from_the_root(process, folder):
+def test_a_run_in_a_folder_of_a_repository_names_its_files_from_the_root(gradverify, folder, monkeypatch):
     (folder / ".git").mkdir()
     (folder / "lib").mkdir()
     (folder / "lib/op.py").write_text(WRONG)
     (folder / "packages/ops").mkdir(parents=True)
     spec = "gradverify: 1\nchecks: [{name: op, function: '../../lib/op.py:Double', inputs: {x: {shape: [2]}}}]\n"
     (folder / "packages/ops/s.yaml").write_text(spec)
-    done = process("check", "s.yaml", "--report", "r.sarif", "--format", "github", cwd=folder / "packages/ops")
+    monkeypatch.chdir(folder / "packages/ops")
+    code, out, _ = gradverify("check", "s.yaml", "--report", "r.sarif", "--format", "github")
     [result] = json.loads((folder / "packages/ops/r.sarif").read_text())["runs"][0]["results"]
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "lib/op.py"
     assert result["relatedLocations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "packages/ops/s.yaml"
-    assert done.returncode == 1 and "\n::error file=lib/op.py,line=11,title=op" in done.stdout and "\nat ../../lib/op.py:11\n" in done.stdout
+    assert code == 1 and "\n::error file=lib/op.py,line=11,title=op" in out and "\nat ../../lib/op.py:11\n" in out
 
 
 WRONG = """import torch

@@ -238,14 +238,14 @@ def test_a_memory_that_cannot_be_written_changes_nothing(ran, outcomes, spec, fo
     assert not list((folder / ".gradverify_cache").glob("*.tmp"))
 
 
-def test_maxfail_counts_over_all_workers_and_lf_takes_up_what_they_told(process, spec, folder):
+def test_maxfail_counts_over_all_workers_and_lf_takes_up_what_they_told(gradverify, spec, folder):
     spec.write_text(spec.read_text().replace("{name: two,", "{name: two, expect: fail,").replace("{name: four,", "{name: four, expect: fail,")
                     .replace("{name: five,", "{name: five, expect: fail,"))
 
     def verdicts(*options):
-        done = process("check", "s.yaml", "-j", "2", "--report", "json:r.json", *options)
+        code, _, _ = gradverify("check", "s.yaml", "-j", "2", "--report", "json:r.json", *options)
         checks = json.loads((folder / "r.json").read_text())["checks"]
-        return done.returncode, {check["name"]: check["ok"] for check in checks if check["verdict"] != "not_run"}
+        return code, {check["name"]: check["ok"] for check in checks if check["verdict"] != "not_run"}
 
     code, ran = verdicts("--maxfail", "2")
     bad = {name for name, ok in ran.items() if not ok}

@@ -26,7 +26,7 @@ def test_a_right_one_passes(name: str):
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
-@pytest.mark.population(most=8)
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize(("name", "mistake"), DAMAGED)
 def test_a_wrong_gradient_is_found_as_one(name: str, mistake: str):
     each = TRAINED[name]

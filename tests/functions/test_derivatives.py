@@ -64,17 +64,6 @@ def saved(call) -> list[Tensor]:
     return kept
 
 
-@pytest.mark.parametrize("name, form, differentiated, expected", [
-    ("add", ((3,), (3,)), (0, 1), 0), ("kill_head", ((3,), 1), (0,), 0), ("mul", ((3,), (3,)), (0,), 1), ("mul", ((3,), (3,)), (0, 1), 2),
-    ("mm", ((2, 2), (2, 2)), (1,), 1), ("linear", ((2, 3), (4, 3), (4,)), (2,), 0), ("linear", ((2, 3), (4, 3), (4,)), (0, 1, 2), 2),
-    ("mul_add_sum", ((3,), (3,), (3,)), (2,), 0), ("sigmoid", ((3,),), (0,), 1), ("relu", ((3,),), (0,), 1), ("softmax", ((3,), 0), (0,), 1),
-])
-def test_only_what_backward_reads_is_saved(name, form, differentiated, expected):
-    values = [value.detach().requires_grad_(place in differentiated) if isinstance(value, Tensor) else value
-              for place, value in enumerate(arguments(form, torch.float64))]
-    assert len(saved(lambda: load(name)(*values))) == expected
-
-
 @pytest.mark.parametrize("name", ["add", "mul", "square_of_sum"])
 def test_a_real_argument_beside_a_complex_one_gets_a_real_gradient(name):
     real, imaginary = draw((3,), 0), draw((2, 3), 1, torch.complex128)

@@ -92,9 +92,8 @@ def test_a_read_only_folder_is_told_before_anything_runs(folder):
     assert not (folder / "ran").exists()
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
-def test_closed_streams_cost_no_report(folder, closed):
-    done = shell(f"gradverify check s.yaml --report json:r.json {closed}", cwd=folder)
+def test_closed_streams_cost_no_report(folder):
+    done = shell("gradverify check s.yaml --report json:r.json <&- >&- 2>&-", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert checks(folder / "r.json")["first"]["verdict"] == "pass" and not litter(folder)
 

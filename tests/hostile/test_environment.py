@@ -106,8 +106,8 @@ def test_processes_threads_and_streams_of_the_checked_code_in_order_are_no_fault
 
 
 def test_nothing_is_needed_of_the_environment_nor_of_the_current_folder(written, folder):
-    """Warnings are errors there: torch warns as it is imported, and where it is called in unusual
-    ways."""
+    """Warnings are errors there, and torch has no compiler of scripts: it warns as it is imported,
+    and where it is called in unusual ways."""
     written("plain", "hooked")
     (folder / "here").mkdir()
     for name in ("types", "random", "socket", "selectors", "signal", "struct", "torch", "numbers"):
@@ -116,7 +116,7 @@ def test_nothing_is_needed_of_the_environment_nor_of_the_current_folder(written,
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder / "here",
-        env={"PYTHONWARNINGS": "error::UserWarning", "OMP_NUM_THREADS": "1"},
+        env={"PYTHONWARNINGS": "error::UserWarning", "OMP_NUM_THREADS": "1", "PYTORCH_JIT": "0"},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         capture_output=True,
@@ -257,12 +257,6 @@ def test_a_memory_that_is_none_is_refused(written, size):
     written("plain")
     code, _, stderr = here("check", "s.yaml", "--memory", size)
     assert code == 2 and "must be a size such as 512M or 2G" in stderr
-
-
-def test_torch_without_its_compiler_of_scripts(written, folder):
-    written("plain")
-    done = apart("check", "s.yaml", cwd=folder, env={"PYTORCH_JIT": "0"})
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
 
 
 # ---- what a module sets while it is imported

@@ -48,7 +48,7 @@ def of_class(cls: type) -> st.SearchStrategy:
     return st.builds(cls, **made)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(of_class(Report))
 def test_whatever_a_report_holds_is_read_back(made):
     assert written(read(written(made))) == written(made)

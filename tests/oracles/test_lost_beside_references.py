@@ -39,13 +39,13 @@ def naive(damage=lambda dx, dw, n: (dx, dw), forward=None):
 
 def compared(function, mean, seed):
     """How many elements are wrong, and how many undecided."""
-    x, w, b = (randn(3, 8, seed=seed) + mean).float(), randn(8, seed=seed + 1).float(), randn(8, seed=seed + 2).float()
+    x, w, b = (randn(2, 6, seed=seed) + mean).float(), randn(6, seed=seed + 1).float(), randn(6, seed=seed + 2).float()
     seen = evidence(function, x, w, b, dtype="float32", oracles=Oracles(reference=f"{__name__}:layer_norm")).reference
     pairs = seen.rows.values()
     return sum(pair.count(Outcome.MISMATCH) for pair in pairs), sum(pair.count(Outcome.UNDECIDED) for pair in pairs)
 
 
-@pytest.mark.parametrize(("mean", "seed"), [(30.0, 10), (300.0, 11)])
+@pytest.mark.parametrize(("mean", "seed"), [(30.0, 12), (300.0, 11)])
 def test_a_right_one_is_not_accused(mean, seed):
     wrong, undecided = compared(naive(), mean, seed)
     assert wrong == 0
@@ -54,7 +54,7 @@ def test_a_right_one_is_not_accused(mean, seed):
 
 WRONG = {
     "2 % off": lambda dx, dw, n: (1.02 * dx, dw), "other sign": lambda dx, dw, n: (dx, -dw), "of the weight": lambda dx, dw, n: (dx, 1.1 * dw),
-    "one row": lambda dx, dw, n: (dx * torch.tensor([[1.0], [1.05], [1.0]]), dw),
+    "one row": lambda dx, dw, n: (dx * torch.tensor([[1.0], [1.05]]), dw),
     "one column": lambda dx, dw, n: (torch.cat([dx[:, :-1], 0 * dx[:, -1:]], 1), dw),
     "not centred": lambda dx, dw, n: (dx + 1e-3 * n, dw)}
 

@@ -69,7 +69,7 @@ WRONG = {
 
 @pytest.mark.parametrize("jvp", WRONG.values(), ids=WRONG)
 def test_a_wrong_jvp_is_found(jvp):
-    result = check(product(jvp), X, Y)
+    result = check(product(jvp), X, Y, select=("GV101", "GV108"))
     assert (result.verdict, codes(result)) == ("fail", {"GV108"})
 
 
@@ -282,13 +282,13 @@ SMALL = [torch.tensor([1e-9]), torch.tensor([3e-9, -4e-8, 7e-7]), 10 ** -(6 + 4 
 @pytest.mark.parametrize("x", [x.double() for x in SMALL], ids=["one", "three", "fifteen"])
 @pytest.mark.parametrize("routes", [(torch.tanh, cancelling), (cancelling, torch.tanh)], ids=["jvp cancels", "backward cancels"])
 def test_what_one_of_two_right_routes_rounds_away_is_no_disagreement(routes, x):
-    assert "GV108" not in codes(check(log_cosh(*routes), x))
+    assert "GV108" not in codes(check(log_cosh(*routes), x, select=("GV108",)))
 
 
 @pytest.mark.parametrize("factor", [1 + 1e-6, 0.0, -1.0])
 def test_a_jvp_that_is_off_by_more_than_that_is_found(factor):
     for slope in (torch.tanh, cancelling):
-        assert "GV108" in codes(check(log_cosh(slope, lambda x: factor * torch.tanh(x)), randn(3, 2)))
+        assert "GV108" in codes(check(log_cosh(slope, lambda x: factor * torch.tanh(x)), randn(3, 2), select=("GV108",)))
 
 
 # ---- the identity of both

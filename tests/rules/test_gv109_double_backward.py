@@ -68,7 +68,7 @@ def test_a_second_derivative_that_is_silently_wrong_is_a_warning_and_an_error_wh
     assert [(found.code, found.severity) for found in result.findings] == [("GV109", "warning")]
     assert "second derivatives are silently wrong: d grad_" in message(result, "GV109")
     assert result.verdict == "pass"
-    must = check(cubic(backward), X, Y, second_order=True)
+    must = check(cubic(backward), X, Y, second_order=True, select=("GV109",))
     assert (must.verdict, [(found.code, found.severity) for found in must.findings]) == ("fail", [("GV109", "error")])
 
 
@@ -97,7 +97,7 @@ def noisy_backward(clean: Callable[[Tensor], Tensor], noise: float, kept: float 
     return Noisy
 
 
-@pytest.mark.population(most=4)
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("noise", [1e-9, 1e-7])
 @pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
 def test_noise_of_backward_is_not_taken_for_a_missing_derivative(name, noise):
@@ -449,13 +449,13 @@ class DetachedNormByMoments(NormByMoments):
 @pytest.mark.population(most=1)
 @pytest.mark.parametrize("spread", [1e-7, 4e-6, 1e-5])
 def test_what_float32_loses_of_nearly_constant_rows_is_no_wrong_second_derivative(spread):
-    for seed in range(1, 5):
+    for seed in range(1, 3):
         x = (100 * (1 + spread * randn(3, 4, seed=seed))).float()
         assert "GV109" not in codes(check(NormByMoments, x, dtype="float32", seed=seed, select=("GV109",)))
 
 
 def test_a_missing_one_of_rows_that_float32_resolves_is_found():
-    for seed in range(3):
+    for seed in range(1):
         x = (1 + 0.1 * randn(3, 4, seed=seed)).float()
         assert codes(check(DetachedNormByMoments, x, dtype="float32", seed=seed, select=("GV109",))) == {"GV109"}
         assert not codes(check(NormByMoments, x, dtype="float32", seed=seed, select=("GV109",)))
@@ -546,7 +546,7 @@ def test_second_derivatives_that_are_zero_beside_rounding_are_not_wrong():
 
 
 @pytest.mark.parametrize("kind", ["half", "detached"])
-@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_missing_ones_are_found_beside_them(kind, scale):
     assert "GV109" in codes(check(saturated(kind), logits(scale), select=("GV109",)))
 
@@ -578,7 +578,7 @@ class Determinant(Function):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 def test_what_torchs_det_loses_to_rounding_is_not_wrong(dtype, smallest):
     """d² det / d a₀₀² of two rows is 0, and 1e-4 by its double backward at 1e-12: noise, which another point of the same kind shows."""
-    for size, seed in ((2, 1), (3, 2), (4, 3)):
+    for size, seed in ((2, 1), (3, 2)):
         result = check(torch.linalg.det, nearly_singular(size, smallest, dtype, seed), dtype=str(dtype)[6:], select=("GV109", "GV218"))
         assert codes(result) <= {"GV007"}
 

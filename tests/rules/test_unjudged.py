@@ -250,10 +250,9 @@ def test_a_single_element_that_is_open_and_seems_wrong_is_no_pass(function, dtyp
         kept = 10
 
     ignored = ("GV109", "GV226", "GV228")       # of the backward as it is written here
-    for seed in range(2):
-        x = (1e-6 * randn(10, seed=seed)).to(dtype)
-        assert check(Right, x, dtype=str(dtype).removeprefix("torch."), ignore=ignored).verdict == "pass"
-        assert check(Last, x, dtype=str(dtype).removeprefix("torch."), ignore=ignored).verdict in ("undecided", "fail")
+    x = (1e-6 * randn(10)).to(dtype)
+    assert check(Right, x, dtype=str(dtype).removeprefix("torch."), ignore=ignored).verdict == "pass"
+    assert check(Last, x, dtype=str(dtype).removeprefix("torch."), ignore=ignored).verdict in ("undecided", "fail")
 
 
 @pytest.mark.parametrize("seed", range(1))

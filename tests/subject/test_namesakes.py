@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 import json
 import random
-import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from commands import apart, here
 
 from gradverify.model.case import Search
 from gradverify.subject.failure import UserCodeError
@@ -103,14 +103,16 @@ class F(torch.autograd.Function):
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--no-isolate",)])
-def test_two_specs_of_one_run_are_judged_by_their_own_modules(write, tmp_path, options):
+@pytest.mark.parametrize("how", [here, apart])
+def test_two_specs_of_one_run_are_judged_by_their_own_modules(write, tmp_path, monkeypatch, how):
+    """In workers, and in a process of its own without them."""
+    monkeypatch.chdir(tmp_path)
     for folder, factor in (("right", 2.0), ("wrong", 2.02)):
         write(f"{folder}/ops.py", OPS)
         write(f"{folder}/factor.py", f"FACTOR = {factor}\ndef f(x): return x * {factor}")
         write(f"{folder}/s.yaml", "gradverify: 1\nchecks:\n  - {function: 'ops:F', inputs: [{shape: [3]}]}\n"
                                   "  - {function: 'factor:f', name: r, inputs: [{shape: [3]}]}\n")
-    ran = subprocess.run([sys.executable, "-m", "gradverify", "check", ".", "--format", "json", *options], cwd=tmp_path,
-                         capture_output=True, text=True)
-    verdicts = {check["id"]: check["verdict"] for check in json.loads(ran.stdout)["checks"]}
+    command = ("check", ".", "--report", "json:r.json")
+    here(*command) if how is here else apart(*command, "--no-isolate", cwd=tmp_path)
+    verdicts = {check["id"]: check["verdict"] for check in json.loads((tmp_path / "r.json").read_text())["checks"]}
     assert verdicts == {"right/s.yaml::F": "pass", "right/s.yaml::r": "pass", "wrong/s.yaml::F": "fail", "wrong/s.yaml::r": "pass"}
