@@ -76,7 +76,7 @@ def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     """What is going to be measured of a subject; `planned` as in `verify`."""
     found = standing(subject)
-    evidence = Evidence(found.subject, _teller(found.subject, planned) if planned else None)
+    evidence = Evidence(found.subject, _teller(planned) if planned else None)
     evidence.standing = found
     return evidence
 
@@ -86,12 +86,8 @@ def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
     return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
 
 
-def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:
-    def tell(choice: Choice) -> None:
-        cost, before = choice.cost, subject.calls
-        planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory),
-                lambda: subject.calls.forward + subject.calls.backward - before.forward - before.backward)
-    return tell
+def _teller(planned: Planned) -> Callable[[Choice], None]:
+    return lambda choice: planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:

@@ -81,9 +81,9 @@ def test_what_the_project_says_holds_unless_an_argument_says_otherwise(folder, m
     asked = []
     monkeypatch.setattr("gradverify.running.hosted.hosted", lambda request: asked.append(request) or report(passing()))
     gradverify.run("s.yaml")
-    gradverify.run("s.yaml", jobs=1, memory=7, undecided="warn", fail_on_skip=False, seed=6)
+    gradverify.run("s.yaml", jobs=1, memory=2**30 + 7, undecided="warn", fail_on_skip=False, seed=6)
     assert [(one.jobs, one.memory, one.gate.undecided, one.gate.fail_on_skip, one.cases[0].settings.seed) for one in asked] == [
-        (3, 2**30, "fail", True, 5), (1, 7, "warn", False, 6)]
+        (3, 2**30, "fail", True, 5), (1, 2**30 + 7, "warn", False, 6)]
     (folder / "pyproject.toml").write_text("[tool.gradverify]\njbos = 3\n")
     with pytest.raises(gradverify.ProblemsError, match="did you mean 'jobs'"):
         gradverify.run("s.yaml")
@@ -103,7 +103,7 @@ def test_every_problem_is_in_one_exception_and_nothing_runs(folder):
     ({"keyword": "a b"}, "keyword 'a b': not an expression"),
     ({"eps": "small"}, "run(): eps: expected"), ({"select": ["XY"]}, "run(): select[0]: "),
     ({"reference": "a:b"}, "it is a key of specs, which no call takes"),
-    ({"ignore": "GV1"}, "run(): ignore: expected a list, got 'GV1'; write ['GV1']"), ({"seed": -1}, "run(): seed: must be a whole number from 0 to")])
+    ({"ignore": "GV1"}, "run(): ignore: expected a list, got 'GV1'; write ['GV1']"), ({"seed": -1}, "run(): seed: must be at least 0, got -1")])
 def test_what_cannot_be_is_refused(folder, arguments, said):
     with pytest.raises(gradverify.ProblemsError) as refused:
         gradverify.run("s.yaml", **arguments)

@@ -16,13 +16,13 @@ import typer
 from gradverify.cli import values
 from gradverify.cli.output import Output, is_set, is_watched, look, terminal
 from gradverify.cli.reports import ReportFile, report_file
-from gradverify.model.case import ASKED, Json
-from gradverify.model.dtypes import FLOATING
+from gradverify.model.case import Json
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
 from gradverify.model.result import WORST
 from gradverify.report.formats import NAMES
 from gradverify.report.look import MIN_WIDTH, ROWS, Look
+from gradverify.spec.document import scalar
 
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
@@ -95,15 +95,15 @@ OPTIONS: Mapping[str, Option] = {
                              values.duration),
     "memory": Option("--memory", "SIZE", "Memory limit of each worker process, such as 2G.", RUNNING, values.size),
     "no_isolate": _flag("--no-isolate", "Run checks in this process, not in workers, for a debugger; a crash ends the run.", RUNNING),
-    "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE, values.step),
-    "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE, values.tolerance),
-    "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE, values.tolerance),
-    "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE, values.seed),
-    "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE, values.device),
-    "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE, values.one_of(FLOATING)),
-    "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE, values.one_of(ASKED)),
-    "select": Option("--select", "CODE", "Only rules whose code begins with CODE, e.g. GV2 (repeatable).", OVERRIDE, values.rules, many=True),
-    "ignore": Option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE, values.rules, many=True),
+    "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE),
+    "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),
+    "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE),
+    "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE),
+    "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE),
+    "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE),
+    "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE),
+    "select": Option("--select", "CODE", "Only rules whose code begins with CODE, e.g. GV2 (repeatable).", OVERRIDE, many=True),
+    "ignore": Option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE, many=True),
     "strict": _flag("--strict", "Warnings count as errors.", OVERRIDE),
     "no_witness": _flag("--no-witness", "Leave undecided what finite differences leave so: do not ask forward's own derivative.", OVERRIDE),
     "witness": _flag("--witness", "Ask forward's own derivative of every check, and say where it agrees.", OVERRIDE),
@@ -113,8 +113,7 @@ OPTIONS: Mapping[str, Option] = {
     "require_device": Option("--require-device", "DEVICE", "Checks skipped because this device is missing fail the run (exit 3; repeatable).", GATE,
                              values.device, many=True),
     "baseline": Option("--baseline", "FILE", "Findings listed in FILE are shown, but do not fail the run.", GATE),
-    "baseline_update": _flag("--baseline-update", "Add what fails now to the baseline file.", GATE),
-    "baseline_prune": _flag("--baseline-prune", "Remove from the baseline file what the checks that ran no longer find.", GATE),
+    "baseline_update": _flag("--baseline-update", "Bring the baseline file up to date: add what fails now, remove what is no longer found.", GATE),
     "exit_zero": _flag("--exit-zero", "Exit with 0 whatever the verdicts are, in place of 1, 3 and 5.", GATE),
     "format": _format("Default: table on a terminal, else plain.", "table", "plain", "json", value="table|plain|json"),
     "report": Option("--report", "KIND:PATH", f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).", SHOWN, report_file,
@@ -212,8 +211,10 @@ def settle(options: Options, out: Output) -> Settled:
             given += [(f"--{name.replace('_', '-')}", text, option.read) for text in (texts if option.many else [texts])]
     read = values.each_settled(given)
     typed = {option.removeprefix("--").replace("-", "_"): value for option, value in read}
-    settings: dict[str, Json] = {name: typed[name] for name in SETTINGS if name in typed}
-    settings |= {name: [code for option, codes in read if option == f"--{name}" for code in codes] for name in ("select", "ignore") if name in typed}
+    settings: dict[str, Json] = {name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None}
+    for name in ("select", "ignore"):
+        if codes := [code.strip() for text in getattr(options, name) or () for code in text.split(",") if code.strip()]:
+            settings[name] = codes
     if options.strict:
         settings["strict"] = True
     if options.no_witness or options.witness:

@@ -19,7 +19,7 @@ SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGTkmgt]?)(i?[Bb])?")
 WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 PART = re.compile(r"(\d{1,5})/(\d{1,5})", re.ASCII)
 MOST_COUNTED, MOST_JOBS = 10_000, 1024
-LARGEST_SIZE = 2.0**60      # bytes; what a system takes as a limit is below 2**63
+LEAST_SIZE, LARGEST_SIZE = 2.0**29, 2.0**60      # bytes; what a system takes as a limit is below 2**63
 UNDECIDED = ("warn", "fail")
 Reader = Callable[[str, str], Any]
 
@@ -47,20 +47,15 @@ def each_settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], 
     return values
 
 
-def _number(what: str, *, zero: bool = False, auto: bool = False) -> Reader:
-    """A reader for finite numbers above 0, or from it."""
-    def read(option: str, text: str) -> float | str:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if auto and text == "auto":
-            return text
-        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-            raise Refused(f"{option} {text!r}: must be {what}")
-        return value
-
-    return read
+def duration(option: str, text: str) -> float:
+    """Seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value <= 0:
+        raise Refused(f"{option} {text!r}: must be a finite number of seconds above 0")
+    return value
 
 
 def _whole(what: str, least: int, most: int, auto: Callable[[], int | None] = lambda: None) -> Reader:
@@ -74,10 +69,6 @@ def _whole(what: str, least: int, most: int, auto: Callable[[], int | None] = la
     return read
 
 
-step = _number("`auto` or a finite number above 0", auto=True)
-tolerance = _number("a finite number, 0 or above", zero=True)
-duration = _number("a finite number of seconds above 0")
-seed = _whole("a whole number from 0 to 2**63 - 1", 0, 2**63 - 1)      # what torch.Generator.manual_seed takes
 jobs = _whole(f"`auto` or a whole number from 1 to {MOST_JOBS}", 1, MOST_JOBS, lambda: os.cpu_count() or 1)
 
 
@@ -105,8 +96,8 @@ def size(option: str, text: str) -> int:
     """Bytes: a number, or one with a unit such as 512M or 2GiB (powers of 1024)."""
     match = SIZE.fullmatch(text)
     found = float(match["number"]) * 1024 ** " KMGT".index(match["unit"].upper() or " ") if match else 0.0
-    if not 1 <= found < LARGEST_SIZE:
-        raise Refused(f"{option} {text!r}: must be a size such as 512M or 2G" + (", below 1048576T" if found > 1 else ""))
+    if not LEAST_SIZE <= found < LARGEST_SIZE:
+        raise Refused(f"{option} {text!r}: must be a size such as 512M or 2G, from 512M (Python and torch take about 300 MiB) to 1048576T")
     return int(found)
 
 
@@ -118,17 +109,6 @@ def one_of(allowed: Sequence[str]) -> Reader:
         return text
 
     return read
-
-
-def rules(option: str, text: str) -> tuple[str, ...]:
-    """Codes of rules or their beginnings, separated by commas; there is a rule for each."""
-    from gradverify.rules.catalogue import codes
-
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in parts:
-        if not any(code.startswith(part) for code in codes()):
-            raise Refused(f"{option} {part!r}: no rule has a code that begins so{nearest(part, codes())}")
-    return parts
 
 
 def nearest(text: str, allowed: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import linecache
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +67,7 @@ _BUILTINS = f"{_PACKAGE}functions/"      # what a spec may name is checked like 
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
-COMPARING = "it was comparing, and not calling the function: check a smaller input, or compare less (`mode: rows`, `mode: blocks`)"
+LONGER = "`timeout` in the check, or `--timeout`, gives it longer; a smaller input, or `mode: blocks`, takes less"
 SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
                 "SIGABRT": "native code gave up: an assertion, or memory freed twice",
                 "SIGKILL": f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
@@ -77,12 +76,9 @@ SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an inde
 
 
 def of_lost(case: Case, lost: Lost) -> CaseResult:
-    """Verdict error, whatever status its process ended with; but a failure that the check had sent before is one."""
+    """Verdict error, whatever status its process ended with."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
-    found = None if lost.partial is None else decoded(case, lost.partial)
-    if found is not None and found.verdict == "fail":      # what was found stands
-        return replace(found, reason=finding.message, captured=lost.died.printed)
     return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
 
 
@@ -91,10 +87,7 @@ def _timed_out(lost: Lost) -> Finding:
     if lost.while_loading:
         return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
                        hint="run the import by itself; `--import-timeout` gives it longer")
-    longer = "`timeout` in the check, or `--timeout`, gives it longer"
-    if _compares(lost.died.stack):
-        return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=f"{COMPARING}; {longer}")
-    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=longer)
+    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=LONGER)
 
 
 def _crashed(lost: Lost) -> Finding:
@@ -129,11 +122,6 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def _compares(stack: str) -> bool:
-    """Was the innermost line one of the comparison of numbers, which calls nothing of the user's?"""
-    return any(match["file"].startswith(f"{_PACKAGE}numerics/") for match in list(_LINE.finditer(_of_thread(stack)))[:1])
-
-
 def _of_thread(stack: str) -> str:
     """The part of the thread that ran."""
     threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
@@ -159,9 +147,6 @@ def _is_ours(file: str) -> bool:
 # measured with, or memory ran short
 NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
 NO_DEVICE_MEMORY = "CUDA out of memory"
-HELD = re.compile(r"^VmData:\s+(\d+) kB$", re.MULTILINE)
-ROOM = 24 * 2**20       # bytes that the smallest check took beyond what a worker holds at its start; 12 MiB are too little
-STEP = 10 * 2**20       # of what is advised
 SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-smi`)"
 
 
@@ -194,30 +179,6 @@ def within(result: CaseResult, memory: int | None) -> CaseResult:
     finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
                       hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
     return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
-
-
-def too_little(memory: int | None) -> str | None:
-    """The sentence where a limit of so many bytes leaves nothing to a worker that has imported torch; None where it does, or that is not known."""
-    held = _held()
-    if memory is None or held is None or memory >= held + ROOM:
-        return None
-    least = -(-(held + ROOM) // STEP) * STEP
-    allowed, takes = f"{max(1, memory // 2**20):,} MiB", f"{least // 2**20:,} MiB"
-    return f"`--memory` allows each worker {allowed}, which is too little to start one: it takes about {takes} at least"
-
-
-def not_started(case: Case, message: str) -> CaseResult:
-    """The result of a check that a worker has no memory for."""
-    finding = Finding("GV008", message, "nothing-checked", hint="give more `--memory`: what the check itself needs comes on top")
-    return replace(without_running(case, "error", message), findings=(finding,))
-
-
-def _held() -> int | None:
-    """Bytes of this process that the limit counts (`RLIMIT_DATA`), as Linux says it."""
-    with suppress(OSError):
-        found = HELD.search(Path("/proc/self/status").read_text())
-        return None if found is None else int(found[1]) * 1024
-    return None
 
 
 def _told_of_the_device(finding: Finding) -> Finding:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gradverify.model.paths import is_file, is_folder, resolved
-from gradverify.spec.fault import allowed, nearest_file
+from gradverify.spec.fault import allowed, nearest
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 REGISTERED = "torch.ops."
@@ -68,5 +68,5 @@ def missing(place: str, folder: Path) -> str:
         return f"{place!r} is a folder, not a file"
     if not is_folder(path.parent):
         return f"no file {place!r}: the folder {path.parent} does not exist"
-    near = nearest_file(path.name, [item.name for item in path.parent.iterdir()])
+    near = nearest(path.name, [item.name for item in path.parent.iterdir()])
     return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")

@@ -121,7 +121,6 @@ check version.yaml gone.yaml
 check keys.yaml
 check empty.yaml tab.yaml duplicate.yaml tag.yaml bomb.yaml loop.yaml binary.yaml latin.yaml f.py
 check s.yaml --baseline-update
-check s.yaml --baseline-prune
 check s.yaml --baseline none.json
 check s.yaml --baseline torn.json
 check s.yaml --baseline list.json
@@ -133,7 +132,6 @@ check s.yaml --baseline digits.json
 check s.yaml --baseline specs
 check s.yaml --baseline f.py/b.json --baseline-update
 mutate s.yaml --fail-under 101
-init f.py:doubel
 init nowhere.py
 show no.json
 show list.json
