@@ -45,7 +45,7 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     if executor is None:
         with_torch(cases)
     report = hosted(request) if executor is None else distributed(request, executor)
-    return replace(report, checks=tuple(named(check, gathered.names) for check in report.checks))
+    return replace(report, checks=tuple(named(check) for check in report.checks))
 
 
 def gate_of(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None = None,

@@ -94,7 +94,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     show = _shower(chosen.cases, gathered, settled, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else options.maxfail
-    events = worded(run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate), gate, gathered.names)
+    events = worded(run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate), gate)
     lines = (lambda event: out.write(jsonl.line(event, gate, __version__)),) if options.format == "jsonl" else ()
     report = fold(followed(events, gate, progress, show, *lines), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradverify.cli.check import refuse
-from gradverify.cli.gather import gather, in_words, named, with_torch
+from gradverify.cli.gather import gather, named, shown_target, with_torch
 from gradverify.cli.options import Options, Settled, command, settle
 from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
@@ -80,10 +80,9 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
         out.keep_stdout()
     found = explained(case, element)
     if isinstance(found, CaseResult):
-        out.say(not_run(named(found, gathered.names), settled.look))
+        out.say(not_run(named(found), settled.look))
         return NOT_JUDGED
-    target = in_words(found.function.target, gathered.names) or found.function.target
-    found = replace(found, function=replace(found.function, target=target))
+    found = replace(found, function=replace(found.function, target=shown_target(found.function.target)))
     out.write(as_text(found) if settled.for_programs else render(found, settled.look))
     return OK
 

@@ -17,7 +17,7 @@ from gradverify.model.event import CheckFinished, Event
 from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
-from gradverify.model.result import CaseResult, Finding
+from gradverify.model.result import CaseResult
 from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def _is_installed(package: str) -> bool:
     return found is not None and found.has_location       # a mere folder of that name is no package
 
 
+IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")      # of a function in a file, or of a line
 READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "memory": values.size, "report": report_file}
 """Options whose words the types of `[tool.gradverify]` do not tell whole."""
 
@@ -73,7 +74,7 @@ def _refused(name: str, value: Json, project: Project) -> Iterator[Problem]:
 @dataclass(frozen=True)
 class Gathered:
     """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id → setting → the place that named it.
-    `names`: functions in files, as they are looked up → as a person names them. `layers`: case id →
+    `layers`: case id →
     where its settings come from, the last one counts; `ids`: of all cases of the files.
 
     `message` says what was searched, where there are no specs; `left_out`: what the folders hold beside specs.
@@ -84,7 +85,6 @@ class Gathered:
     written: int
     problems: tuple[Problem, ...]
     origins: Mapping[str, Mapping[str, str]]
-    names: Mapping[str, str]
     layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
     ids: frozenset[str] = frozenset()
     message: str | None = None
@@ -106,7 +106,7 @@ def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, pro
     cases, missing = select(found, loaded.cases)
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
-    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.names, loaded.layers,
+    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.layers,
                     frozenset(case.id for case in loaded.cases), found.message, found.left_out)
 
 
@@ -157,10 +157,10 @@ def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Cal
     return cases
 
 
-def worded(events: Iterable[Event], gate: Gate, names: Mapping[str, str]) -> Iterator[Event]:
-    """The events; what results say is reworded. `names`: functions in files, as they are looked up (absolute paths) → as a person names them."""
+def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
+    """The events; what results say is reworded."""
     for event in events:
-        yield CheckFinished(_gated(named(event.result, names), gate)) if isinstance(event, CheckFinished) else event
+        yield CheckFinished(_gated(named(event.result), gate)) if isinstance(event, CheckFinished) else event
 
 
 def _gated(result: CaseResult, gate: Gate) -> CaseResult:
@@ -171,19 +171,18 @@ def _gated(result: CaseResult, gate: Gate) -> CaseResult:
     return replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip") if gate.fail_on_skip else result
 
 
-def named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
-    function = replace(result.function, target=names.get(result.function.target, result.function.target))
-    findings = tuple(_reworded(finding, names) for finding in result.findings)
-    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names))
+def named(result: CaseResult) -> CaseResult:
+    """Files are shown as a person names them."""
+    function = replace(result.function, target=shown_target(result.function.target))
+    findings = (replace(each, message=in_words(each.message) or "", hint=in_words(each.hint),
+                        frames=tuple(replace(frame, file=shown_path(frame.file)) for frame in each.frames)) for each in result.findings)
+    return replace(result, function=function, findings=tuple(findings), reason=in_words(result.reason))
 
 
-def _reworded(finding: Finding, names: Mapping[str, str]) -> Finding:
-    frames = tuple(replace(frame, file=shown_path(frame.file)) for frame in finding.frames)
-    return replace(finding, message=in_words(finding.message, names) or "", hint=in_words(finding.hint, names), frames=frames)
+def shown_target(target: str) -> str:
+    place, _, attribute = target.rpartition(":")
+    return f"{shown_path(place)}:{attribute}" if place.endswith(".py") else target
 
 
-def in_words(text: str | None, names: Mapping[str, str]) -> str | None:
-    """Whole names only: `act.py:Swish` is not the beginning of `act.py:Swishes`."""
-    for target, name in names.items():
-        text = re.sub(rf"{re.escape(target)}(?!\w)", lambda _, name=name: name, text) if text else text  # type: ignore[misc]
-    return text
+def in_words(text: str | None) -> str | None:
+    return IN_TEXT.sub(lambda found: shown_path(found[0]), text) if text else text

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -23,19 +22,18 @@ from gradverify.report.numbers import counted, seconds
 from gradverify.report.terminal.canvas import paint
 
 UNCUT = 10_000      # columns
-UNNAMED: Mapping[str, str] = MappingProxyType({})
 CASE_HEADERS = ("check", "tags", "device", "inputs")
 RULE_HEADERS = ("code", "name", "severity", "when")
 FUNCTION_HEADERS = ("built-in", "what it computes")
 
 
-def cases_text(cases: Iterable[Case], look: Look, names: Mapping[str, str] = UNNAMED) -> str:
-    """A table; in the plain format tab-separated lines, one a case, to be searched and cut. `names`: functions in files → as a person names them."""
-    return rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case, names)) for case in cases], look)
+def cases_text(cases: Iterable[Case], look: Look) -> str:
+    """A table; in the plain format tab-separated lines, one a case, to be searched and cut."""
+    return rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases], look)
 
 
-def cases_json(cases: Iterable[Case], names: Mapping[str, str] = UNNAMED) -> str:
-    return as_text([_case_data(case, names) for case in cases])
+def cases_json(cases: Iterable[Case]) -> str:
+    return as_text([_case_data(case) for case in cases])
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
@@ -75,8 +73,8 @@ def _tags(case: Case) -> str:
     return ", ".join(marks)
 
 
-def _inputs(case: Case, names: Mapping[str, str]) -> str:
-    made = [f"from {names.get(case.inputs_from, case.inputs_from)}"] if case.inputs_from else []
+def _inputs(case: Case) -> str:
+    made = [f"from {case.inputs_from}"] if case.inputs_from else []
     return " ".join([*made, *(_input(place, recipe) for place, recipe in enumerate((*case.inputs, *case.keywords)))])
 
 
@@ -105,8 +103,8 @@ def _nesting(values: Json) -> tuple[int, ...]:
     return (len(values), *(_nesting(values[0]) if values else ()))
 
 
-def _case_data(case: Case, names: Mapping[str, str]) -> Json:
-    return {"id": case.id, "name": case.name, "function": names.get(case.target, case.target), "tags": case.tags, "device": case.settings.device,
+def _case_data(case: Case) -> Json:
+    return {"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
             "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)], "skip": case.skip,
             "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
 

@@ -47,13 +47,6 @@ def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[st
     return text, complaint
 
 
-def called(text: str, target: str, cwd: Path) -> str:
-    """How a person is shown the `target` that was written as `text`: a file below `cwd` relative to it, anything else as written."""
-    place, _, attribute = target.rpartition(":")
-    path = Path(place)
-    return f"{path.relative_to(cwd).as_posix()}:{attribute}" if path.is_absolute() and path.is_relative_to(cwd) else text
-
-
 def own_name(target: str) -> str:
     """The function's own name: what a check is called where it has no name; of a registered operator without its overload."""
     if target.startswith(REGISTERED):

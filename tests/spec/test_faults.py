@@ -418,15 +418,6 @@ def test_the_nearest_project_counts_and_one_beside_the_spec_adds_nothing(tmp_pat
     assert case.search.path == ()
 
 
-def test_functions_in_files_are_named_below_the_current_folder_or_as_written(tmp_path: Path) -> None:
-    (tmp_path / "specs").mkdir()
-    for place in (tmp_path / "outside.py", tmp_path / "specs" / "ops.py"):
-        place.touch()
-    result = loaded(HEAD + "  - {function: 'ops.py:f', inputs: [1], reference: '../outside.py:g', gradient: 'm:h'}\n", tmp_path / "specs")
-    root = tmp_path.resolve()
-    assert result.names == {f"{root}/specs/ops.py:f": "ops.py:f", f"{root}/outside.py:g": "../outside.py:g"}
-
-
 def test_the_sources_of_a_check_stand_over_those_of_the_defaults(tmp_path: Path) -> None:
     text = ("gradverify: 1\ndefaults: {sources: [a.cu]}\nchecks:\n"
             "  - {function: relu, inputs: [1]}\n  - {function: mul, inputs: [1, 2], sources: [b.cu]}\n")
