@@ -76,14 +76,14 @@ def test_paths_selection_gate_and_settings_are_those_of_the_command_line(folder)
 
 def test_what_the_project_says_holds_unless_an_argument_says_otherwise(folder, monkeypatch):
     """Seen in what a host is asked for; nothing runs."""
-    (folder / "pyproject.toml").write_text('[tool.gradverify]\njobs = 3\nmemory = "1G"\nundecided = "fail"\nfail-on-skip = true\n'
+    (folder / "pyproject.toml").write_text('[tool.gradverify]\njobs = 3\nundecided = "fail"\nfail-on-skip = true\n'
                                          '[tool.gradverify.defaults]\nseed = 5\n')
     asked = []
     monkeypatch.setattr("gradverify.running.hosted.hosted", lambda request: asked.append(request) or report(passing()))
     gradverify.run("s.yaml")
-    gradverify.run("s.yaml", jobs=1, memory=2**30 + 7, undecided="warn", fail_on_skip=False, seed=6)
-    assert [(one.jobs, one.memory, one.gate.undecided, one.gate.fail_on_skip, one.cases[0].settings.seed) for one in asked] == [
-        (3, 2**30, "fail", True, 5), (1, 2**30 + 7, "warn", False, 6)]
+    gradverify.run("s.yaml", jobs=1, undecided="warn", fail_on_skip=False, seed=6)
+    assert [(one.jobs, one.gate.undecided, one.gate.fail_on_skip, one.cases[0].settings.seed) for one in asked] == [
+        (3, "fail", True, 5), (1, "warn", False, 6)]
     (folder / "pyproject.toml").write_text("[tool.gradverify]\njbos = 3\n")
     with pytest.raises(gradverify.ProblemsError, match="did you mean 'jobs'"):
         gradverify.run("s.yaml")

@@ -186,7 +186,7 @@ def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
     if settled.options.no_isolate:
         return Here(planned)
     given = settled.values
-    return Workers(given.get("jobs", 1), given.get("timeout"), given.get("import_timeout", LOADING), given.get("memory"), planned, signals)
+    return Workers(given.get("jobs", 1), given.get("timeout"), given.get("import_timeout", LOADING), planned, signals)
 
 
 def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:

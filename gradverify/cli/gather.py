@@ -45,7 +45,7 @@ def _is_installed(package: str) -> bool:
 
 
 IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")      # of a function in a file, or of a line
-READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "memory": values.size, "report": report_file}
+READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "report": report_file}
 """Options whose words the types of `[tool.gradverify]` do not tell whole."""
 
 

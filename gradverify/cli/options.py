@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
-OF_WORKERS = ("jobs", "import_timeout", "memory")
+OF_WORKERS = ("jobs", "import_timeout")
 """What is for worker processes alone; a project that gives them can be debugged with `--no-isolate` all the same."""
 REQUIRED: Any = ...     # typer's own mark
 
@@ -93,7 +93,6 @@ OPTIONS: Mapping[str, Option] = {
     "timeout": Option("--timeout", "SECONDS", "Time limit of each check, in place of `timeout` in the specs.", RUNNING, values.duration),
     "import_timeout": Option("--import-timeout", "SECONDS", "Time limit for importing and building what a check names; default 600.", RUNNING,
                              values.duration),
-    "memory": Option("--memory", "SIZE", "Memory limit of each worker process, such as 2G.", RUNNING, values.size),
     "no_isolate": _flag("--no-isolate", "Run checks in this process, not in workers, for a debugger; a crash ends the run.", RUNNING),
     "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE),
     "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),

@@ -15,11 +15,9 @@ from gradverify.spec.fault import nearest as nearest_name
 T = TypeVar("T")
 
 DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
-SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGTkmgt]?)(i?[Bb])?")
 WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 PART = re.compile(r"(\d{1,5})/(\d{1,5})", re.ASCII)
 MOST_COUNTED, MOST_JOBS = 10_000, 1024
-LEAST_SIZE, LARGEST_SIZE = 2.0**29, 2.0**60      # bytes; what a system takes as a limit is below 2**63
 UNDECIDED = ("warn", "fail")
 Reader = Callable[[str, str], Any]
 
@@ -90,15 +88,6 @@ def part(option: str, text: str) -> tuple[int, int]:
     if not 1 <= index <= count:
         raise Refused(f"{option} {text!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4")
     return index, count
-
-
-def size(option: str, text: str) -> int:
-    """Bytes: a number, or one with a unit such as 512M or 2GiB (powers of 1024)."""
-    match = SIZE.fullmatch(text)
-    found = float(match["number"]) * 1024 ** " KMGT".index(match["unit"].upper() or " ") if match else 0.0
-    if not LEAST_SIZE <= found < LARGEST_SIZE:
-        raise Refused(f"{option} {text!r}: must be a size such as 512M or 2G, from 512M (Python and torch take about 300 MiB) to 1048576T")
-    return int(found)
 
 
 def one_of(allowed: Sequence[str]) -> Reader:

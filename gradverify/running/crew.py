@@ -78,12 +78,11 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
-    `loading`: for importing what it names; `memory`: bytes for each process. `signals`: heard already; None: heard by this one while it runs."""
+    `loading`: for importing what it names. `signals`: heard already; None: heard by this one while it runs."""
 
     jobs: int = 1
     timeout: float | None = None
     loading: float = LOADING
-    memory: int | None = None
     planned: Planned | None = None
     signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
@@ -110,7 +109,7 @@ class Workers:
     def _running(self) -> Supervisor:
         if self._supervisor is None:
             self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
-            hire = hiring(self.jobs, self.memory, Path(self._folder.name))
+            hire = hiring(self.jobs, Path(self._folder.name))
             self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
         return self._supervisor
 
@@ -145,14 +144,14 @@ def _server(case: Case) -> str:
     return json.dumps([case.spec.path, sorted(places), bool(cuda_of(case))])
 
 
-def hiring(jobs: int, memory: int | None, folder: Path) -> Callable[[], Worker]:
+def hiring(jobs: int, folder: Path) -> Callable[[], Worker]:
     """How a worker is started: with the folder, environment and path of this process as they are now. Where the process that
     it is forked from has ended, there is a new one."""
     from gradverify.running.worker import Setup, serve
 
     context = start_method()
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
-    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory)
+    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads)
 
     def hire() -> Worker:
         begin()

@@ -60,7 +60,6 @@ class Request:
     jobs: int = 1
     timeout: float | None = None
     loading: float = LOADING
-    memory: int | None = None
 
 
 def _report(
@@ -132,7 +131,7 @@ def serve() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints while it is imported is no report
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    crew = Workers(request.jobs, request.timeout, request.loading, request.memory)
+    crew = Workers(request.jobs, request.timeout, request.loading)
     given = {"argv": request.argv, "selection": request.selection, "gate": request.gate}
     report = fold(run(request.cases, crew=crew, **given), request.gate, __version__)  # type: ignore[arg-type]
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

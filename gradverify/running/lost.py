@@ -15,7 +15,6 @@ from gradverify.model.fault import fault_of, legible, of_fault
 from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame, FunctionInfo, Verdict
 from gradverify.report.numbers import limit as limit_of
-from gradverify.report.numbers import memory as in_bytes
 from gradverify.running.supervisor import MOST, Lost
 
 # ---- The result of a case that was not run, or of which nothing came back
@@ -145,9 +144,8 @@ def _is_ours(file: str) -> bool:
 
 # ---- Results that the measurement itself makes undecided: the check replaced what gradients are
 # measured with, or memory ran short
-NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
-NO_DEVICE_MEMORY = "CUDA out of memory"
-SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-smi`)"
+NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory|CUDA out of memory")     # of Python, NumPy and torch, as they say it
+SMALLER = "check a smaller input, run fewer checks at a time (`-j`), or see what else holds memory there (`ulimit -d`, `nvidia-smi`)"
 
 
 def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()) -> CaseResult:
@@ -165,27 +163,12 @@ def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, 
     return replace(result, verdict="undecided", reason=finding.message, findings=(finding,), faults=())
 
 
-def within(result: CaseResult, memory: int | None) -> CaseResult:
-    """The result under a limit of so many bytes: where that failed our own computing, the check could not be judged, and nothing is at fault. What
-    the user's code raised for want of memory gets the limit as its hint. So it is where a device has no more."""
-    if any(NO_DEVICE_MEMORY in fault.what for fault in result.faults):
+def short_of_memory(result: CaseResult) -> CaseResult:
+    """Where there was too little memory for our own computing the check could not be judged, and nothing is at fault. What the user's code raised for
+    want of memory gets a hint."""
+    if any(NO_MEMORY.search(fault.what) for fault in result.faults):
         finding = Finding("GV008", f"measuring it takes more memory than there is on {result.device}", "nothing-checked", hint=SMALLER)
         return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
-    result = replace(result, findings=tuple(_told_of_the_device(finding) for finding in result.findings))
-    if memory is None:
-        return result
-    if not any(NO_MEMORY.search(fault.what) for fault in result.faults):
-        return replace(result, findings=tuple(_limited(finding, memory) for finding in result.findings))
-    finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
-                      hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
-    return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
-
-
-def _told_of_the_device(finding: Finding) -> Finding:
-    return replace(finding, hint=SMALLER) if NO_DEVICE_MEMORY in finding.message and not finding.hint else finding
-
-
-def _limited(finding: Finding, memory: int) -> Finding:
-    if finding.hint or finding.severity != "error" or not NO_MEMORY.search(finding.message):
-        return finding
-    return replace(finding, hint=f"`--memory` allows each worker {in_bytes(memory)}: give more, check a smaller input, or find what keeps growing")
+    findings = (replace(each, hint=SMALLER) if not each.hint and each.severity == "error" and NO_MEMORY.search(each.message) else each
+                for each in result.findings)
+    return replace(result, findings=tuple(findings))

@@ -23,7 +23,7 @@ def proposals(sought: Sequence[Sought], jobs: int, began: Callable[[Sought], Non
     """The place of each in `sought`, and what was found for it, as they end; `began` is told before. Raises Stopped where a signal came."""
     tasks = [Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING)) for place, each in enumerate(sought)]
     with tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True) as folder:
-        supervisor = Supervisor(hiring(jobs, None, Path(folder)), Signals().hear(), jobs)
+        supervisor = Supervisor(hiring(jobs, Path(folder)), Signals().hear(), jobs)
         try:
             for happening in supervisor.run(tasks):
                 place = int(happening.task.name)

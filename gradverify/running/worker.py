@@ -24,7 +24,7 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.interrupt import interruptible, unheard
 from gradverify.model.proposal import Sought
 from gradverify.running.family import adopt_orphans
-from gradverify.running.lost import encoded, faulty, within
+from gradverify.running.lost import encoded, faulty, short_of_memory
 from gradverify.running.process import UNHEARD, Files, high, keep_to_ourselves, moved
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import let_go
@@ -38,13 +38,12 @@ DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 @dataclass(frozen=True)
 class Setup:
     """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice;
-    `memory`: bytes, None for no limit."""
+    """
 
     folder: str
     environment: Mapping[str, str]
     path: tuple[str, ...]
     threads: int | None
-    memory: int | None = None
 
 
 @dataclass
@@ -55,7 +54,6 @@ class Worker:
     pipe: Connection
     alive: Connection
     files: Files
-    memory: int | None
     threads: int
     search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     loaded: bool = False
@@ -65,7 +63,7 @@ class Worker:
 def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
     """Task after task, each in a child, until the supervisor is gone. What a task does to its process nobody else meets: there is nothing to put
     back. A child is forked before anything is computed: threads of OpenMP or autograd would be missing in it, and waited for."""
-    worker = Worker(_out_of_the_way(words), _out_of_the_way(alive), files, setup.memory, 1)
+    worker = Worker(_out_of_the_way(words), _out_of_the_way(alive), files, 1)
     _settle(setup, files)
     own = Words(worker.pipe.fileno())
     from gradverify.running.inline import devices
@@ -203,7 +201,7 @@ def _check(worker: Worker, payload: Json, saying: Words, stays: str | None) -> b
             )
     except BaseException as error:  # none of them ends the run
         result = faulty(case, error)
-    saying.say("result", encoded(case, within(result, worker.memory)))
+    saying.say("result", encoded(case, short_of_memory(result)))
     return not (alone or after_a_check(case.settings.device))
 
 
@@ -263,11 +261,4 @@ def _divide(setup: Setup) -> None:
 
     if setup.threads is not None:
         use_threads(setup.threads)
-    if setup.memory is not None:
-        import resource
 
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = (
-            setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)
-        )  # a limit that is there already may be lower
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -40,7 +40,6 @@ class Table(Strict):
     defaults: RunSettings = key("Settings of every check that says nothing else.")
     jobs: Annotated[AT_LEAST_1 | Auto, Either("a whole number of processes, or auto")] = key("As `--jobs`.")
     import_timeout: Positive = key("As `--import-timeout`.", alias="import-timeout")
-    memory: Text = key("As `--memory`.")
     maxfail: AT_LEAST_1 = key("As `--maxfail`.")
     undecided: Literal["warn", "fail"] = key("As `--undecided`.")
     fail_on_skip: bool = key("As `--fail-on-skip`.", alias="fail-on-skip")
