@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradverify.cli.baseline import brought_up_to_date, opened
-from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, spec_problems, with_torch, worded
+from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, with_torch, worded
 from gradverify.cli.options import CHECK_FORMAT, OF_CHECK, Options, Settled, command, configured, settle
 from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github
 from gradverify.cli.progress import Progress
@@ -93,7 +93,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     progress = Progress(beside if settled.watched else None, None if options.quiet else beside)
     show = _shower(chosen.cases, gathered, settled, out)
     crew = _crew(settled, progress.planned, signals)
-    limit = 1 if options.exitfirst else options.maxfail
+    limit = 1 if options.exitfirst else settled.values.get("maxfail")
     events = worded(run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate), gate)
     lines = (lambda event: out.write(jsonl.line(event, gate, __version__)),) if options.format == "jsonl" else ()
     report = fold(followed(events, gate, progress, show, *lines), gate, __version__)
@@ -121,9 +121,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
 def refuse(gathered: Gathered, out: Output) -> int:
     """Every problem, and the count that closes them."""
     out.problems(gathered.problems)
-    count = spec_problems(gathered)
-    if count:
-        out.say(f"nothing ran: {count}")
+    out.say(f"nothing ran: {counted(len(gathered.problems), 'problem')}")
     return USAGE
 
 
@@ -146,8 +144,9 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     whole = named
     if options.last_failed and named:
         failed = recall(memory, gathered.files, gathered.origins)
-        whole = tuple(case for case in named if memory.key(case.id) in failed) or named
-        notes.append(_nothing_failed(named, len(failed)) if not failed & {memory.key(case.id) for case in named} else None)
+        again = tuple(case for case in named if memory.key(case.id) in failed)
+        notes.append(None if again else "--lf: none of the selected checks is remembered as failed, so all of them run")
+        whole = again or named
     shard, cases = None, whole
     if "shard" in settled.values:
         index, count = settled.values["shard"]
@@ -170,13 +169,6 @@ def _affected(gathered: Gathered, changes: Changes, options: Options) -> tuple[t
         notes += [f"affected: {id}: {reason}" for id, reason in why.items()][:REASONS]
         notes += [f"affected: {count - REASONS} more"] if count > REASONS else []
     return tuple(case for case in cases if case.id in why), notes
-
-
-def _nothing_failed(named: Sequence[Case], others: int) -> str:
-    run = "the one check runs" if len(named) == 1 else f"all {len(named)} checks run"
-    if not others:
-        return f"--lf: no check is remembered as failed, so {run}"
-    return f"--lf: none of the selected checks is remembered as failed ({others} {'other is' if others == 1 else 'others are'}), so {run}"
 
 
 # ---- while it runs

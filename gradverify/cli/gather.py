@@ -110,15 +110,6 @@ def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, pro
                     frozenset(case.id for case in loaded.cases), found.message, found.left_out)
 
 
-def spec_problems(gathered: Gathered) -> str | None:
-    """How many problems there are in how many specs; None where none of them has a line in a spec."""
-    specs = {problem.file for problem in gathered.problems} & {file.as_posix() for file in gathered.files}
-    if not any(problem.file in specs and problem.line is not None for problem in gathered.problems):
-        return None
-    elsewhere = any(problem.file not in specs for problem in gathered.problems)
-    return counted(len(gathered.problems), "problem") + ("" if elsewhere else f" in {counted(len(specs), 'spec')}")
-
-
 def others(gathered: Gathered) -> tuple[str, ...]:
     """A line for each file and folder that is no spec, or was not searched."""
     return tuple(f"left out: {each.path.as_posix()}: {each.why}" for each in gathered.left_out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,18 +61,6 @@ def _flag(names: str, help: str, panel: str | None = None) -> Option:
     return Option(names, None, help, panel, default=False)
 
 
-def _from(least: int, most: int | None = None) -> Mapping[str, Any]:
-    """A parser for whole numbers from `least` (to `most`), defaults included; typer's own shows its limits as `[x>=1]`."""
-
-    def read(value: str | int) -> int:
-        text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least or (most is not None and int(text) > most):
-            raise typer.BadParameter(f"{text!r} is no whole number from {least}{f' to {most}' if most is not None else ''}")
-        return int(text)
-
-    return {"parser": read}
-
-
 def _format(help: str, *allowed: str, value: str = "FORMAT") -> Option:
     return Option("--format", value, help, SHOWN, values.one_of(allowed))
 
@@ -88,7 +75,7 @@ OPTIONS: Mapping[str, Option] = {
     "changed_from": Option("--changed-from", "REF", "Only checks affected by what changed since this branch left REF (needs git).", SELECTION),
     "shard": Option("--shard", "I/N", "Only part I of N of the checks, for several machines.", SELECTION, values.part),
     "exitfirst": _flag("-x --exitfirst", "Stop after the first check that is not as expected.", SELECTION),
-    "maxfail": Option("--maxfail", "N", "Stop after N checks that are not as expected.", SELECTION, type=int, more=_from(1)),
+    "maxfail": Option("--maxfail", "N", "Stop after N checks that are not as expected.", SELECTION, values.count_from(1)),
     "jobs": Option("-j --jobs", "N|auto", "Worker processes; default 1, auto: one for each processor.", RUNNING, values.jobs),
     "timeout": Option("--timeout", "SECONDS", "Time limit of each check, in place of `timeout` in the specs.", RUNNING, values.duration),
     "import_timeout": Option("--import-timeout", "SECONDS", "Time limit for importing and building what a check names; default 600.", RUNNING,
@@ -117,16 +104,16 @@ OPTIONS: Mapping[str, Option] = {
     "format": _format("Default: table on a terminal, else plain.", "table", "plain", "json", value="table|plain|json"),
     "report": Option("--report", "KIND:PATH", f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).", SHOWN, report_file,
                      many=True),
-    "max_rows": Option("--max-rows", "N", f"Elements shown for each finding, {WORST} at most; default {ROWS}.", SHOWN, type=int,
-                       more=_from(1, WORST)),
+    "max_rows": Option("--max-rows", "N", f"Elements shown for each finding, {WORST} at most; default {ROWS}.", SHOWN,
+                       values.whole(1, WORST)),
     "durations": Option("--durations", "N", "List the N slowest checks with their calls; 0: all.", SHOWN, values.count_from(0)),
     "verbose": Option("-v --verbose", "", "Show settings, rules and comparisons of each check; -vv: expected failures in full too.", SHOWN,
                       type=int, default=0, more={"count": True}),
     "quiet": _flag("-q --quiet", "Show only failures and the summary.", SHOWN),
     "color": Option("--color", "auto|always|never", "Colour; auto obeys NO_COLOR, FORCE_COLOR, CI and TERM.", SHOWN,
                     values.one_of(("auto", "always", "never")), default="auto"),
-    "width": Option("--width", "N", f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.", SHOWN, type=int,
-                    more=_from(MIN_WIDTH)),
+    "width": Option("--width", "N", f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.", SHOWN,
+                    values.count_from(MIN_WIDTH)),
     "no_progress": _flag("--no-progress", "Show no line about what is running.", SHOWN),
     # ---- of single commands
     "fail_under": Option("--fail-under", "PERCENT", "Exit with 1 if the checks find a smaller share of the mistakes.", GATE, type=float, default=0.0,
@@ -223,8 +210,8 @@ def settle(options: Options, out: Output) -> Settled:
         raise ProblemsError([Problem(f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate")])
     gate = Gate(typed.get("undecided", "fail" if is_set(os.environ, "CI") else "warn"), bool(options.fail_on_skip),
                 tuple(options.require_device or ()), options.exit_zero)
-    shown = look(terminal(out.stdout), os.environ, format=options.format, color=options.color, asked_width=options.width,
-                 max_rows=options.max_rows or ROWS, verbosity=-1 if options.quiet else options.verbose, slowest=typed.get("durations"))
+    shown = look(terminal(out.stdout), os.environ, format=options.format, color=options.color, asked_width=typed.get("width"),
+                 max_rows=typed.get("max_rows", ROWS), verbosity=-1 if options.quiet else options.verbose, slowest=typed.get("durations"))
     watched = not options.no_progress and not options.quiet and is_watched(terminal(out.stderr), os.environ)
     return Settled(options, typed, settings, gate, shown, tuple(file for option, file in read if option == "--report"), watched)
 
@@ -238,5 +225,7 @@ def configured(options: Options, project: Project) -> Options:
             continue
         if name == "report":        # files count from the project's folder
             value = [f"{file.kind}:{folder / file.path}" for file in (report_file("report", text) for text in value)]
-        given[name] = str(folder / value) if name == "baseline" else str(value) if name in (*OF_WORKERS, "durations") else value
+        if name == "baseline":
+            value = str(folder / value)
+        given[name] = value if isinstance(value, (bool, str, list)) else str(value)
     return options.but(**given)

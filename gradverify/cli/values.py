@@ -56,23 +56,23 @@ def duration(option: str, text: str) -> float:
     return value
 
 
-def _whole(what: str, least: int, most: int, auto: Callable[[], int | None] = lambda: None) -> Reader:
+def whole(least: int, most: int, auto: Callable[[], int | None] = lambda: None) -> Reader:
     """A reader for whole numbers; `auto`: what that word stands for, if anything."""
     def read(option: str, text: str) -> int:
         number = auto() if text == "auto" else int(text) if WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= most:
-            raise Refused(f"{option} {text!r}: must be {what}")
+            raise Refused(f"{option} {text!r}: must be {'' if auto() is None else '`auto` or '}a whole number from {least} to {most}")
         return number
 
     return read
 
 
-jobs = _whole(f"`auto` or a whole number from 1 to {MOST_JOBS}", 1, MOST_JOBS, lambda: os.cpu_count() or 1)
+jobs = whole(1, MOST_JOBS, lambda: os.cpu_count() or 1)
 
 
 def count_from(least: int) -> Reader:
     """A reader for whole numbers from `least` to MOST_COUNTED."""
-    return _whole(f"a whole number from {least} to {MOST_COUNTED}", least, MOST_COUNTED)
+    return whole(least, MOST_COUNTED)
 
 
 def device(option: str, text: str) -> str:

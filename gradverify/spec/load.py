@@ -17,7 +17,7 @@ from gradverify.spec.schema import FORMAT_VERSION, RunSettings, Settings, Spec
 from gradverify.spec.sense import Builtins, leaves, name_faults
 from gradverify.spec.settings import Layer, as_written, layer_of
 from gradverify.spec.walk import folder_of
-from gradverify.spec.wording import Arguments, in_python, is_a_call, validated
+from gradverify.spec.wording import in_python, is_a_call, validated
 
 NOBODY = Layer("")
 
@@ -53,7 +53,7 @@ def load(
 def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
     """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
     called = is_a_call(layer.origin)
-    checked = validated(Arguments if called else RunSettings, as_written(layer), ())
+    checked = validated(RunSettings, as_written(layer), ())
     faults = checked if isinstance(checked, tuple) else tuple(name_faults(checked, (), codes))
     if faults or isinstance(checked, tuple):
         told = [in_python(fault) if called else fault for fault in faults]

@@ -38,10 +38,6 @@ PATTERNS = {
 }
 
 
-class Arguments(RunSettings):
-    """What a call takes: the settings of one run of a check."""
-
-
 def is_a_call(origin: str) -> bool:
     """Do the settings come from a call, `run()`?"""
     return origin.endswith("()")
