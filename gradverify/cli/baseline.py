@@ -14,7 +14,7 @@ from gradverify.cli.gather import Gathered
 from gradverify.cli.options import Options
 from gradverify.cli.output import NotWritten, keep, promise
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.paths import alone, shown_path
+from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Baseline, Known, Report, gone, unknown
 from gradverify.report.numbers import counted
@@ -106,13 +106,12 @@ def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[
         return [_stale(kept, missing)] if missing else []
     found = [_named(each, kept) for check in report.checks for each in unknown(check, kept.known.get(check.id, ()))]
     try:
-        with alone(kept.path.parent):       # the file may have got other entries since it was read
-            before, read = Counter(parsed(kept.path, may_be_new=True)), Counter(kept.read)
-            after = before - Counter(missing)
-            for each, times in Counter(found).items():      # another run may have recorded it too
-                after[each] = max(after[each], read[each] + times)
-            if before != after or not kept.path.exists():
-                keep(kept.path, rendered(after.elements()))
+        before, read = Counter(parsed(kept.path, may_be_new=True)), Counter(kept.read)     # it may have got other entries since it was read
+        after = before - Counter(missing)
+        for each, times in Counter(found).items():      # another run may have recorded it too
+            after[each] = max(after[each], read[each] + times)
+        if before != after or not kept.path.exists():
+            keep(kept.path, rendered(after.elements()))
     except NotWritten as error:
         failures.append(str(error))
         return []

@@ -173,12 +173,12 @@ def _affected(gathered: Gathered, changes: Changes, options: Options) -> tuple[t
 
 # ---- while it runs
 def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
-    from gradverify.running.crew import LOADING, Here, Workers
+    from gradverify.running.crew import Here, Workers
 
     if settled.options.no_isolate:
         return Here(planned)
     given = settled.values
-    return Workers(given.get("jobs", 1), given.get("timeout"), given.get("import_timeout", LOADING), planned, signals)
+    return Workers(given.get("jobs", 1), given.get("timeout"), planned=planned, signals=signals)
 
 
 def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:

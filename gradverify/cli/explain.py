@@ -68,7 +68,9 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     """Show the evidence of one element. Bad arguments are refused before torch is imported."""
     from gradverify.model.codec import as_text
     from gradverify.report.terminal.element import not_run, render
-    from gradverify.running.explained import explained
+    from gradverify.running.inline import devices, explain_case
+    from gradverify.running.requirements import placed
+    from gradverify.running.schedule import skipped
 
     element = None if settled.options.element is None else halves(settled.options.element)
     gathered = gather((id,), settled.settings)
@@ -78,7 +80,8 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     with_torch([case])
     if settled.for_programs:
         out.keep_stdout()
-    found = explained(case, element)
+    machine = devices()
+    found = skipped(case, machine) or explain_case(placed(case, machine), element)
     if isinstance(found, CaseResult):
         out.say(not_run(named(found), settled.look))
         return NOT_JUDGED

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradverify.cli import values
-from gradverify.cli.reports import report_file
 from gradverify.model.case import Case, Json
 from gradverify.model.event import CheckFinished, Event
 from gradverify.model.paths import shown_path
@@ -45,30 +43,12 @@ def _is_installed(package: str) -> bool:
 
 
 IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")      # of a function in a file, or of a line
-READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "report": report_file}
-"""Options whose words the types of `[tool.gradverify]` do not tell whole."""
-
-
 def project_here() -> Project:
     """The project around the current folder, everything that is wrong with its table among its problems."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.project import project_of
 
-    project = project_of(Path.cwd(), codes())
-    refused = tuple(problem for name, value in project.options.items() for problem in _refused(name, value, project))
-    return replace(project, problems=(*project.problems, *refused), options={}) if refused else project
-
-
-def _refused(name: str, value: Json, project: Project) -> Iterator[Problem]:
-    from gradverify.spec.fault import Fault
-
-    if name not in READERS:
-        return
-    for text in value if isinstance(value, list) else [value]:
-        try:
-            READERS[name](name, str(text))
-        except values.Refused as refusal:
-            yield project.problem(Fault((name,), str(refusal).removeprefix(f"{name} ")))
+    return project_of(Path.cwd(), codes())
 
 
 @dataclass(frozen=True)
@@ -123,18 +103,9 @@ def sound(gathered: Gathered) -> Gathered:
 
 
 def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | None) -> str | None:
-    """A sentence about the first option that no case fits by itself; None where there was nothing to select from, or nothing was asked."""
-    from gradverify.running.select import select
-
-    if not cases or not (keyword or tags):
-        return None
-    count = counted(len(cases), "check")
-    if keyword and not select(cases, keyword=keyword):
-        return f"-k {keyword!r} fits none of {count}"
-    if tags and not select(cases, tags=tags):
-        known = dict.fromkeys(tag for case in cases for tag in case.tags)
-        return f"-m {tags!r} fits none of {count}" + (f"; tags: {', '.join(known)}" if known else "")
-    return f"-k {keyword!r} and -m {tags!r} together fit none of {count}"
+    """A sentence about the options that no case fits; None where there was nothing to select from, or nothing was asked."""
+    given = " with ".join([*([f"-k {keyword!r}"] if keyword else []), *([f"-m {tags!r}"] if tags else [])])
+    return f"{given} fits none of {counted(len(cases), 'check')}" if cases and given else None
 
 
 def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]) -> tuple[Case, ...]:

@@ -10,7 +10,7 @@ from gradverify.model.problem import OK, Problem, ProblemsError
 FILES = Option("", "FILES", "The changed files, deleted ones too.", many=True)
 
 
-@command("paths", "keyword", "tags", "exitfirst", "maxfail", "jobs", "timeout", "import_timeout", "undecided", "fail_on_skip",
+@command("paths", "keyword", "tags", "exitfirst", "maxfail", "jobs", "timeout", "undecided", "fail_on_skip",
          "require_device", "format", "report", "max_rows", "verbose", "quiet", "color", "width", "no_progress", paths=FILES, format=CHECK_FORMAT)
 def hook_command(options: Options, out: Output) -> int:
     """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none. Options and `--` come before the files."""

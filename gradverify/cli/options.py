@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
-OF_WORKERS = ("jobs", "import_timeout")
+OF_WORKERS = ("jobs",)
 """What is for worker processes alone; a project that gives them can be debugged with `--no-isolate` all the same."""
 REQUIRED: Any = ...     # typer's own mark
 
@@ -78,8 +78,6 @@ OPTIONS: Mapping[str, Option] = {
     "maxfail": Option("--maxfail", "N", "Stop after N checks that are not as expected.", SELECTION, values.count_from(1)),
     "jobs": Option("-j --jobs", "N|auto", "Worker processes; default 1, auto: one for each processor.", RUNNING, values.jobs),
     "timeout": Option("--timeout", "SECONDS", "Time limit of each check, in place of `timeout` in the specs.", RUNNING, values.duration),
-    "import_timeout": Option("--import-timeout", "SECONDS", "Time limit for importing and building what a check names; default 600.", RUNNING,
-                             values.duration),
     "no_isolate": _flag("--no-isolate", "Run checks in this process, not in workers, for a debugger; a crash ends the run.", RUNNING),
     "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE),
     "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),
@@ -224,7 +222,8 @@ def configured(options: Options, project: Project) -> Options:
         if getattr(options, name) not in (None, (), []) or (options.no_isolate and name in OF_WORKERS):
             continue
         if name == "report":        # files count from the project's folder
-            value = [f"{file.kind}:{folder / file.path}" for file in (report_file("report", text) for text in value)]
+            files = values.each_settled((f"{project.file}: report", text, report_file) for text in value)
+            value = [f"{file.kind}:{folder / file.path}" for _, file in files]
         if name == "baseline":
             value = str(folder / value)
         given[name] = value if isinstance(value, (bool, str, list)) else str(value)

@@ -124,9 +124,7 @@ COVERAGE_VERSION = 1
 class CoveredFunction:
     """One autograd Function, or operator with a backward of its own.
 
-    `checks`: ids of the checks that name it; `through`: of those that name a callable or module whose code calls it; `undifferentiated`: the
-    arguments that a gradient could be asked for and none of `checks` differentiates, None where that cannot be known (no check names it, or a
-    check's inputs are made in Python); `note`: why no spec can name it.
+    `checks`: ids of the checks that name it; `through`: of those that name a callable or module whose code calls it; `note`: why no spec can name it.
     """
 
     name: str
@@ -134,10 +132,8 @@ class CoveredFunction:
     file: str
     line: int
     backward: int | None
-    arguments: tuple[str, ...]
     checks: tuple[str, ...]
     through: tuple[str, ...]
-    undifferentiated: tuple[str, ...] | None
     note: str | None = None
 
     @property
@@ -169,7 +165,7 @@ def coverage_report(functions: Sequence[CoveredFunction], unreadable: Sequence[t
     return CoverageReport(COVERAGE_VERSION, version, code, len(functions), checked, percent, fail_under, tuple(functions), tuple(unreadable))
 
 
-COVERAGE_HEADERS = ("backward of", "at", "checked by", "not differentiated")
+COVERAGE_HEADERS = ("backward of", "at", "checked by")
 MOST_CHECKS = 2     # ids in one cell
 
 
@@ -181,7 +177,7 @@ def coverage_text(report: CoverageReport, look: Look) -> str:
 
 
 def _coverage_row(function: CoveredFunction) -> tuple[str, ...]:
-    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function), _missing(function)
+    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function)
 
 
 def _checks(function: CoveredFunction) -> str:
@@ -190,12 +186,6 @@ def _checks(function: CoveredFunction) -> str:
     known = function.checks or function.through
     more = f" and {len(known) - MOST_CHECKS} more" if len(known) > MOST_CHECKS else ""
     return ("" if function.checks else "through ") + ", ".join(known[:MOST_CHECKS]) + more
-
-
-def _missing(function: CoveredFunction) -> str:
-    if function.undifferentiated is None:
-        return "not known" if function.checked else ""
-    return ", ".join(function.undifferentiated)
 
 
 def _coverage_summary(report: CoverageReport) -> str:

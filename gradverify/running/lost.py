@@ -85,7 +85,7 @@ def _timed_out(lost: Lost) -> Finding:
     limit = limit_of(lost.died.number)
     if lost.while_loading:
         return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
-                       hint="run the import by itself; `--import-timeout` gives it longer")
+                       hint="run the import by itself; a longer `timeout`, or `--timeout`, holds for it too")
     return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=LONGER)
 
 

@@ -16,7 +16,7 @@ from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, Positive, RunSettings, Strict, Text, key
+from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, RunSettings, Strict, Text, key
 from gradverify.spec.sense import name_faults
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
@@ -29,6 +29,7 @@ AS_YAML = re.compile(r"in YAML 1\.2 this is text: |; for example \{.*\}$")
 """What is said of a spec and does not hold of TOML."""
 
 AT_LEAST_1 = Annotated[int, Field(ge=1)]
+JOBS = Annotated[int, Field(ge=1, lt=1025)]
 
 
 class Table(Strict):
@@ -38,8 +39,7 @@ class Table(Strict):
         "Spec files and folders, relative to the pyproject.toml; what `check` runs without paths.",
         ["specs"], default=[])
     defaults: RunSettings = key("Settings of every check that says nothing else.")
-    jobs: Annotated[AT_LEAST_1 | Auto, Either("a whole number of processes, or auto")] = key("As `--jobs`.")
-    import_timeout: Positive = key("As `--import-timeout`.", alias="import-timeout")
+    jobs: Annotated[JOBS | Auto, Either("a whole number of processes, or auto")] = key("As `--jobs`.")
     maxfail: AT_LEAST_1 = key("As `--maxfail`.")
     undecided: Literal["warn", "fail"] = key("As `--undecided`.")
     fail_on_skip: bool = key("As `--fail-on-skip`.", alias="fail-on-skip")

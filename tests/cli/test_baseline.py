@@ -4,15 +4,12 @@ numbers change; what is new fails it, in the same check, by the same code at ano
 from __future__ import annotations
 
 import json
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from factories import passing, result, skipped
 
 from gradverify.cli.output import NotWritten
-from gradverify.model.paths import alone
 from gradverify.model.result import Fault, Finding, RuleRun
 
 SPEC = """gradverify: 1
@@ -245,41 +242,6 @@ def test_the_project_may_name_the_file(gradverify, specs, known, engine, monkeyp
     engine(fail("a", X))
     assert gradverify("check")[0] == 0
     assert gradverify("check", "--baseline", "")[0] == 1
-
-
-OTHERS = [("b", OPEN)]      # what another run writes between the reading and the writing of this one
-
-
-@pytest.mark.parametrize(("before", "results", "left"), [
-    ([], [fail("a", X)], [("a", "GV101", "x", "y0"), ("b", "GV007", None, None)]),
-    ([("a", SHAPE)], [right()], [("b", "GV007", None, None)]),
-    ([], [fail("b", OPEN, verdict="undecided")], [("b", "GV007", None, None)])])      # both found it
-def test_two_runs_at_once_lose_nothing(check, known, specs, monkeypatch, before, results, left):
-    known(*before)
-    text = (specs / "b.json").read_text()
-
-    @contextmanager
-    def alone(folder):
-        known(*before, *OTHERS)
-        written = json.loads((specs / "b.json").read_text())
-        for each in written["known"]:
-            each["message"] = OPEN.message if each["code"] == "GV007" else each["message"]
-        (specs / "b.json").write_text(json.dumps(written))
-        yield
-
-    monkeypatch.setattr("gradverify.cli.baseline.alone", alone)
-    check("--baseline-update", "--undecided", "fail", results=results)
-    assert text != (specs / "b.json").read_text() and entries(specs / "b.json") == left
-
-
-def test_who_holds_a_folder_is_alone_there(tmp_path):
-    seen, others = [], threading.Thread(target=lambda: [seen.append("waits"), alone(tmp_path).__enter__(), seen.append("holds")])
-    with alone(tmp_path):
-        others.start()
-        others.join(0.3)
-        assert seen == ["waits"]
-    others.join(10)
-    assert seen == ["waits", "holds"] and not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_run_changes_nothing(gradverify, specs, engine):

@@ -28,12 +28,12 @@ def project(folder):
 
 
 def test_running_and_gate_are_obeyed(gradverify, project, engine):
-    project("[tool.gradverify]\njobs = 3\nimport-timeout = 7\nmaxfail = 4\nundecided = 'fail'\nfail-on-skip = true\n"
+    project("[tool.gradverify]\njobs = 3\nmaxfail = 4\nundecided = 'fail'\nfail-on-skip = true\n"
             "require-device = ['cuda']\nmax-rows = 2\ndurations = 1\n")
     asked = engine(failing(rows=5), skipped())
     code, out, err = gradverify("check")
     crew, gate = asked["crew"], asked["gate"]
-    assert (crew.jobs, crew.loading, asked["maxfail"]) == (3, 7.0, 4)
+    assert (crew.jobs, asked["maxfail"]) == (3, 4)
     assert (gate.undecided, gate.fail_on_skip, gate.require_device) == ("fail", True, ("cuda",))
     assert "62 more of 96" in out and "how long each check took:" in out
     assert (code, err) == (1, "")
@@ -60,7 +60,7 @@ def test_an_environment_counts_under_the_project(gradverify, project, engine, mo
 
 
 def test_what_is_for_workers_does_not_stand_in_the_way_of_a_debugger(gradverify, project, engine):
-    project("[tool.gradverify]\njobs = 3\nimport-timeout = 7\n")
+    project("[tool.gradverify]\njobs = 3\n")
     engine(passing())
     assert gradverify("check", "--no-isolate")[0] == 0
     assert gradverify("check", "--no-isolate", "-j", "2")[0] == 2
@@ -105,12 +105,6 @@ def test_a_setting_is_that_of_the_last_layer_that_names_it(gradverify, project, 
     assert f"settings: seed {seed} ({origin})" in " ".join(out.split()) if origin else "settings:" not in out
 
 
-FAULTY = """[tool.gradverify]
-jobs = 5000
-report = ["jsn:a.json", "json:b.json"]
-"""
-
-
 @pytest.mark.parametrize("command", ["check", "validate", "list", "mutate"])
 def test_every_problem_of_file_and_specs_is_told_by_every_command_and_nothing_runs(gradverify, project, engine, command):
     folder = project("[tool.gradverify]\njobs = 0\nundecidde = 'warn'\n[tool.gradverify.defaults]\nsede = 1\n")
@@ -123,15 +117,12 @@ def test_every_problem_of_file_and_specs_is_told_by_every_command_and_nothing_ru
     assert all(any(said in line for line in told) for said in ("did you mean 'undecided'?", "did you mean 'seed'?"))
 
 
-@pytest.mark.parametrize("command", ["check", "validate"])
-def test_words_that_only_the_option_knows_are_refused_at_their_line(gradverify, project, engine, command):
-    project(FAULTY)
+def test_words_that_only_the_option_knows_are_refused(gradverify, project, engine):
+    project("[tool.gradverify]\nreport = ['jsn:a.json', 'json:b.json']\n")
     asked = engine(passing())
-    code, out, err = gradverify(command)
-    lines = [line for line in (out + err).splitlines() if line.startswith("pyproject")]
+    code, _, err = gradverify("check")
     assert code == 2 and not asked
-    assert lines[0] == "pyproject.toml: tool.gradverify.jobs: '5000': must be `auto` or a whole number from 1 to 1024"
-    assert lines[1].startswith("pyproject.toml: tool.gradverify.report: 'jsn:a.json': must be KIND:PATH") and "did you mean json?" in lines[1]
+    assert err.startswith("pyproject.toml: report 'jsn:a.json': must be KIND:PATH") and "did you mean json?" in err
 
 
 @pytest.mark.parametrize(("text", "start"), [

@@ -74,14 +74,15 @@ def ran(folder, *options):
     return code, checks(folder / "r.json")
 
 
-def test_each_is_blamed_for_what_it_did_and_no_other(planted, folder):
+def test_each_is_blamed_for_what_it_did_and_no_other(planted, folder, monkeypatch):
+    monkeypatch.setattr("gradverify.running.crew.LOADING", 20.0)
     afters = [f"right {number}" for number in range(len(ERRORS) + len(HARMLESS))]
     names = [*ERRORS, *HARMLESS]
     planted(*(each for pair in zip(names, afters, strict=True) for each in pair), "Wrong")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, hard))
     try:
-        code, found = ran(folder, "-j", "2", "--import-timeout", "20")
+        code, found = ran(folder, "-j", "2")
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     assert (found["Wrong"]["verdict"], code) == ("fail", 1)
