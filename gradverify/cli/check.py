@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradverify.cli.baseline import brought_up_to_date, opened
-from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, with_torch, worded
+from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, sound, with_torch, worded
 from gradverify.cli.options import CHECK_FORMAT, OF_CHECK, Options, Settled, command, configured, settle
 from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github
 from gradverify.cli.progress import Progress
 from gradverify.cli.reports import annotated, promised, summarised, written
 from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection, Shard
-from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK, USAGE
+from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 from gradverify.report.numbers import counted
@@ -76,9 +76,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     options, reports = settled.options, settled.reports
     if not options.no_isolate:
         begin()     # torch is imported beside the reading of specs
-    gathered = gather(options.paths or (), settled.settings, project)
-    if gathered.problems:
-        return refuse(gathered, out)
+    gathered = sound(gather(options.paths or (), settled.settings, project))
     baseline = opened(options, gathered)
     gate = replace(settled.gate, baseline=baseline.rule if baseline else None)
     memory = memory_at(Path.cwd())
@@ -116,13 +114,6 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
         raise NotWritten("\n".join(failures))
     may_be_empty = options.changes is not None and not chosen.left_out     # a commit that no check is affected by, or none can run for
     return OK if report.exit_code == NOTHING_CHECKED and may_be_empty else report.exit_code
-
-
-def refuse(gathered: Gathered, out: Output) -> int:
-    """Every problem, and the count that closes them."""
-    out.problems(gathered.problems)
-    out.say(f"nothing ran: {counted(len(gathered.problems), 'problem')}")
-    return USAGE
 
 
 # ---- what runs

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradverify.cli.check import refuse
-from gradverify.cli.gather import gather, named, shown_target, with_torch
+from gradverify.cli.gather import gather, named, shown_target, sound, with_torch
 from gradverify.cli.options import Options, Settled, command, settle
 from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
@@ -73,9 +72,7 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     from gradverify.running.schedule import skipped
 
     element = None if settled.options.element is None else halves(settled.options.element)
-    gathered = gather((id,), settled.settings)
-    if gathered.problems:
-        return refuse(gathered, out)
+    gathered = sound(gather((id,), settled.settings))
     case = one(gathered.cases, id)
     with_torch([case])
     if settled.for_programs:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.spec.fault import RETIRED
 from gradverify.spec.fault import nearest as nearest_name
 
 T = TypeVar("T")
@@ -102,7 +101,5 @@ def one_of(allowed: Sequence[str]) -> Reader:
 
 def nearest(text: str, allowed: Iterable[str]) -> str:
     """Return the nearest allowed word, or the one meant by a word of other programs (`gpu`)."""
-    if text in RETIRED:
-        return f"; {RETIRED[text]}"
     close = nearest_name(text, tuple(allowed))
     return f"; did you mean {close}?" if close else ""
