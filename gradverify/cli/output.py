@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from gradverify.model.interrupt import HEARD, is_ignored
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.report.look import Look
 from gradverify.report.names import clean, inert
@@ -132,13 +135,15 @@ def forget(path: Path) -> None:
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Raises NotWritten."""
+    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Ctrl-C and its like
+    wait until it is there. Raises NotWritten."""
     try:
         if is_special(path):
             with path.open("a", encoding="utf-8") as stream:     # stdout may be a file that holds something already
                 stream.write(inert(text))
             return
-        _replace(path.resolve(), text)
+        with _uninterrupted():
+            _replace(path.resolve(), text)
     except UnicodeEncodeError as error:
         bytes_ = error.object[error.start:error.end]
         raise NotWritten(f"{path} could not be written: {bytes_!r} stands for bytes of a name that are no UTF-8") from None
@@ -156,6 +161,29 @@ def _replace(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What ends a run is heard when this ends; a second SIGINT, of somebody who waits for a disk that does not answer, at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if number == signal.SIGINT and number in heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+
+    before = {number: signal.signal(number, note) for number in HEARD if not is_ignored(number)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if heard:
+            signal.raise_signal(heard[0])
 
 
 def _beside(path: Path) -> Path:
