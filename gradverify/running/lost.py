@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import re
 import signal
@@ -37,7 +38,7 @@ def encoded(case: Case, result: CaseResult) -> Json:
     """A result as plain data. What cannot be encoded, or read again, is a fault of ours that costs this check only."""
     try:
         data = to_json(result)
-        from_json(CaseResult, data)
+        _read(data)
         return data
     except Exception as error:
         return to_json(faulty(case, error))
@@ -46,11 +47,20 @@ def encoded(case: Case, result: CaseResult) -> Json:
 def decoded(case: Case, data: Json) -> CaseResult:
     """The inverse of `encoded`. What is no result of this case was written by what ran in its process."""
     try:
-        result = from_json(CaseResult, data)
+        result = _read(data)
     except Exception:
         return _garbled(case, "no result")
     if (result.id, result.spec, result.seed) != (case.id, case.spec, case.settings.seed):
         return _garbled(case, f"the result of another check, {legible(result.id)}")
+    return result
+
+
+def _read(data: Json) -> CaseResult:
+    """Raises ValueError where anything had to be converted, as True into 1; a whole number may stand for a float."""
+    result = from_json(CaseResult, data)
+    sent, read = (repr(json.loads(json.dumps(each), parse_int=float)) for each in (data, to_json(result)))
+    if sent != read:
+        raise ValueError("a field of the result is of another type than it says")
     return result
 
 
