@@ -98,11 +98,11 @@ def test_every_problem_is_in_one_exception_and_nothing_runs(folder):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    ({"jobs": 0}, "jobs '0': must be"), ({"memory": "x"}, "memory 'x': must be"),
+    ({"jobs": 0}, "jobs '0': must be"), ({"timeout": "x"}, "timeout 'x': must be"),
     ({"undecided": "maybe"}, "undecided 'maybe': must be"), ({"require_device": ["gpu"]}, "require_device 'gpu': must be"),
     ({"keyword": "a b"}, "keyword 'a b': not an expression"),
     ({"eps": "small"}, "run(): eps: expected"), ({"select": ["XY"]}, "run(): select[0]: "),
-    ({"reference": "a:b"}, "it is a key of specs, which no call takes"),
+    ({"reference": "a:b"}, "run(): reference: unknown key 'reference' here: it belongs in a check"),
     ({"ignore": "GV1"}, "run(): ignore: expected a list, got 'GV1'; write ['GV1']"), ({"seed": -1}, "run(): seed: must be at least 0, got -1")])
 def test_what_cannot_be_is_refused(folder, arguments, said):
     with pytest.raises(gradverify.ProblemsError) as refused:
