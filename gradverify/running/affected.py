@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,19 @@ def affected(changes: Changes, cwd: Path, specs: Iterable[str]) -> Mapping[tuple
     """Why each check is affected: by its spec, as that is shown, and its line. A spec that cannot be read, or names what no file can be called, may
     be affected by anything."""
     graph, found = Graph(), dict[tuple[str, int], str]()
+
+    def why(spec: str, said: Mentions, texts: Iterable[str]) -> str | None:
+        try:
+            return _why(spec, said, tuple(dict.fromkeys(texts)), changes, graph, cwd)
+        except (OSError, ValueError, RuntimeError):     # a name that is too long, links in a circle
+            return "names what can be no file"
+
     for spec in specs if changes.files else ():
         said = mentions(cwd / spec)
-        for line, texts in said.checks.items() if said else ():
-            try:
-                why = _why(spec, said, texts, changes, graph, cwd) if said else None
-            except (OSError, ValueError, RuntimeError):     # a name that is too long, links in a circle
-                why = "names what can be no file"
-            found |= {} if why is None else {(spec, line): why}
-        found |= {(spec, WHOLE): "its spec cannot be read"} if said is None else {}
+        if said is None:
+            found[spec, WHOLE] = "its spec cannot be read"
+        elif why(spec, said, chain.from_iterable(said.checks.values())):      # most often there is nothing to tell its checks apart for
+            found |= {(spec, line): reason for line, texts in said.checks.items() if (reason := why(spec, said, texts))}
     return found
 
 
