@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import linecache
 import re
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from json import dumps, loads  # checked code may replace them in their module
 from pathlib import Path
 
 from gradverify.model.case import Case, Json
@@ -58,7 +58,7 @@ def decoded(case: Case, data: Json) -> CaseResult:
 def _read(data: Json) -> CaseResult:
     """Raises ValueError where anything had to be converted, as True into 1; a whole number may stand for a float."""
     result = from_json(CaseResult, data)
-    sent, read = (repr(json.loads(json.dumps(each), parse_int=float)) for each in (data, to_json(result)))
+    sent, read = (repr(loads(dumps(each), parse_int=float)) for each in (data, to_json(result)))
     if sent != read:
         raise ValueError("a field of the result is of another type than it says")
     return result
