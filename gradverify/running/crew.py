@@ -78,11 +78,11 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
-    `loading`: for importing what it names, at least. `signals`: heard already; None: heard by this one while it runs."""
+    `loading`: for importing what it names. `signals`: heard already; None: heard by this one while it runs."""
 
     jobs: int = 1
     timeout: float | None = None
-    loading: float = field(default_factory=lambda: LOADING)
+    loading: float | None = None
     planned: Planned | None = None
     signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
@@ -116,7 +116,7 @@ class Workers:
     def _task(self, name: str, case: Case) -> Task:
         if self.timeout is not None:        # also for the check itself, which stops before it is ended
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
-        limits = max(self.loading, case.settings.timeout), case.settings.timeout
+        limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
 
     def _told(self, happening: Happening, case: Case, begun: dict[str, float]) -> Iterator[CheckEvent]:

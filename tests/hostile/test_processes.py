@@ -13,6 +13,7 @@ import pytest
 from commands import apart, checks, codes, here, soon, spec, standing_in
 
 from gradverify.running import server, supervisor
+from gradverify.running.crew import Workers
 
 PLANTED = Path(__file__).with_name("planted.py")
 HANGS = ("loops", "sleeps_in_c", "deadlocks", "HangsInBackward", "has_some_and_hangs")
@@ -75,7 +76,8 @@ def ran(folder, *options):
 
 
 def test_each_is_blamed_for_what_it_did_and_no_other(planted, folder, monkeypatch):
-    monkeypatch.setattr("gradverify.running.crew.LOADING", 20.0)
+    made = Workers.__init__
+    monkeypatch.setattr(Workers, "__init__", lambda self, *given, **named: made(self, *given, **{**named, "loading": 20.0}))
     afters = [f"right {number}" for number in range(len(ERRORS) + len(HARMLESS))]
     names = [*ERRORS, *HARMLESS]
     planted(*(each for pair in zip(names, afters, strict=True) for each in pair), "Wrong")
