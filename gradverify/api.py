@@ -17,13 +17,13 @@ StrPath = str | os.PathLike[str]
 
 
 def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = None, jobs: int | Literal["auto"] | None = None,
-        keyword: str | None = None, tags: str | None = None, timeout: float | None = None, import_timeout: float | None = None,
-        memory: int | str | None = None, undecided: Literal["warn", "fail"] | None = None, fail_on_skip: bool | None = None,
+        keyword: str | None = None, tags: str | None = None, timeout: float | None = None,
+        undecided: Literal["warn", "fail"] | None = None, fail_on_skip: bool | None = None,
         require_device: Sequence[str] | None = None, **settings: Any) -> Report:
     """Runs the checks that `gradverify check` would run, and returns their report: `.ok`, `.exit_code`, `.checks`, `.to_json()`.
 
-    `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds, bytes) and the gate are those of `gradverify check`; None:
-    what `[tool.gradverify]` says, else one job, no limit of memory, "warn". `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`,
+    `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds) and the gate are those of `gradverify check`; None:
+    what `[tool.gradverify]` says, else one job, "warn". `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`,
     `select=["GV1"]`), over what the specs say. `executor`: any `concurrent.futures.Executor`, which is given each check by itself, in place of `jobs`
     worker processes; it is not shut down.
 
@@ -36,7 +36,7 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     project = project_here()
     gate = gate_of(project.options, undecided, fail_on_skip, require_device)
-    limits = _limits(project.options, jobs=jobs, timeout=timeout, import_timeout=import_timeout, memory=memory)
+    limits = _limits(project.options, jobs=jobs, timeout=timeout)
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
     asked = {"undecided": undecided, "fail-on-skip": fail_on_skip, "require-device": require_device or None}
@@ -45,7 +45,7 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     if executor is None:
         with_torch(cases)
     report = hosted(request) if executor is None else distributed(request, executor)
-    return replace(report, checks=tuple(named(check, gathered.names) for check in report.checks))
+    return replace(report, checks=tuple(named(check) for check in report.checks))
 
 
 def gate_of(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None = None,
@@ -64,10 +64,9 @@ def _limits(configured: Mapping[str, Any], **asked: Any) -> Mapping[str, Any]:
     """As the fields of a Request. Raises ProblemsError."""
     from gradverify.cli import values
 
-    readers = {"jobs": values.jobs, "timeout": values.duration, "import_timeout": values.duration, "memory": values.size}
+    readers = {"jobs": values.jobs, "timeout": values.duration}
     said = {name: configured.get(name.replace("_", "-")) if value is None else value for name, value in asked.items()}
-    typed = values.settled([(name, None if said[name] is None else str(said[name]), read) for name, read in readers.items()])
-    return {{"import_timeout": "loading"}.get(name, name): value for name, value in typed.items()}
+    return values.settled([(name, None if said[name] is None else str(said[name]), read) for name, read in readers.items()])
 
 
 def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:

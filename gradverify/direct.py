@@ -84,18 +84,6 @@ def headline(result: CaseResult) -> str:
     return f"{head}: {text.splitlines()[0]}" if text.strip() else head
 
 
-def _with_hint(result: CaseResult, function: Any, values: Sequence[Any]) -> CaseResult:
-    """Where nothing could be checked as something else than a tensor, or than a function, was handed over: what to write."""
-    hint: str | None = None
-    codes: tuple[str, ...] = ("GV002", "GV008")
-    if any(type(value).__module__ == "numpy" and type(value).__name__ == "ndarray" for value in values):
-        hint = "an ndarray of NumPy was given, which is passed as it is: write `torch.from_numpy(x)` where a gradient is wanted"
-    if isinstance(function, str):
-        hint, codes = "give the function itself, not its name; `gradverify.run` runs checks that specs name", ("GV001",)
-    told = (replace(each, hint=hint) if hint and each.code in codes and each.hint is None else each for each in result.findings)
-    return replace(result, findings=tuple(told))
-
-
 class UndecidedWarning(UserWarning):
     """A check that `assert_gradients(..., undecided="warn")` could not decide."""
 
@@ -116,7 +104,7 @@ def check(function: Callable[..., Any], inputs: Given, *, kwargs: Mapping[str, A
     values = [*(several.values() if isinstance(several, Mapping) else several), *(kwargs or {}).values()]
     placed = _settings(settings, values, undecided)
     found = _judge(function, several, kwargs or {}, name or _name(function), placed)
-    result = judged(_with_hint(found, function, values), Gate(undecided=undecided))
+    result = judged(found, Gate(undecided=undecided))
     return Result(**{field.name: getattr(result, field.name) for field in fields(CaseResult)})
 
 

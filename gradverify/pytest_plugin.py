@@ -88,15 +88,15 @@ class SpecFile(pytest.File):
         if found.problems:
             raise self.CollectError(inert("\n".join(str(problem) for problem in found.problems)))
         for case in found.cases:
-            yield CheckItem.from_parent(self, name=case.name, case=case, names=found.names)
+            yield CheckItem.from_parent(self, name=case.name, case=case)
 
 
 class CheckItem(pytest.Item):
     """One check. Its tags are marks, but for those that pytest acts on or cannot have as marks; `-k` finds all of them."""
 
-    def __init__(self, *, case: Case, names: Any, **rest: Any) -> None:
+    def __init__(self, *, case: Case, **rest: Any) -> None:
         super().__init__(**rest)
-        self.case, self.names = case, names
+        self.case = case
         self.add_marker(MARK)
         self.extra_keyword_matches.update(case.tags)
         for tag in case.tags:
@@ -109,7 +109,7 @@ class CheckItem(pytest.Item):
         from gradverify.model.report import judged
 
         gate = _gate(self.config)
-        result = judged(named(_running(self.config).result(self.case), self.names), gate)
+        result = judged(named(_running(self.config).result(self.case)), gate)
         self.user_properties += _properties(result)
         if result.verdict == "skip" and result.ok:
             raise pytest.skip.Exception(result.reason or "skipped", _use_item_location=True)

@@ -47,25 +47,21 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     if evidence.standing.refusal:
         return _without_a_leg(subject.own, evidence.standing.refusal)
     with evidence.standing.mode():
-        return _judged(subject, evidence, briefly)
-
-
-def _judged(subject: Subject, evidence: Evidence, briefly: bool) -> CaseResult:
-    examined = examine(evidence, briefly)
-    said = (_completed(finding, evidence) for each in examined for finding in each.findings)
-    found = graded(specific(said, contiguous_throughout(evidence)), evidence.settings)
-    findings = found if briefly else with_causes(found, evidence, book())
-    faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
-    verdict = _verdict(findings, faults)
-    result = described(subject.own.case, subject)
-    interpreter = None if briefly or evidence.spending.ending or evidence.damaging else evidence.interpreter
-    mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
-    return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
-        calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
-        rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
-        reproducibility=tuple(evidence.reproduced))
+        examined = examine(evidence, briefly)
+        said = (_completed(finding, evidence) for each in examined for finding in each.findings)
+        found = graded(specific(said, contiguous_throughout(evidence)), evidence.settings)
+        findings = found if briefly else with_causes(found, evidence, book())
+        faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
+        verdict = _verdict(findings, faults)
+        result = described(subject.own.case, subject)
+        interpreter = None if briefly or evidence.spending.ending or evidence.damaging else evidence.interpreter
+        mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
+        return replace(
+            result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
+            calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
+            rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
+            comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
+            reproducibility=tuple(evidence.reproduced))
 
 
 def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:
@@ -76,7 +72,7 @@ def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     """What is going to be measured of a subject; `planned` as in `verify`."""
     found = standing(subject)
-    evidence = Evidence(found.subject, _teller(found.subject, planned) if planned else None)
+    evidence = Evidence(found.subject, _teller(planned) if planned else None)
     evidence.standing = found
     return evidence
 
@@ -86,12 +82,8 @@ def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
     return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
 
 
-def _teller(subject: Subject, planned: Planned) -> Callable[[Choice], None]:
-    def tell(choice: Choice) -> None:
-        cost, before = choice.cost, subject.calls
-        planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory),
-                lambda: subject.calls.forward + subject.calls.backward - before.forward - before.backward)
-    return tell
+def _teller(planned: Planned) -> Callable[[Choice], None]:
+    return lambda choice: planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:

@@ -76,14 +76,14 @@ def test_paths_selection_gate_and_settings_are_those_of_the_command_line(folder)
 
 def test_what_the_project_says_holds_unless_an_argument_says_otherwise(folder, monkeypatch):
     """Seen in what a host is asked for; nothing runs."""
-    (folder / "pyproject.toml").write_text('[tool.gradverify]\njobs = 3\nmemory = "1G"\nundecided = "fail"\nfail-on-skip = true\n'
+    (folder / "pyproject.toml").write_text('[tool.gradverify]\njobs = 3\nundecided = "fail"\nfail-on-skip = true\n'
                                          '[tool.gradverify.defaults]\nseed = 5\n')
     asked = []
     monkeypatch.setattr("gradverify.running.hosted.hosted", lambda request: asked.append(request) or report(passing()))
     gradverify.run("s.yaml")
-    gradverify.run("s.yaml", jobs=1, memory=7, undecided="warn", fail_on_skip=False, seed=6)
-    assert [(one.jobs, one.memory, one.gate.undecided, one.gate.fail_on_skip, one.cases[0].settings.seed) for one in asked] == [
-        (3, 2**30, "fail", True, 5), (1, 7, "warn", False, 6)]
+    gradverify.run("s.yaml", jobs=1, undecided="warn", fail_on_skip=False, seed=6)
+    assert [(one.jobs, one.gate.undecided, one.gate.fail_on_skip, one.cases[0].settings.seed) for one in asked] == [
+        (3, "fail", True, 5), (1, "warn", False, 6)]
     (folder / "pyproject.toml").write_text("[tool.gradverify]\njbos = 3\n")
     with pytest.raises(gradverify.ProblemsError, match="did you mean 'jobs'"):
         gradverify.run("s.yaml")
@@ -98,12 +98,12 @@ def test_every_problem_is_in_one_exception_and_nothing_runs(folder):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    ({"jobs": 0}, "jobs '0': must be"), ({"memory": "x"}, "memory 'x': must be"),
+    ({"jobs": 0}, "jobs '0': must be"), ({"timeout": "x"}, "timeout 'x': must be"),
     ({"undecided": "maybe"}, "undecided 'maybe': must be"), ({"require_device": ["gpu"]}, "require_device 'gpu': must be"),
     ({"keyword": "a b"}, "keyword 'a b': not an expression"),
     ({"eps": "small"}, "run(): eps: expected"), ({"select": ["XY"]}, "run(): select[0]: "),
-    ({"reference": "a:b"}, "it is a key of specs, which no call takes"),
-    ({"ignore": "GV1"}, "run(): ignore: expected a list, got 'GV1'; write ['GV1']"), ({"seed": -1}, "run(): seed: must be a whole number from 0 to")])
+    ({"reference": "a:b"}, "run(): reference: unknown key 'reference' here: it belongs in a check"),
+    ({"ignore": "GV1"}, "run(): ignore: expected a list, got 'GV1'; write ['GV1']"), ({"seed": -1}, "run(): seed: must be at least 0, got -1")])
 def test_what_cannot_be_is_refused(folder, arguments, said):
     with pytest.raises(gradverify.ProblemsError) as refused:
         gradverify.run("s.yaml", **arguments)

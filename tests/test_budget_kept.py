@@ -51,7 +51,7 @@ def checked(world, function, planned=None, x=X, **settings):
     return verify(made, planned)
 
 
-def heard(plan, calls):
+def heard(plan):
     """A run that hears of its plan has a process that is ended."""
 
 

@@ -32,9 +32,6 @@ def run(out: Output) -> int:
         if not _has_folder():
             out.say("the current folder does not exist any more: change to one that does")
             return USAGE
-        if not os.path.exists(__file__):  # noqa: PTH110 - as plain as can be
-            out.say("gradverify reads its own source, and runs from a folder only: unpack the archive that it is imported from")
-            return USAGE
         _refuse_words(out.arguments)
         return _command(out)
     except ProblemsError as error:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradverify.cli.baseline import brought_up_to_date, opened
-from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, spec_problems, with_torch, worded
+from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, sound, with_torch, worded
 from gradverify.cli.options import CHECK_FORMAT, OF_CHECK, Options, Settled, command, configured, settle
 from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github
 from gradverify.cli.progress import Progress
 from gradverify.cli.reports import annotated, promised, summarised, written
 from gradverify.model.case import Case
 from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection, Shard
-from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK, USAGE
+from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 from gradverify.report.numbers import counted
@@ -76,9 +76,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     options, reports = settled.options, settled.reports
     if not options.no_isolate:
         begin()     # torch is imported beside the reading of specs
-    gathered = gather(options.paths or (), settled.settings, project)
-    if gathered.problems:
-        return refuse(gathered, out)
+    gathered = sound(gather(options.paths or (), settled.settings, project))
     baseline = opened(options, gathered)
     gate = replace(settled.gate, baseline=baseline.rule if baseline else None)
     memory = memory_at(Path.cwd())
@@ -86,19 +84,17 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     for note in chosen.notes:
         out.say(note)
     with_torch(chosen.cases)
-    out.outlives_reader = bool(reports) or options.baseline_update or options.baseline_prune
+    out.outlives_reader = bool(reports) or options.baseline_update
     if settled.for_programs:
         out.keep_stdout()
     beside = out.beside_stderr()
     progress = Progress(beside if settled.watched else None, None if options.quiet else beside)
     show = _shower(chosen.cases, gathered, settled, out)
     crew = _crew(settled, progress.planned, signals)
-    limit = 1 if options.exitfirst else options.maxfail
-    events: Iterable[Event] = run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate)
-    events = worded(events, gate, gathered.names)
-    if options.format == "jsonl":
-        events = _streamed(events, lambda event: out.write(jsonl.line(event, gate, __version__)))
-    report = fold(collected(watched(events, gate, progress, show)), gate, __version__)
+    limit = 1 if options.exitfirst else settled.values.get("maxfail")
+    events = worded(run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate), gate)
+    lines = (lambda event: out.write(jsonl.line(event, gate, __version__)),) if options.format == "jsonl" else ()
+    report = fold(followed(events, gate, progress, show, *lines), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
     failures = written(reports, report)     # before stdout, so that a closed pipe cannot cost them
     notes = brought_up_to_date(baseline, report, failures) if baseline else ()
@@ -120,26 +116,18 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     return OK if report.exit_code == NOTHING_CHECKED and may_be_empty else report.exit_code
 
 
-def refuse(gathered: Gathered, out: Output) -> int:
-    """Every problem, and the count that closes them."""
-    out.problems(gathered.problems)
-    count = spec_problems(gathered)
-    if count:
-        out.say(f"nothing ran: {count}")
-    return USAGE
-
-
 # ---- what runs
 def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     """What changes affect; of that by keyword and tag; of those what failed last time; of those one shard. Raises ProblemsError for an expression
     that cannot be read, and where git cannot tell what changed."""
+    from gradverify.running.git import since
     from gradverify.running.memory import recall
     from gradverify.running.select import part, select
 
     options, concerned, notes = settled.options, gathered.cases, list[str | None]()
-    changes = _changes(options)
+    changes: Changes | None = options.changes if options.changed_from is None else since(options.changed_from, Path.cwd())
     if changes is not None:
-        concerned, why = _affected(gathered.cases, changes, options)
+        concerned, why = _affected(gathered, changes, options)
         notes += why
     named = select(concerned, keyword=options.keyword, tags=options.tags)
     notes.insert(0, gathered.message or (None if named else nothing_selected(concerned, options.keyword, options.tags)))
@@ -147,8 +135,9 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     whole = named
     if options.last_failed and named:
         failed = recall(memory, gathered.files, gathered.origins)
-        whole = tuple(case for case in named if memory.key(case.id) in failed) or named
-        notes.append(_nothing_failed(named, len(failed)) if not failed & {memory.key(case.id) for case in named} else None)
+        again = tuple(case for case in named if memory.key(case.id) in failed)
+        notes.append(None if again else "--lf: none of the selected checks is remembered as failed, so all of them run")
+        whole = again or named
     shard, cases = None, whole
     if "shard" in settled.values:
         index, count = settled.values["shard"]
@@ -157,44 +146,30 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     return Chosen(cases, selection, tuple(filter(None, notes)), bool(concerned) and not named)
 
 
-def _changes(options: Options) -> Changes | None:
-    if options.changed_from is None:
-        given: Changes | None = options.changes
-        return given
-    from gradverify.running.git import since
-
-    return since(options.changed_from, Path.cwd())
-
-
-def _affected(cases: Sequence[Case], changes: Changes, options: Options) -> tuple[tuple[Case, ...], list[str]]:
+def _affected(gathered: Gathered, changes: Changes, options: Options) -> tuple[tuple[Case, ...], list[str]]:
     """The affected cases, how many there are, and with `-v` why. A hook does not say of how many: it has not read all specs."""
-    from gradverify.running.affected import reasons
+    from gradverify.running.affected import WHOLE, affected
 
-    why = reasons(cases, changes, Path.cwd())
+    found, cases = affected(changes, Path.cwd(), [file.as_posix() for file in gathered.files]), gathered.cases
+    reasons = ((case, found.get((case.spec.path, case.spec.line)) or found.get((case.spec.path, WHOLE))) for case in cases)
+    why = {case.id: reason for case, reason in reasons if reason}
     count = len(why)
     checks = f"{count or 'none'} of {counted(len(cases), 'check')}" if options.changed_from else counted(count, "check") if count else "no check"
     notes = [f"{checks} {'is' if count <= 1 else 'are'} affected by {counted(changes.count, 'changed file')}"] if cases else []
     if options.verbose:
-        notes += [f"affected: {name}: {reason}" for name, reason in why.items()][:REASONS]
+        notes += [f"affected: {id}: {reason}" for id, reason in why.items()][:REASONS]
         notes += [f"affected: {count - REASONS} more"] if count > REASONS else []
     return tuple(case for case in cases if case.id in why), notes
 
 
-def _nothing_failed(named: Sequence[Case], others: int) -> str:
-    run = "the one check runs" if len(named) == 1 else f"all {len(named)} checks run"
-    if not others:
-        return f"--lf: no check is remembered as failed, so {run}"
-    return f"--lf: none of the selected checks is remembered as failed ({others} {'other is' if others == 1 else 'others are'}), so {run}"
-
-
 # ---- while it runs
 def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
-    from gradverify.running.crew import LOADING, Here, Workers
+    from gradverify.running.crew import Here, Workers
 
     if settled.options.no_isolate:
         return Here(planned)
     given = settled.values
-    return Workers(given.get("jobs", 1), given.get("timeout"), given.get("import_timeout", LOADING), given.get("memory"), planned, signals)
+    return Workers(given.get("jobs", 1), given.get("timeout"), planned=planned, signals=signals)
 
 
 def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:
@@ -208,18 +183,15 @@ def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Ou
     return lambda result: out.write(check_line(result, settled.look, column, gathered.origins.get(result.id)))
 
 
-def _streamed(events: Iterable[Event], write: Callable[[Event], None]) -> Iterator[Event]:
-    for event in events:
-        write(event)
-        yield event
-
-
-def watched(events: Iterable[Event], gate: Gate, progress: Progress, show: Callable[[CaseResult], None]) -> Iterator[Event]:
-    """The events, unchanged. `show` gets each result as the gate judges it."""
+def followed(events: Iterable[Event], gate: Gate, progress: Progress, show: Callable[[CaseResult], None],
+             write: Callable[[Event], None] = lambda event: None) -> list[Event]:
+    """All events; after Ctrl-C, those until then and the end of the run. `show` gets each result as the gate judges it."""
+    seen: list[Event] = []
     try:
         progress.wait("starting torch")
         for event in events:
             progress.clear()
+            write(event)
             if isinstance(event, RunStarted):
                 progress.begin(event.total)
             elif isinstance(event, CheckStarted):
@@ -227,19 +199,11 @@ def watched(events: Iterable[Event], gate: Gate, progress: Progress, show: Calla
             elif isinstance(event, CheckFinished):
                 show(judged(event.result, gate))
                 progress.ended(event.result.name)
-            yield event
-    finally:
-        progress.clear()
-
-
-def collected(events: Iterable[Event]) -> list[Event]:
-    """Collect all events; after Ctrl-C, those until then and the end of the run."""
-    seen: list[Event] = []
-    try:
-        for event in events:
             seen.append(event)
     except KeyboardInterrupt:
         if not seen:
             raise
         seen.append(RunFinished(0.0, INTERRUPTED))
+    finally:
+        progress.clear()
     return seen

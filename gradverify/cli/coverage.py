@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gradverify.cli.options import GATE, PERCENT, Option, Options, command, settle
 from gradverify.cli.output import Output
-from gradverify.model.case import Case, own_dtype
+from gradverify.model.case import Case
 from gradverify.model.codec import as_text
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem, ProblemsError
@@ -25,7 +25,7 @@ COVERED = Option("--fail-under", "PERCENT", "Exit with 1 if a smaller share of t
 
 @command("source", "specs", "fail_under", "format", "width", "color", fail_under=COVERED)
 def coverage_command(options: Options, out: Output) -> int:
-    """List the autograd Functions that no check covers, and arguments whose gradient no check compares. Imports nothing."""
+    """List the autograd Functions that no check covers. Imports nothing."""
     shown = settle(options, out).look
     from gradverify import __version__
     from gradverify.report.listing import coverage_text
@@ -103,7 +103,7 @@ def _function(function: Function, key: Key, reached: Sequence[tuple[Case, Reache
     note = None if function.inside is None else f"no spec can name it, it is defined inside {function.inside}: check a callable that uses it"
     return CoveredFunction(
         function.full_name, function.kind, shown(function.file, Path.cwd()), function.line, function.backward,
-        tuple(argument.name for argument in function.arguments), _ids(direct), _ids(through), _undifferentiated(function, direct), note)
+        _ids(direct), _ids(through), note)
 
 
 def _ids(cases: Sequence[Case]) -> tuple[str, ...]:
@@ -111,20 +111,3 @@ def _ids(cases: Sequence[Case]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{case.spec.path}::{case.check}" for case in cases))
 
 
-def _undifferentiated(function: Function, direct: Sequence[Case]) -> tuple[str, ...] | None:
-    if not direct or any(case.inputs_from for case in direct) or any(argument.kind == "variadic" for argument in function.arguments):
-        return None
-    seen = {name for case in direct for name in _differentiated(function, case)}
-    return tuple(argument.name for argument in function.arguments if argument.may_have_gradient and argument.name not in seen)
-
-
-def _differentiated(function: Function, case: Case) -> set[str]:
-    """The arguments that a check gives a floating or complex tensor to and does not exempt."""
-    places = [argument.name for argument in function.arguments]
-    names = set()
-    for place, recipe in enumerate((*case.inputs, *case.keywords)):
-        wanted = [each for each in recipe.recipes if each.requires_grad is not False]
-        dtypes = [each.dtype or own_dtype(each.draw, str(each.arguments), case.settings.dtype) for each in wanted]
-        if any(dtype.startswith(("float", "bfloat", "complex")) for dtype in dtypes):
-            names.add(recipe.name or (places[place] if place < len(places) else ""))
-    return names

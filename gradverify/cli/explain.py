@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gradverify.cli.check import refuse
-from gradverify.cli.gather import gather, in_words, named, with_torch
+from gradverify.cli.gather import gather, named, shown_target, sound, with_torch
 from gradverify.cli.options import Options, Settled, command, settle
 from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
@@ -68,22 +67,22 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     """Show the evidence of one element. Bad arguments are refused before torch is imported."""
     from gradverify.model.codec import as_text
     from gradverify.report.terminal.element import not_run, render
-    from gradverify.running.explained import explained
+    from gradverify.running.inline import devices, explain_case
+    from gradverify.running.requirements import placed
+    from gradverify.running.schedule import skipped
 
     element = None if settled.options.element is None else halves(settled.options.element)
-    gathered = gather((id,), settled.settings)
-    if gathered.problems:
-        return refuse(gathered, out)
+    gathered = sound(gather((id,), settled.settings))
     case = one(gathered.cases, id)
     with_torch([case])
     if settled.for_programs:
         out.keep_stdout()
-    found = explained(case, element)
+    machine = devices()
+    found = skipped(case, machine) or explain_case(placed(case, machine), element)
     if isinstance(found, CaseResult):
-        out.say(not_run(named(found, gathered.names), settled.look))
+        out.say(not_run(named(found), settled.look))
         return NOT_JUDGED
-    target = in_words(found.function.target, gathered.names) or found.function.target
-    found = replace(found, function=replace(found.function, target=target))
+    found = replace(found, function=replace(found.function, target=shown_target(found.function.target)))
     out.write(as_text(found) if settled.for_programs else render(found, settled.look))
     return OK
 

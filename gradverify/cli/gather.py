@@ -10,14 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradverify.cli import values
-from gradverify.cli.reports import report_file
 from gradverify.model.case import Case, Json
 from gradverify.model.event import CheckFinished, Event
 from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
-from gradverify.model.result import CaseResult, Finding
+from gradverify.model.result import CaseResult
 from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
@@ -44,36 +42,19 @@ def _is_installed(package: str) -> bool:
     return found is not None and found.has_location       # a mere folder of that name is no package
 
 
-READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "memory": values.size, "report": report_file}
-"""Options whose words the types of `[tool.gradverify]` do not tell whole."""
-
-
+IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")      # of a function in a file, or of a line
 def project_here() -> Project:
     """The project around the current folder, everything that is wrong with its table among its problems."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.project import project_of
 
-    project = project_of(Path.cwd(), codes())
-    refused = tuple(problem for name, value in project.options.items() for problem in _refused(name, value, project))
-    return replace(project, problems=(*project.problems, *refused), options={}) if refused else project
-
-
-def _refused(name: str, value: Json, project: Project) -> Iterator[Problem]:
-    from gradverify.spec.fault import Fault
-
-    if name not in READERS:
-        return
-    for text in value if isinstance(value, list) else [value]:
-        try:
-            READERS[name](name, str(text))
-        except values.Refused as refusal:
-            yield project.problem(Fault((name,), str(refusal).removeprefix(f"{name} ")))
+    return project_of(Path.cwd(), codes())
 
 
 @dataclass(frozen=True)
 class Gathered:
     """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id → setting → the place that named it.
-    `names`: functions in files, as they are looked up → as a person names them. `layers`: case id →
+    `layers`: case id →
     where its settings come from, the last one counts; `ids`: of all cases of the files.
 
     `message` says what was searched, where there are no specs; `left_out`: what the folders hold beside specs.
@@ -84,7 +65,6 @@ class Gathered:
     written: int
     problems: tuple[Problem, ...]
     origins: Mapping[str, Mapping[str, str]]
-    names: Mapping[str, str]
     layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
     ids: frozenset[str] = frozenset()
     message: str | None = None
@@ -106,17 +86,8 @@ def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, pro
     cases, missing = select(found, loaded.cases)
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
-    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.names, loaded.layers,
+    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.layers,
                     frozenset(case.id for case in loaded.cases), found.message, found.left_out)
-
-
-def spec_problems(gathered: Gathered) -> str | None:
-    """How many problems there are in how many specs; None where none of them has a line in a spec."""
-    specs = {problem.file for problem in gathered.problems} & {file.as_posix() for file in gathered.files}
-    if not any(problem.file in specs and problem.line is not None for problem in gathered.problems):
-        return None
-    elsewhere = any(problem.file not in specs for problem in gathered.problems)
-    return counted(len(gathered.problems), "problem") + ("" if elsewhere else f" in {counted(len(specs), 'spec')}")
 
 
 def others(gathered: Gathered) -> tuple[str, ...]:
@@ -132,29 +103,9 @@ def sound(gathered: Gathered) -> Gathered:
 
 
 def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | None) -> str | None:
-    """A sentence about the first option that no case fits by itself; None where there was nothing to select from, or nothing was asked."""
-    from gradverify.running.select import select
-
-    if not cases or not (keyword or tags):
-        return None
-    count = counted(len(cases), "check")
-    if keyword and not select(cases, keyword=keyword):
-        words = [word for case in cases for word in (case.check, *re.findall(r"\w+", case.id))]
-        return f"-k {keyword!r} fits none of {count}{_hint(keyword, words)}"
-    if tags and not select(cases, tags=tags):
-        known = [tag for case in cases for tag in case.tags]
-        return f"-m {tags!r} fits none of {count}{_hint(tags, known)}"
-    return f"-k {keyword!r} and -m {tags!r} together fit none of {count}"
-
-
-def _hint(expression: str, known: Sequence[str]) -> str:
-    """The known word that is nearest to one of the expression that occurs nowhere."""
-    from gradverify.spec.fault import nearest
-
-    every = "\n".join(known).lower()
-    words = [word for word in re.findall(r"[^\s()]+", expression) if word.lower() not in every]
-    near = next(filter(None, (nearest(word, tuple(dict.fromkeys(known))) for word in words)), None)
-    return f"; did you mean {near!r}?" if near else ""
+    """A sentence about the options that no case fits; None where there was nothing to select from, or nothing was asked."""
+    given = " with ".join([*([f"-k {keyword!r}"] if keyword else []), *([f"-m {tags!r}"] if tags else [])])
+    return f"{given} fits none of {counted(len(cases), 'check')}" if cases and given else None
 
 
 def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]) -> tuple[Case, ...]:
@@ -168,10 +119,10 @@ def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Cal
     return cases
 
 
-def worded(events: Iterable[Event], gate: Gate, names: Mapping[str, str]) -> Iterator[Event]:
-    """The events; what results say is reworded. `names`: functions in files, as they are looked up (absolute paths) → as a person names them."""
+def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
+    """The events; what results say is reworded."""
     for event in events:
-        yield CheckFinished(_gated(named(event.result, names), gate)) if isinstance(event, CheckFinished) else event
+        yield CheckFinished(_gated(named(event.result), gate)) if isinstance(event, CheckFinished) else event
 
 
 def _gated(result: CaseResult, gate: Gate) -> CaseResult:
@@ -182,19 +133,18 @@ def _gated(result: CaseResult, gate: Gate) -> CaseResult:
     return replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip") if gate.fail_on_skip else result
 
 
-def named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
-    function = replace(result.function, target=names.get(result.function.target, result.function.target))
-    findings = tuple(_reworded(finding, names) for finding in result.findings)
-    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names))
+def named(result: CaseResult) -> CaseResult:
+    """Files are shown as a person names them."""
+    function = replace(result.function, target=shown_target(result.function.target))
+    findings = (replace(each, message=in_words(each.message) or "", hint=in_words(each.hint),
+                        frames=tuple(replace(frame, file=shown_path(frame.file)) for frame in each.frames)) for each in result.findings)
+    return replace(result, function=function, findings=tuple(findings), reason=in_words(result.reason))
 
 
-def _reworded(finding: Finding, names: Mapping[str, str]) -> Finding:
-    frames = tuple(replace(frame, file=shown_path(frame.file)) for frame in finding.frames)
-    return replace(finding, message=in_words(finding.message, names) or "", hint=in_words(finding.hint, names), frames=frames)
+def shown_target(target: str) -> str:
+    place, _, attribute = target.rpartition(":")
+    return f"{shown_path(place)}:{attribute}" if place.endswith(".py") else target
 
 
-def in_words(text: str | None, names: Mapping[str, str]) -> str | None:
-    """Whole names only: `act.py:Swish` is not the beginning of `act.py:Swishes`."""
-    for target, name in names.items():
-        text = re.sub(rf"{re.escape(target)}(?!\w)", lambda _, name=name: name, text) if text else text  # type: ignore[misc]
-    return text
+def in_words(text: str | None) -> str | None:
+    return IN_TEXT.sub(lambda found: shown_path(found[0]), text) if text else text

@@ -7,12 +7,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, takewhile
 from pathlib import Path
 
 from gradverify.cli import values
 from gradverify.cli.bug import bug_report
-from gradverify.cli.coverage import found_in, searched, unread
+from gradverify.cli.coverage import found_in, unread
 from gradverify.cli.gather import gather, torch_is_here
 from gradverify.cli.options import Options, command
 from gradverify.cli.output import Output, is_watched, keep, promise, terminal
@@ -32,20 +31,13 @@ from gradverify.model.proposal import Proposal, Sought
 from gradverify.source.functions import OPERATOR, Function
 from gradverify.source.modules import (
     MODULE,
-    Library,
-    module_place,
-    place_of,
     python_path,
     root_of,
     shown,
 )
-from gradverify.spec.fault import nearest
 from gradverify.spec.walk import SCHEMA_FILE, YAML, folder_of
 
 NAMED = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
-MAY_MAKE = re.compile(
-    r"import \*|\b(globals|exec|vars|setattr|__getattr__|__dict__|import_module)\b"
-)  # names that the source does not write
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +90,11 @@ def _goals(
         yield Goal(f"{library}.{operator.partition('.')[0]}", text, text, imports=imports)
         return
     named = NAMED.fullmatch(text)
-    parts = (
-        text.split(".")
-        if named is None and MODULE.fullmatch(text) and place_of(text, searched()) is None
-        else []
-    )
-    split = next(
-        (
-            at
-            for at in range(len(parts) - 1, 0, -1)
-            if module_place(".".join(parts[:at]), searched()) is not None
-        ),
-        0,
-    )
     if named is not None:
         yield _named(named["place"], named["name"], folder, imports)
-    elif split:  # package.module.Name
-        yield _named(".".join(parts[:split]), ".".join(parts[split:]), folder, imports)
     else:
         read, functions = found_in([text])
-        problems = _unread(read)
+        problems = unread((shown(file, Path.cwd()), why) for file, why in sorted(read.unreadable.items()))
         if problems and not functions:
             raise ProblemsError(problems)
         for problem in problems:
@@ -125,43 +102,14 @@ def _goals(
         yield from (_of(function, folder, imports) for function in functions)
 
 
-def _unread(library: Library) -> list[Problem]:
-    return unread(
-        (shown(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())
-    )
-
-
 def _named(place: str, name: str, folder: Path, imports: tuple[str, ...]) -> Goal:
-    """A function that is named itself: anything that a spec can name. Raises ProblemsError where
-    its source is no Python, or lacks the name."""
-    is_path = place.endswith(".py")
-    file = (
-        resolved(Path(place))
-        if is_path
-        else module_place(place, searched())
-        if MODULE.fullmatch(place)
-        else None
-    )
-    if is_path and not is_file(file or Path(place)):
+    """A function that is named itself: anything that a spec can name."""
+    if not place.endswith(".py"):
+        return Goal(place, f"{place}:{name}", f"{place}:{name}", imports=imports)
+    file = resolved(Path(place))
+    if not is_file(file):
         raise ProblemsError([Problem("no such file", place)])
-    if file is not None and file.is_file():
-        library = Library()
-        module, head = library.read(file), name.partition(".")[0]
-        if library.unreadable:
-            raise ProblemsError(_unread(library))
-        text = file.read_text(encoding="utf-8", errors="replace")
-        if (
-            module is not None
-            and not MAY_MAKE.search(text)
-            and head not in re.findall(r"\w+", text)
-        ):
-            near = nearest(name, [defined for defined in module.definitions if "." not in defined])
-            raise ProblemsError(
-                [Problem(f"no {name!r} in it{f', did you mean {near!r}?' if near else ''}", place)]
-            )
-    if is_path and file is not None:
-        return _placed(file, name, folder, shown(file, Path.cwd()), imports)
-    return Goal(place, f"{place}:{name}", f"{place}:{name}", imports=imports)
+    return _placed(file, name, folder, shown(file, Path.cwd()), imports)
 
 
 def _of(function: Function, folder: Path, imports: tuple[str, ...]) -> Goal:
@@ -251,8 +199,9 @@ def init_command(asked: Options, out: Output) -> int:
         )
         return NOTHING_CHECKED
     if not asked.force and not asked.dry_run:
-        files = dict(_beside_others(file, own, out) for file, own in files.items())
-    files = {file: own for file, own in files.items() if own}
+        for file in [file for file in files if is_file(file)]:
+            out.say(f"{file.as_posix()} is there already and stays as it is: --force overwrites it, -o names another file")
+            del files[file]
     for file in files if not asked.dry_run else ():
         promise(file, "-o")
     found = (
@@ -314,33 +263,6 @@ def init_command(asked: Options, out: Output) -> int:
     for trace, target in faults.items():
         out.say(bug_report(f"  in trying calls of {target}\n{trace}", out.arguments))
     return INTERNAL if faults else OK if runs else NOT_JUDGED
-
-
-def _beside_others(file: Path, own: Sequence[Goal], out: Output) -> tuple[Path, list[Goal]]:
-    """A spec that is there stays as it is: the first free of `ops.yaml`, `ops-2.yaml`, …, and the
-    functions that those before neither check nor have a TODO of."""
-    names = (
-        file if number == 1 else file.with_stem(f"{file.stem}-{number}") for number in count(1)
-    )
-    there = list(takewhile(is_file, names))
-    known = (
-        {case.target.replace(":", ".") for case in gather(list(map(str, there))).cases}
-        if there
-        else set()
-    )
-    known |= {
-        name.replace(":", ".")
-        for each in there
-        for name in re.findall(r"# - function: (\S+)", each.read_text("utf-8", errors="replace"))
-    }
-    left = [
-        goal
-        for goal in own
-        if not {goal.target.replace(":", "."), goal.function.replace(":", ".")} & known
-    ]
-    if not left:
-        out.say(f"{file.as_posix()} has a check of each of them already: nothing to add")
-    return file.with_stem(f"{file.stem}-{len(there) + 1}") if there else file, left
 
 
 def _tried(

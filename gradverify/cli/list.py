@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gradverify.cli.gather import gather, others, selected, sound
+from dataclasses import replace
+
+from gradverify.cli.gather import gather, others, selected, shown_target, sound
 from gradverify.cli.options import Options, command, settle
 from gradverify.cli.output import Output
 from gradverify.model.problem import NOTHING_CHECKED, OK, USAGE
@@ -22,8 +24,9 @@ def list_command(options: Options, out: Output) -> int:
         out.write(functions_json(rows) if settled.for_programs else functions_text(rows, settled.look))
         return OK
     gathered = sound(gather(options.paths or ()))
-    cases = selected(gathered, options.keyword, options.tags, out.say)
-    out.write(cases_json(cases, gathered.names) if settled.for_programs else cases_text(cases, settled.look, gathered.names) if cases else "")
+    cases = [replace(case, target=shown_target(case.target), inputs_from=case.inputs_from and shown_target(case.inputs_from))
+             for case in selected(gathered, options.keyword, options.tags, out.say)]
+    out.write(cases_json(cases) if settled.for_programs else cases_text(cases, settled.look) if cases else "")
     return OK if cases else NOTHING_CHECKED
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from gradverify.cli.check import refuse
-from gradverify.cli.gather import gather, selected, with_torch
+from gradverify.cli.gather import gather, selected, shown_target, sound, with_torch
 from gradverify.cli.options import SETTINGS, Options, command, settle
 from gradverify.cli.output import Output
 from gradverify.model.codec import as_text
@@ -23,9 +22,7 @@ def mutate_command(options: Options, out: Output) -> int:
     from gradverify.running.mutate import mutated
 
     settled = settle(options, out)
-    gathered = gather(options.paths or (), settled.settings)
-    if gathered.problems:
-        return refuse(gathered, out)
+    gathered = sound(gather(options.paths or (), settled.settings))
     cases = selected(gathered, options.keyword, options.tags, out.say)
     with_torch(cases)
     if settled.for_programs:
@@ -37,7 +34,7 @@ def mutate_command(options: Options, out: Output) -> int:
         progress.wait("starting torch")
         for check in mutated(cases, lambda case: progress.show(case.name)):
             progress.clear()
-            checks.append(replace(check, function=gathered.names.get(check.function, check.function)))
+            checks.append(replace(check, function=shown_target(check.function)))
             if not settled.for_programs and settled.look.verbosity >= 0:
                 out.write(mutation_line(checks[-1], settled.look))
     except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,20 +15,20 @@ import typer
 from gradverify.cli import values
 from gradverify.cli.output import Output, is_set, is_watched, look, terminal
 from gradverify.cli.reports import ReportFile, report_file
-from gradverify.model.case import ASKED, Json
-from gradverify.model.dtypes import FLOATING
+from gradverify.model.case import Json
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate
 from gradverify.model.result import WORST
 from gradverify.report.formats import NAMES
 from gradverify.report.look import MIN_WIDTH, ROWS, Look
+from gradverify.spec.document import scalar
 
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
 
 OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
-OF_WORKERS = ("jobs", "import_timeout", "memory")
+OF_WORKERS = ("jobs",)
 """What is for worker processes alone; a project that gives them can be debugged with `--no-isolate` all the same."""
 REQUIRED: Any = ...     # typer's own mark
 
@@ -62,18 +61,6 @@ def _flag(names: str, help: str, panel: str | None = None) -> Option:
     return Option(names, None, help, panel, default=False)
 
 
-def _from(least: int, most: int | None = None) -> Mapping[str, Any]:
-    """A parser for whole numbers from `least` (to `most`), defaults included; typer's own shows its limits as `[x>=1]`."""
-
-    def read(value: str | int) -> int:
-        text = str(value)
-        if not re.fullmatch(r"\d{1,9}", text) or int(text) < least or (most is not None and int(text) > most):
-            raise typer.BadParameter(f"{text!r} is no whole number from {least}{f' to {most}' if most is not None else ''}")
-        return int(text)
-
-    return {"parser": read}
-
-
 def _format(help: str, *allowed: str, value: str = "FORMAT") -> Option:
     return Option("--format", value, help, SHOWN, values.one_of(allowed))
 
@@ -88,22 +75,19 @@ OPTIONS: Mapping[str, Option] = {
     "changed_from": Option("--changed-from", "REF", "Only checks affected by what changed since this branch left REF (needs git).", SELECTION),
     "shard": Option("--shard", "I/N", "Only part I of N of the checks, for several machines.", SELECTION, values.part),
     "exitfirst": _flag("-x --exitfirst", "Stop after the first check that is not as expected.", SELECTION),
-    "maxfail": Option("--maxfail", "N", "Stop after N checks that are not as expected.", SELECTION, type=int, more=_from(1)),
+    "maxfail": Option("--maxfail", "N", "Stop after N checks that are not as expected.", SELECTION, values.count_from(1)),
     "jobs": Option("-j --jobs", "N|auto", "Worker processes; default 1, auto: one for each processor.", RUNNING, values.jobs),
     "timeout": Option("--timeout", "SECONDS", "Time limit of each check, in place of `timeout` in the specs.", RUNNING, values.duration),
-    "import_timeout": Option("--import-timeout", "SECONDS", "Time limit for importing and building what a check names; default 600.", RUNNING,
-                             values.duration),
-    "memory": Option("--memory", "SIZE", "Memory limit of each worker process, such as 2G.", RUNNING, values.size),
     "no_isolate": _flag("--no-isolate", "Run checks in this process, not in workers, for a debugger; a crash ends the run.", RUNNING),
-    "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE, values.step),
-    "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE, values.tolerance),
-    "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE, values.tolerance),
-    "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE, values.seed),
-    "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE, values.device),
-    "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE, values.one_of(FLOATING)),
-    "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE, values.one_of(ASKED)),
-    "select": Option("--select", "CODE", "Only rules whose code begins with CODE, e.g. GV2 (repeatable).", OVERRIDE, values.rules, many=True),
-    "ignore": Option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE, values.rules, many=True),
+    "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE),
+    "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),
+    "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE),
+    "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE),
+    "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE),
+    "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE),
+    "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE),
+    "select": Option("--select", "CODE", "Only rules whose code begins with CODE, e.g. GV2 (repeatable).", OVERRIDE, many=True),
+    "ignore": Option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE, many=True),
     "strict": _flag("--strict", "Warnings count as errors.", OVERRIDE),
     "no_witness": _flag("--no-witness", "Leave undecided what finite differences leave so: do not ask forward's own derivative.", OVERRIDE),
     "witness": _flag("--witness", "Ask forward's own derivative of every check, and say where it agrees.", OVERRIDE),
@@ -113,22 +97,21 @@ OPTIONS: Mapping[str, Option] = {
     "require_device": Option("--require-device", "DEVICE", "Checks skipped because this device is missing fail the run (exit 3; repeatable).", GATE,
                              values.device, many=True),
     "baseline": Option("--baseline", "FILE", "Findings listed in FILE are shown, but do not fail the run.", GATE),
-    "baseline_update": _flag("--baseline-update", "Add what fails now to the baseline file.", GATE),
-    "baseline_prune": _flag("--baseline-prune", "Remove from the baseline file what the checks that ran no longer find.", GATE),
+    "baseline_update": _flag("--baseline-update", "Bring the baseline file up to date: add what fails now, remove what is no longer found.", GATE),
     "exit_zero": _flag("--exit-zero", "Exit with 0 whatever the verdicts are, in place of 1, 3 and 5.", GATE),
     "format": _format("Default: table on a terminal, else plain.", "table", "plain", "json", value="table|plain|json"),
     "report": Option("--report", "KIND:PATH", f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).", SHOWN, report_file,
                      many=True),
-    "max_rows": Option("--max-rows", "N", f"Elements shown for each finding, {WORST} at most; default {ROWS}.", SHOWN, type=int,
-                       more=_from(1, WORST)),
+    "max_rows": Option("--max-rows", "N", f"Elements shown for each finding, {WORST} at most; default {ROWS}.", SHOWN,
+                       values.whole(1, WORST)),
     "durations": Option("--durations", "N", "List the N slowest checks with their calls; 0: all.", SHOWN, values.count_from(0)),
     "verbose": Option("-v --verbose", "", "Show settings, rules and comparisons of each check; -vv: expected failures in full too.", SHOWN,
                       type=int, default=0, more={"count": True}),
     "quiet": _flag("-q --quiet", "Show only failures and the summary.", SHOWN),
     "color": Option("--color", "auto|always|never", "Colour; auto obeys NO_COLOR, FORCE_COLOR, CI and TERM.", SHOWN,
                     values.one_of(("auto", "always", "never")), default="auto"),
-    "width": Option("--width", "N", f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.", SHOWN, type=int,
-                    more=_from(MIN_WIDTH)),
+    "width": Option("--width", "N", f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.", SHOWN,
+                    values.count_from(MIN_WIDTH)),
     "no_progress": _flag("--no-progress", "Show no line about what is running.", SHOWN),
     # ---- of single commands
     "fail_under": Option("--fail-under", "PERCENT", "Exit with 1 if the checks find a smaller share of the mistakes.", GATE, type=float, default=0.0,
@@ -212,8 +195,10 @@ def settle(options: Options, out: Output) -> Settled:
             given += [(f"--{name.replace('_', '-')}", text, option.read) for text in (texts if option.many else [texts])]
     read = values.each_settled(given)
     typed = {option.removeprefix("--").replace("-", "_"): value for option, value in read}
-    settings: dict[str, Json] = {name: typed[name] for name in SETTINGS if name in typed}
-    settings |= {name: [code for option, codes in read if option == f"--{name}" for code in codes] for name in ("select", "ignore") if name in typed}
+    settings: dict[str, Json] = {name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None}
+    for name in ("select", "ignore"):
+        if codes := [code.strip() for text in getattr(options, name) or () for code in text.split(",") if code.strip()]:
+            settings[name] = codes
     if options.strict:
         settings["strict"] = True
     if options.no_witness or options.witness:
@@ -223,8 +208,8 @@ def settle(options: Options, out: Output) -> Settled:
         raise ProblemsError([Problem(f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate")])
     gate = Gate(typed.get("undecided", "fail" if is_set(os.environ, "CI") else "warn"), bool(options.fail_on_skip),
                 tuple(options.require_device or ()), options.exit_zero)
-    shown = look(terminal(out.stdout), os.environ, format=options.format, color=options.color, asked_width=options.width,
-                 max_rows=options.max_rows or ROWS, verbosity=-1 if options.quiet else options.verbose, slowest=typed.get("durations"))
+    shown = look(terminal(out.stdout), os.environ, format=options.format, color=options.color, asked_width=typed.get("width"),
+                 max_rows=typed.get("max_rows", ROWS), verbosity=-1 if options.quiet else options.verbose, slowest=typed.get("durations"))
     watched = not options.no_progress and not options.quiet and is_watched(terminal(out.stderr), os.environ)
     return Settled(options, typed, settings, gate, shown, tuple(file for option, file in read if option == "--report"), watched)
 
@@ -237,6 +222,9 @@ def configured(options: Options, project: Project) -> Options:
         if getattr(options, name) not in (None, (), []) or (options.no_isolate and name in OF_WORKERS):
             continue
         if name == "report":        # files count from the project's folder
-            value = [f"{file.kind}:{folder / file.path}" for file in (report_file("report", text) for text in value)]
-        given[name] = str(folder / value) if name == "baseline" else str(value) if name in (*OF_WORKERS, "durations") else value
+            files = values.each_settled((f"{project.file}: report", text, report_file) for text in value)
+            value = [f"{file.kind}:{folder / file.path}" for _, file in files]
+        if name == "baseline":
+            value = str(folder / value)
+        given[name] = value if isinstance(value, (bool, str, list)) else str(value)
     return options.but(**given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TextIO
@@ -71,10 +70,8 @@ class Progress:
                           redirect_stdout=False, redirect_stderr=False)
         self._live.start()
 
-    def planned(self, plan: Plan, made: Callable[[], int]) -> None:
-        """A running check knows what it will cost; `made`: the calls since then."""
-        if self._line and len(self.running) == 1:
-            self._line.count(plan, made)
+    def planned(self, plan: Plan) -> None:
+        """A running check knows what it will cost."""
         if plan.seconds > LONG:
             self._note(f"{_shown(plan.check) or ', '.join(self.running)}: {announced(plan)}")
 
@@ -100,11 +97,6 @@ def announced(plan: Plan) -> str:
             f"about {duration(plan.seconds)} and {memory(plan.memory)}")
 
 
-def counted(made: int, predicted: int) -> str:
-    """`28 of about 63 calls`; past the prediction, which is of a function with nothing wrong, `more than 63 calls`."""
-    return f"{made:,} of about {predicted:,} calls" if made <= predicted else f"more than {predicted:,} calls"
-
-
 def _shown(name: str) -> str:
     return inert(one_line(name))
 
@@ -112,15 +104,10 @@ def _shown(name: str) -> str:
 class _Line:
     def __init__(self, text: str) -> None:
         self.text, self.began = text, time.monotonic()
-        self.counts: Callable[[], str] = str
-
-    def count(self, plan: Plan, made: Callable[[], int]) -> None:
-        """From now on with the calls that were made, of those predicted."""
-        self.counts = lambda: f"  {plan.mode}: {counted(made(), plan.forward + plan.backward)}"
 
     def __rich__(self) -> RenderableType:
         passed = time.monotonic() - self.began
-        return Text(f"{self.text}{self.counts()}  {seconds(passed)}" if passed > PATIENCE else "", style="dim", no_wrap=True, overflow="ellipsis")
+        return Text(f"{self.text}  {seconds(passed)}" if passed > PATIENCE else "", style="dim", no_wrap=True, overflow="ellipsis")
 
 
 def _console(stream: TextIO) -> Console:

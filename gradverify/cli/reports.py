@@ -41,7 +41,7 @@ def report_file(option: str, text: str) -> ReportFile:
 
 
 def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[ReportFile, ...]:
-    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where two reports are to go to one file, or one in
+    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where one is to go in
     place of a spec, of a source or of the `baseline`."""
     for path in (file.path for file in files):
         if path.suffix.lower() in SOURCES:
@@ -49,12 +49,7 @@ def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[
         other = "the baseline" if baseline and path.resolve() == Path(baseline).resolve() else "a spec" if path.is_file() and is_spec(path) else None
         if other:
             raise ProblemsError([Problem(f"--report: a report is to be written to {shown_path(str(path))}, which is {other}")])
-    found = tuple(replace(file, path=promise(file.path)) for file in files)
-    regular = [file.path.resolve() for file in found if file.path.is_file() or not file.path.exists()]      # any number may go to /dev/null
-    twice = next((path for place, path in enumerate(regular) if path in regular[:place]), None)
-    if twice is not None:
-        raise ProblemsError([Problem(f"--report: two reports are to be written to {twice}")])
-    return found
+    return tuple(replace(file, path=promise(file.path)) for file in files)
 
 
 def written(files: Iterable[ReportFile], report: Report) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gradverify.cli.output import Output
 from gradverify.report.numbers import counted
-from gradverify.running.affected import Sieved, sieved
+from gradverify.running.affected import sieved
 from gradverify.running.git import Changes, of_hook
 
 
@@ -18,17 +18,17 @@ def passed(out: Output) -> bool:
         files = files[1:]
     elif any(word.startswith("-") for word in files):
         return False
-    changes, found = asked(files)
-    if not found.specs:
-        out.say(sentence(changes, found))
-    return not found.specs
+    changes, specs, total = asked(files)
+    if not specs:
+        out.say(sentence(changes, total))
+    return not specs
 
 
-def asked(files: tuple[str, ...]) -> tuple[Changes, Sieved]:
-    """Return the changed files, and the specs that they may affect."""
+def asked(files: tuple[str, ...]) -> tuple[Changes, tuple[str, ...], int]:
+    """The changed files, the specs that they may affect, and how many were looked at."""
     changes = of_hook(files, Path.cwd(), os.environ)
-    return changes, sieved(changes, Path.cwd())
+    return changes, *sieved(changes, Path.cwd())
 
 
-def sentence(changes: Changes, found: Sieved) -> str:
-    return f"no check is affected by {counted(changes.count, 'changed file')} ({counted(found.total, 'spec')} looked at)"
+def sentence(changes: Changes, total: int) -> str:
+    return f"no check is affected by {counted(changes.count, 'changed file')} ({counted(total, 'spec')} looked at)"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from gradverify.model.case import Json
 
 T = TypeVar("T")
-LONGEST = 80    # characters of a value in a complaint
 
 
 def to_json(value: object, exact: bool = False) -> Json:
@@ -37,74 +35,23 @@ def as_text(value: object) -> str:
     return json.dumps(to_json(value), indent=2, allow_nan=False) + "\n"
 
 
-def from_json(cls: type[T], data: Json, *, later: bool = False) -> T:
-    """The inverse of `to_json`, guided by the type hints of `cls`. Raises ValueError where the data does not fit.
+def from_json(cls: type[T], data: Json) -> T:
+    """The inverse of `to_json`, guided by the type hints of `cls`; fields that it does not have are left out, as a later version may have more.
+    Raises ValueError where the data does not fit."""
+    from pydantic import ValidationError
 
-    `later`: the data may be of a later version; fields that `cls` does not have are left out.
-    """
-    if not isinstance(data, Mapping):
-        raise ValueError(f"{cls.__name__} must be an object, not {_cut(data)}")
-    kind: Any = cls
-    hints, required = _fields(kind)
-    unknown = set(data) - set(hints)
-    if unknown and not later:
-        raise ValueError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
-    missing = next((name for name in required if name not in data), None)
-    if missing:
-        raise ValueError(f"{cls.__name__} needs a field {missing!r}")
-    return cls(**{name: _decode(hints[name], item, later) for name, item in data.items() if name in hints})
+    try:
+        found: T = reader(cls).validate_python(data)  # type: ignore[arg-type]
+        return found
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from None
 
 
 @cache
-def _fields(cls: Any) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The types of a dataclass's fields, and the names of those without a default. Kept: reading the hints takes 0.1 ms, a report has thousands."""
-    required = tuple(field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING)
-    return get_type_hints(cls), required
+def reader(cls: Any) -> Any:
+    """Kept: it is made once for a class. pydantic is imported here, which a hook with nothing to do does without."""
+    from pydantic import TypeAdapter
 
-
-def _decode(hint: Any, data: Json, later: bool) -> Any:
-    origin, members = get_origin(hint), get_args(hint)
-    if hint is Any or hint is object or (data is None and type(None) in members):
-        return data
-    if origin in (Union, types.UnionType):
-        refused = []
-        for member in members:
-            try:
-                return _decode(member, data, later)
-            except ValueError as error:
-                refused.append(error)
-        raise refused[0]
-    if origin is Literal:       # `==` alone takes 0 for False and 1 for True
-        if any(type(data) is type(each) and data == each for each in members):
-            return data
-        raise ValueError(f"{_cut(data)} is none of {list(members)}")
-    if origin is tuple and isinstance(data, (list, tuple)):
-        return tuple(_decode(members[0], item, later) for item in data)
-    if origin is not None and origin is not tuple and isinstance(data, Mapping):
-        return {key: _decode(members[1], item, later) for key, item in data.items()}
-    if origin is not None:
-        raise ValueError(f"expected {'a list' if origin is tuple else 'an object'}, got {_cut(data)}")
-    if hint is float:
-        return _number(data)
-    if isinstance(hint, type) and is_dataclass(hint):
-        return from_json(hint, data, later=later)
-    if not isinstance(data, hint) or (isinstance(data, bool) and hint is not bool):
-        raise ValueError(f"expected {hint.__name__}, got {_cut(data)}")
-    return data
-
-
-def _number(data: Json) -> float:
-    if isinstance(data, str) and data in ("nan", "inf", "-inf"):
-        return float(data)
-    if isinstance(data, (int, float)) and not isinstance(data, bool):
-        try:
-            return float(data)
-        except OverflowError:
-            raise ValueError(f"expected a number below 1.8e308, got {_cut(data)}") from None
-    raise ValueError(f"expected a number, got {_cut(data)}")
-
-
-def _cut(data: Json) -> str:
-    """As Python writes it, no longer than a line."""
-    text = repr(data)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+    return TypeAdapter(cls)

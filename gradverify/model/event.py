@@ -92,7 +92,7 @@ class Plan:
     check: str = ""
 
 
-Planned = Callable[[Plan, Callable[[], int]], None]
-"""Told a plan before it begins, and how to ask, at any time and from any thread, how many calls were made since."""
+Planned = Callable[[Plan], None]
+"""Gets a plan before it begins."""
 
 Event = RunStarted | CheckStarted | CheckFinished | RunFinished

@@ -1,10 +1,9 @@
-"""Paths as a report names them, links followed; the files of a project; a folder that one run at a time writes to."""
+"""Paths as a report names them, links followed; the files of a project."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 REPOSITORY = ".git"     # a folder; a file in worktrees and submodules
@@ -48,22 +47,6 @@ def repository_folder(folder: Path) -> str:
 def nearest_with(folder: Path, *names: str) -> Path | None:
     """The nearest folder, at or above this one, that holds a file or folder of one of these names."""
     return next((each for each in (folder, *folder.parents) if any((each / name).exists() for name in names)), None)
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Between reading and writing inside, no other run that asks for this folder writes. A file system or a platform without locks goes without."""
-    held = None
-    with suppress(OSError, ImportError):
-        import fcntl
-
-        held = os.open(folder, os.O_RDONLY)
-        fcntl.flock(held, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if held is not None:
-            os.close(held)
 
 
 NEVER = frozenset({".git", ".hg", ".svn", "__pycache__"})  # nobody writes files there

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -23,19 +22,18 @@ from gradverify.report.numbers import counted, seconds
 from gradverify.report.terminal.canvas import paint
 
 UNCUT = 10_000      # columns
-UNNAMED: Mapping[str, str] = MappingProxyType({})
 CASE_HEADERS = ("check", "tags", "device", "inputs")
 RULE_HEADERS = ("code", "name", "severity", "when")
 FUNCTION_HEADERS = ("built-in", "what it computes")
 
 
-def cases_text(cases: Iterable[Case], look: Look, names: Mapping[str, str] = UNNAMED) -> str:
-    """A table; in the plain format tab-separated lines, one a case, to be searched and cut. `names`: functions in files → as a person names them."""
-    return rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case, names)) for case in cases], look)
+def cases_text(cases: Iterable[Case], look: Look) -> str:
+    """A table; in the plain format tab-separated lines, one a case, to be searched and cut."""
+    return rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases], look)
 
 
-def cases_json(cases: Iterable[Case], names: Mapping[str, str] = UNNAMED) -> str:
-    return as_text([_case_data(case, names) for case in cases])
+def cases_json(cases: Iterable[Case]) -> str:
+    return as_text([_case_data(case) for case in cases])
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
@@ -75,8 +73,8 @@ def _tags(case: Case) -> str:
     return ", ".join(marks)
 
 
-def _inputs(case: Case, names: Mapping[str, str]) -> str:
-    made = [f"from {names.get(case.inputs_from, case.inputs_from)}"] if case.inputs_from else []
+def _inputs(case: Case) -> str:
+    made = [f"from {case.inputs_from}"] if case.inputs_from else []
     return " ".join([*made, *(_input(place, recipe) for place, recipe in enumerate((*case.inputs, *case.keywords)))])
 
 
@@ -105,8 +103,8 @@ def _nesting(values: Json) -> tuple[int, ...]:
     return (len(values), *(_nesting(values[0]) if values else ()))
 
 
-def _case_data(case: Case, names: Mapping[str, str]) -> Json:
-    return {"id": case.id, "name": case.name, "function": names.get(case.target, case.target), "tags": case.tags, "device": case.settings.device,
+def _case_data(case: Case) -> Json:
+    return {"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
             "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)], "skip": case.skip,
             "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
 
@@ -126,9 +124,7 @@ COVERAGE_VERSION = 1
 class CoveredFunction:
     """One autograd Function, or operator with a backward of its own.
 
-    `checks`: ids of the checks that name it; `through`: of those that name a callable or module whose code calls it; `undifferentiated`: the
-    arguments that a gradient could be asked for and none of `checks` differentiates, None where that cannot be known (no check names it, or a
-    check's inputs are made in Python); `note`: why no spec can name it.
+    `checks`: ids of the checks that name it; `through`: of those that name a callable or module whose code calls it; `note`: why no spec can name it.
     """
 
     name: str
@@ -136,10 +132,8 @@ class CoveredFunction:
     file: str
     line: int
     backward: int | None
-    arguments: tuple[str, ...]
     checks: tuple[str, ...]
     through: tuple[str, ...]
-    undifferentiated: tuple[str, ...] | None
     note: str | None = None
 
     @property
@@ -171,7 +165,7 @@ def coverage_report(functions: Sequence[CoveredFunction], unreadable: Sequence[t
     return CoverageReport(COVERAGE_VERSION, version, code, len(functions), checked, percent, fail_under, tuple(functions), tuple(unreadable))
 
 
-COVERAGE_HEADERS = ("backward of", "at", "checked by", "not differentiated")
+COVERAGE_HEADERS = ("backward of", "at", "checked by")
 MOST_CHECKS = 2     # ids in one cell
 
 
@@ -183,7 +177,7 @@ def coverage_text(report: CoverageReport, look: Look) -> str:
 
 
 def _coverage_row(function: CoveredFunction) -> tuple[str, ...]:
-    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function), _missing(function)
+    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function)
 
 
 def _checks(function: CoveredFunction) -> str:
@@ -192,12 +186,6 @@ def _checks(function: CoveredFunction) -> str:
     known = function.checks or function.through
     more = f" and {len(known) - MOST_CHECKS} more" if len(known) > MOST_CHECKS else ""
     return ("" if function.checks else "through ") + ", ".join(known[:MOST_CHECKS]) + more
-
-
-def _missing(function: CoveredFunction) -> str:
-    if function.undifferentiated is None:
-        return "not known" if function.checked else ""
-    return ", ".join(function.undifferentiated)
 
 
 def _coverage_summary(report: CoverageReport) -> str:

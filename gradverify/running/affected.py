@@ -3,139 +3,86 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.paths import resolved
-from gradverify.running.git import TABLE, Changes, tracked
+from gradverify.running.git import Changes, tracked
 from gradverify.source.globs import matches
 from gradverify.source.graph import Graph, Imported
 from gradverify.spec.walk import PROJECT_FILE, SPEC_FOLDER, SUFFIXES, Mentions, folder_of, is_spec, mentions, own_specs, specs_below
 
-if TYPE_CHECKING:
-    from gradverify.model.case import Case
-
-
-# ---- Which checks a change affects: by their spec, by what their functions import, by the files
-# they name
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a check is made of. `folders` come first on the path while it runs; `targets` are names of functions, `modules` of modules; `files` are
-    absolute; `globs` are relative to `folder`, the spec's."""
-
-    spec: str
-    folder: str
-    folders: tuple[str, ...]
-    targets: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    globs: tuple[str, ...] = ()
-
-
-@dataclass
-class Effects:
-    """What the changes do to one check after the other."""
-
-    changes: Changes
-    graph: Graph = field(default_factory=Graph)
-
-    def on(self, needs: Needs) -> str | None:
-        """Why a check is affected, in words; None where it is not."""
-        if not self.changes.files:
-            return None
-        if self.changes.project:
-            return f"[tool.gradverify] of {self.changes.project} changed"
-        if self.changes.hit([needs.spec]):
-            return "its spec changed"
-        named = self.changes.hit(needs.files) or self._by_globs(needs)
-        return f"names {named}" if named else self._by_imports(needs)
-
-    def _by_globs(self, needs: Needs) -> str | None:
-        return next((shown for file, shown in self.changes.files.items() for glob in needs.globs if matches(glob, needs.folder, file)), None)
-
-    def _by_imports(self, needs: Needs) -> str | None:
-        reach = self.graph.of(needs.targets, needs.modules, needs.folders)
-        hit = self.changes.hit(sorted(reach.files)) or next(self._named(reach), None)
-        if hit:
-            return f"imports {hit}"
-        return next((f"imports {Path(file).name}, and what that loads cannot be told" for file in sorted(reach.unread)), None)
-
-    def _named(self, reach: Imported) -> Iterator[str]:
-        """Changed files with the name of a module that is imported and found nowhere: the code may put their folder on the path, or had it. Deleted
-        ones with the name of any."""
-        for file, shown in self.changes.files.items():
-            path = Path(file).with_suffix("").as_posix().removesuffix("/__init__")
-            asked = reach.names if file in self.changes.gone else reach.missing
-            if file.endswith(".py") and any(path.endswith(f"/{name.replace('.', '/')}") for name in asked):
-                yield shown
-
-
-def reasons(cases: Sequence[Case], changes: Changes, cwd: Path) -> Mapping[str, str]:
-    """Ids of the affected cases, in their order, each with the reason."""
-    effects = Effects(changes)
-    found = ((case.id, effects.on(needs_of(case, cwd))) for case in cases)
-    return {name: why for name, why in found if why is not None}
-
-
-def needs_of(case: Case, cwd: Path) -> Needs:
-    oracles, builtin = case.oracles, {name: f"{known.module}:{known.attribute}" for name, known in BUILTINS.items()}
-    recipes = [recipe for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes]
-    made = [str(recipe.arguments) for recipe in recipes if recipe.draw == "make"]
-    targets = [target for target in (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate, *made) if target]
-    files = tuple(str(recipe.arguments).rpartition("#")[0] or str(recipe.arguments) for recipe in recipes if recipe.draw == "file")
-    return Needs(str(cwd / case.spec.path), case.search.folder, (*case.search.path, case.search.folder, str(cwd)),
-                 tuple(builtin.get(target, target) for target in targets), case.search.imports, files, case.sources)
-
-
-# ---- Which specs may hold checks that a change affects, from what their texts mention: what
-# `gradverify hook` asks before it reads any spec whole
 FILE_TARGET = ".py"
+TARGET = re.compile(r".+:[A-Za-z_][\w.]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+WHOLE = 0       # in the place of a line: all checks of a spec
 
 
-@dataclass(frozen=True, slots=True)
-class Sieved:
-    """`specs`: those that may be affected, as they are shown; `total`: how many were looked at."""
+def affected(changes: Changes, cwd: Path, specs: Iterable[str]) -> Mapping[tuple[str, int], str]:
+    """Why each check is affected: by its spec, as that is shown, and its line. A spec that cannot be read, or names what no file can be called, may
+    be affected by anything."""
+    graph, found = Graph(), dict[tuple[str, int], str]()
 
-    specs: tuple[str, ...]
-    total: int
+    def why(spec: str, said: Mentions, texts: Iterable[str]) -> str | None:
+        try:
+            return _why(spec, said, tuple(dict.fromkeys(texts)), changes, graph, cwd)
+        except (OSError, ValueError, RuntimeError):     # a name that is too long, links in a circle
+            return "names what can be no file"
 
-
-def sieved(changes: Changes, cwd: Path) -> Sieved:
-    """Every spec of the project, and every changed one, asked what it mentions."""
-    effects = Effects(changes)
-    specs = tuple(dict.fromkeys((*project_specs(cwd), *_changed(changes))))
-    return Sieved(tuple(spec for spec in specs if _may_be_affected(spec, cwd, effects)), len(specs))
-
-
-def _may_be_affected(spec: str, cwd: Path, effects: Effects) -> bool:
-    """One that cannot be read, or names what no file can be called, may be affected by anything."""
-    if not effects.changes.files:
-        return False
-    said = mentions(cwd / spec)
-    try:
-        return said is None or effects.on(_needs(spec, said, cwd)) is not None
-    except (OSError, ValueError, RuntimeError):     # a NUL, a name that is too long, links in a circle
-        return True
+    for spec in specs if changes.files else ():
+        said = mentions(cwd / spec)
+        if said is None:
+            found[spec, WHOLE] = "its spec cannot be read"
+        elif why(spec, said, chain.from_iterable(said.checks.values())):      # most often there is nothing to tell its checks apart for
+            found |= {(spec, line): reason for line, texts in said.checks.items() if (reason := why(spec, said, texts))}
+    return found
 
 
-def _needs(spec: str, said: Mentions, cwd: Path) -> Needs:
+def _why(spec: str, said: Mentions, texts: tuple[str, ...], changes: Changes, graph: Graph, cwd: Path) -> str | None:
     """Whatever may be a function, a module or a file is taken for one."""
+    if changes.hit([str(cwd / spec)]):
+        return "its spec changed"
     folder = resolved(cwd / spec).parent
+    configured = changes.hit(str(above / PROJECT_FILE) for above in (folder, *folder.parents))
+    if configured:
+        return f"{configured} changed"
+    named = changes.hit(os.path.realpath(folder / text.partition("#")[0]) for text in texts if text and "\0" not in text)
+    named = named or next((shown for file, shown in changes.files.items() for text in texts if matches(text, str(folder), file)), None)
+    if named:
+        return f"names {named}"
     project = folder_of(folder)
-    folders = [*(str(resolved(folder / place)) for place in said.path), str(folder), *([str(project)] if project else []), str(cwd)]
-    targets = (_target(text, folder) for text in said.targets)
-    modules = {BUILTINS[text].module for text in said.others if text in BUILTINS}
-    files = tuple(os.path.realpath(folder / text.partition("#")[0]) for text in said.others if text and "\0" not in text)
-    return Needs(str(cwd / spec), str(folder), tuple(dict.fromkeys(folders)), tuple(targets), (*said.imports, *sorted(modules)), files, said.others)
+    folders = (*(str(resolved(folder / place)) for place in said.path), str(folder), *([str(project)] if project else []), str(cwd))
+    targets = (f"{BUILTINS[text].module}:{BUILTINS[text].attribute}" if text in BUILTINS else _target(text, folder) for text in texts)
+    reach = graph.of(tuple(filter(None, targets)), said.imports, tuple(dict.fromkeys(folders)))
+    hit = changes.hit(sorted(reach.files)) or next(_by_name(reach, changes), None)
+    if hit:
+        return f"imports {hit}"
+    return next((f"imports {Path(file).name}, and what that loads cannot be told" for file in sorted(reach.unread)), None)
 
 
-def _target(text: str, folder: Path) -> str:
+def _target(text: str, folder: Path) -> str | None:
     place, _, attribute = text.rpartition(":")
-    return f"{resolved(folder / place)}:{attribute}" if place.endswith(FILE_TARGET) else text
+    return None if not TARGET.fullmatch(text) else f"{resolved(folder / place)}:{attribute}" if place.endswith(FILE_TARGET) else text
+
+
+def _by_name(reach: Imported, changes: Changes) -> Iterator[str]:
+    """Changed files with the name of a module that is imported and found nowhere: the code may put their folder on the path, or had it. Deleted
+    ones with the name of any."""
+    for file, shown in changes.files.items():
+        path = Path(file).with_suffix("").as_posix().removesuffix("/__init__")
+        asked = reach.names if file in changes.gone else reach.missing
+        if file.endswith(".py") and any(path.endswith(f"/{name.replace('.', '/')}") for name in asked):
+            yield shown
+
+
+def sieved(changes: Changes, cwd: Path) -> tuple[tuple[str, ...], int]:
+    """The specs with affected checks among all of the project and all changed ones; how many those are."""
+    specs = tuple(dict.fromkeys((*project_specs(cwd), *_changed(changes))))
+    return tuple(dict.fromkeys(spec for spec, _ in affected(changes, cwd, specs))), len(specs)
 
 
 def _changed(changes: Changes) -> Iterator[str]:
@@ -165,7 +112,7 @@ def _listed(cwd: Path) -> list[Path] | None:
         table: Any = tomllib.loads((folder / PROJECT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    for name in (*TABLE, "paths"):
+    for name in ("tool", "gradverify", "paths"):
         table = table.get(name) if isinstance(table, dict) else None
     return [folder / place for place in table if isinstance(place, str)] or None if isinstance(table, list) else None
 

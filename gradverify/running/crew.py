@@ -20,11 +20,11 @@ from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.inline import Devices, devices, run_case
 from gradverify.running.lost import decoded, encoded, faulty, of_lost
-from gradverify.running.process import Main, Worker
+from gradverify.running.process import Worker
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
-from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task, Told
+from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task
 from gradverify.source.modules import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
@@ -78,12 +78,11 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
-    `loading`: for importing what it names; `memory`: bytes for each process. `signals`: heard already; None: heard by this one while it runs."""
+    `loading`: for importing what it names. `signals`: heard already; None: heard by this one while it runs."""
 
     jobs: int = 1
     timeout: float | None = None
-    loading: float = LOADING
-    memory: int | None = None
+    loading: float | None = None
     planned: Planned | None = None
     signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
@@ -94,10 +93,9 @@ class Workers:
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         known = {str(place): case for place, case in enumerate(cases)}
-        made: dict[str, int] = {}
         begun: dict[str, float] = {}
         for happening in self._running().run([self._task(name, case) for name, case in known.items()]):
-            yield from self._told(happening, known[happening.task.name], made, begun)
+            yield from self._told(happening, known[happening.task.name], begun)
 
     def close(self) -> None:
         if self._supervisor is not None:
@@ -110,20 +108,18 @@ class Workers:
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:
-            from gradverify.running.worker import serve
-
             self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
-            hire = hiring(self.jobs, self.memory, Path(self._folder.name), serve)
+            hire = hiring(self.jobs, Path(self._folder.name))
             self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
         return self._supervisor
 
     def _task(self, name: str, case: Case) -> Task:
         if self.timeout is not None:        # also for the check itself, which stops before it is ended
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
-        limits = self.loading, case.settings.timeout
+        limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
 
-    def _told(self, happening: Happening, case: Case, made: dict[str, int], begun: dict[str, float]) -> Iterator[CheckEvent]:
+    def _told(self, happening: Happening, case: Case, begun: dict[str, float]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):
             again = happening.task.name in begun
             begun[happening.task.name] = time.perf_counter()
@@ -134,16 +130,9 @@ class Workers:
         elif isinstance(happening, Lost):
             took = time.perf_counter() - begun[happening.task.name]
             yield CheckFinished(replace(of_lost(case, happening), seconds=took))
-        elif self.planned is not None:
-            self._progress(happening, case, made)
-
-    def _progress(self, told: Told, case: Case, made: dict[str, int]) -> None:
-        if told.kind == "calls" and type(told.payload) is int:
-            made[case.id] = told.payload
-        elif told.kind == "plan" and self.planned is not None:
-            made[case.id] = 0
+        elif self.planned is not None and happening.kind == "plan":
             with suppress(ValueError):      # written by what ran there
-                self.planned(replace(from_json(Plan, told.payload), check=case.name), lambda: made[case.id])
+                self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
 
 def _server(case: Case) -> str:
@@ -155,17 +144,17 @@ def _server(case: Case) -> str:
     return json.dumps([case.spec.path, sorted(places), bool(cuda_of(case))])
 
 
-def hiring(jobs: int, memory: int | None, folder: Path, main: Main) -> Callable[[], Worker]:
-    """How a worker is started, which does `main`: with the folder, environment and path of this process as they are now. Where the process that
+def hiring(jobs: int, folder: Path) -> Callable[[], Worker]:
+    """How a worker is started: with the folder, environment and path of this process as they are now. Where the process that
     it is forked from has ended, there is a new one."""
-    from gradverify.running.worker import Setup
+    from gradverify.running.worker import Setup, serve
 
     context = start_method()
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
-    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory)
+    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads)
 
     def hire() -> Worker:
         begin()
-        return Worker(context, main, setup, folder)
+        return Worker(context, serve, setup, folder)
 
     return hire

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.spec.walk import PROJECT_FILE, folder_of
 
 # ---- What git knows of files: those that differ between two states, and those that are tracked
 LIMIT_S = 60.0      # for one question to git; a large repository answers within seconds
@@ -29,12 +26,12 @@ class NoGit(ProblemsError):  # noqa: N818
         super().__init__([Problem(f"git cannot tell what changed: {sentence}")])
 
 
-def changed_since(ref: str, cwd: Path) -> tuple[tuple[Path, ...], str]:
+def changed_since(ref: str, cwd: Path) -> tuple[Path, ...]:
     """Absolute paths of all that differs from the commit at which this branch left `ref`: in commits, staged or not, untracked files too, deleted
-    ones and both names of renamed ones; and that commit. Raises ProblemsError with a sentence where that cannot be told."""
+    ones and both names of renamed ones. Raises ProblemsError with a sentence where that cannot be told."""
     top, base = _top(cwd), _base_of(ref, cwd, f"--changed-from {ref}")
     untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
-    return (*_differing(top, base), *(top / name for name in untracked)), base
+    return (*_differing(top, base), *(top / name for name in untracked))
 
 
 def _top(cwd: Path) -> Path:
@@ -75,14 +72,6 @@ def tracked(cwd: Path, *patterns: str) -> tuple[Path, ...]:
     return tuple(Path(name) for name in _names(ask(cwd, "ls-files", "--cached", "-z", "--", *patterns)))
 
 
-def text_at(commit: str, file: Path) -> bytes | None:
-    """What a file held in a commit; None where it was not there, or where git cannot tell."""
-    try:
-        return ask(file.parent, "cat-file", "blob", f"{commit}:./{file.name}")
-    except NoGit:
-        return None
-
-
 def _names(output: bytes) -> list[str]:
     return [os.fsdecode(name) for name in output.split(b"\0") if name]
 
@@ -103,22 +92,18 @@ def ask(cwd: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
-# ---- What changed: files, by both their names where they are linked, and whether the project's
-# own settings did
-HEAD = "HEAD"
-TABLE = ("tool", "gradverify")
+# ---- What changed: files, by both their names where they are linked
 PUSHED = ("PRE_COMMIT_FROM_REF", "PRE_COMMIT_TO_REF")       # set by pre-commit where it hands over what lies between two commits
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """`files`: absolute path → as it is shown; `folders`: those of them that are folders (a submodule), which stand for all in them; `gone`: those
-    that are no more; `project`: the pyproject.toml whose `[tool.gradverify]` differs, as it is shown."""
+    that are no more."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
     gone: frozenset[str] = frozenset()
-    project: str | None = None
 
     @property
     def count(self) -> int:
@@ -139,16 +124,15 @@ def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Chan
     """The files handed to a hook, and what pre-commit may hand to nobody. Raises ProblemsError where git cannot tell."""
     start, end = (environ.get(name) for name in PUSHED)
     others = not_handed_over(cwd, (start, end) if start and end else None)
-    return _changes((*(cwd / name for name in named), *others), cwd, start or HEAD)
+    return _changes((*(cwd / name for name in named), *others), cwd)
 
 
 def since(ref: str, cwd: Path) -> Changes:
     """Everything that differs from the commit at which this branch left `ref`. Raises ProblemsError."""
-    files, base = changed_since(ref, cwd)
-    return _changes(files, cwd, base)
+    return _changes(changed_since(ref, cwd), cwd)
 
 
-def _changes(paths: Iterable[Path], cwd: Path, before: str) -> Changes:
+def _changes(paths: Iterable[Path], cwd: Path) -> Changes:
     files: dict[str, str] = {}
     for path in paths:
         shown = _shown(path, cwd)
@@ -156,7 +140,7 @@ def _changes(paths: Iterable[Path], cwd: Path, before: str) -> Changes:
         files.setdefault(os.path.realpath(path), shown)
     gone = frozenset(file for file in files if not os.path.lexists(file))
     folders = tuple(file for file in files if os.path.isdir(file))  # noqa: PTH112 - false for what can be no path
-    return Changes(files, folders, gone, _project(files, gone, cwd, before))
+    return Changes(files, folders, gone)
 
 
 def _shown(path: Path, cwd: Path) -> str:
@@ -164,24 +148,3 @@ def _shown(path: Path, cwd: Path) -> str:
     return str(path) if relative.parts[:1] == (os.pardir,) else relative.as_posix()
 
 
-def _project(files: Mapping[str, str], gone: Iterable[str], cwd: Path, before: str) -> str | None:
-    """The project's file, where it says something else of gradverify than before, or is gone: then modules may be found elsewhere, too."""
-    lost = next((file for file in gone if Path(file).name == PROJECT_FILE and cwd.is_relative_to(Path(file).parent)), None)
-    folder = folder_of(cwd)
-    if lost or folder is None:
-        return files[lost] if lost else None
-    file = folder / PROJECT_FILE
-    if str(file) not in files or _table(file.read_bytes()) == _table(text_at(before, file) or b""):
-        return None
-    return files[str(file)]
-
-
-def _table(text: bytes) -> Any:
-    """What a pyproject.toml says of gradverify; the text itself where it cannot be read."""
-    try:
-        table: Any = tomllib.loads(text.decode("utf-8"))
-    except ValueError:
-        return text
-    for name in TABLE:
-        table = table.get(name, {}) if isinstance(table, dict) else {}
-    return table

@@ -31,7 +31,7 @@ from gradverify.model.event import CheckFinished, Environment, RunFinished, RunS
 from gradverify.model.fault import FAILED, described, legible
 from gradverify.model.report import Gate, NoReport, Report, fold, read, written
 from gradverify.model.result import CaseResult
-from gradverify.running.crew import LOADING, Workers
+from gradverify.running.crew import Workers
 from gradverify.running.lost import without_running
 from gradverify.running.schedule import environment, run
 from gradverify.running.server import start_method
@@ -59,8 +59,6 @@ class Request:
     gate: Gate = field(default_factory=Gate)
     jobs: int = 1
     timeout: float | None = None
-    loading: float = LOADING
-    memory: int | None = None
 
 
 def _report(
@@ -132,7 +130,7 @@ def serve() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints while it is imported is no report
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    crew = Workers(request.jobs, request.timeout, request.loading, request.memory)
+    crew = Workers(request.jobs, request.timeout)
     given = {"argv": request.argv, "selection": request.selection, "gate": request.gate}
     report = fold(run(request.cases, crew=crew, **given), request.gate, __version__)  # type: ignore[arg-type]
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

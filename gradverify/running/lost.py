@@ -6,8 +6,8 @@ import linecache
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
+from json import dumps, loads  # checked code may replace them in their module
 from pathlib import Path
 
 from gradverify.model.case import Case, Json
@@ -16,7 +16,6 @@ from gradverify.model.fault import fault_of, legible, of_fault
 from gradverify.model.paths import shown_path
 from gradverify.model.result import CaseResult, Finding, Frame, FunctionInfo, Verdict
 from gradverify.report.numbers import limit as limit_of
-from gradverify.report.numbers import memory as in_bytes
 from gradverify.running.supervisor import MOST, Lost
 
 # ---- The result of a case that was not run, or of which nothing came back
@@ -39,7 +38,7 @@ def encoded(case: Case, result: CaseResult) -> Json:
     """A result as plain data. What cannot be encoded, or read again, is a fault of ours that costs this check only."""
     try:
         data = to_json(result)
-        from_json(CaseResult, data)
+        _read(data)
         return data
     except Exception as error:
         return to_json(faulty(case, error))
@@ -48,11 +47,20 @@ def encoded(case: Case, result: CaseResult) -> Json:
 def decoded(case: Case, data: Json) -> CaseResult:
     """The inverse of `encoded`. What is no result of this case was written by what ran in its process."""
     try:
-        result = from_json(CaseResult, data)
+        result = _read(data)
     except Exception:
         return _garbled(case, "no result")
     if (result.id, result.spec, result.seed) != (case.id, case.spec, case.settings.seed):
         return _garbled(case, f"the result of another check, {legible(result.id)}")
+    return result
+
+
+def _read(data: Json) -> CaseResult:
+    """Raises ValueError where anything had to be converted, as True into 1; a whole number may stand for a float."""
+    result = from_json(CaseResult, data)
+    sent, read = (repr(loads(dumps(each), parse_int=float)) for each in (data, to_json(result)))
+    if sent != read:
+        raise ValueError("a field of the result is of another type than it says")
     return result
 
 
@@ -68,7 +76,7 @@ _BUILTINS = f"{_PACKAGE}functions/"      # what a spec may name is checked like 
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
-COMPARING = "it was comparing, and not calling the function: check a smaller input, or compare less (`mode: rows`, `mode: blocks`)"
+LONGER = "`timeout` in the check, or `--timeout`, gives it longer; a smaller input, or `mode: blocks`, takes less"
 SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
                 "SIGABRT": "native code gave up: an assertion, or memory freed twice",
                 "SIGKILL": f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
@@ -77,12 +85,9 @@ SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an inde
 
 
 def of_lost(case: Case, lost: Lost) -> CaseResult:
-    """Verdict error, whatever status its process ended with; but a failure that the check had sent before is one."""
+    """Verdict error, whatever status its process ended with."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
-    found = None if lost.partial is None else decoded(case, lost.partial)
-    if found is not None and found.verdict == "fail":      # what was found stands
-        return replace(found, reason=finding.message, captured=lost.died.printed)
     return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
 
 
@@ -90,11 +95,8 @@ def _timed_out(lost: Lost) -> Finding:
     limit = limit_of(lost.died.number)
     if lost.while_loading:
         return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
-                       hint="run the import by itself; `--import-timeout` gives it longer")
-    longer = "`timeout` in the check, or `--timeout`, gives it longer"
-    if _compares(lost.died.stack):
-        return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=f"{COMPARING}; {longer}")
-    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=longer)
+                       hint="run the import by itself; a longer `timeout`, or `--timeout`, holds for it too")
+    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=LONGER)
 
 
 def _crashed(lost: Lost) -> Finding:
@@ -129,11 +131,6 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def _compares(stack: str) -> bool:
-    """Was the innermost line one of the comparison of numbers, which calls nothing of the user's?"""
-    return any(match["file"].startswith(f"{_PACKAGE}numerics/") for match in list(_LINE.finditer(_of_thread(stack)))[:1])
-
-
 def _of_thread(stack: str) -> str:
     """The part of the thread that ran."""
     threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
@@ -157,12 +154,8 @@ def _is_ours(file: str) -> bool:
 
 # ---- Results that the measurement itself makes undecided: the check replaced what gradients are
 # measured with, or memory ran short
-NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory")     # of Python, NumPy and torch, as they say it
-NO_DEVICE_MEMORY = "CUDA out of memory"
-HELD = re.compile(r"^VmData:\s+(\d+) kB$", re.MULTILINE)
-ROOM = 24 * 2**20       # bytes that the smallest check took beyond what a worker holds at its start; 12 MiB are too little
-STEP = 10 * 2**20       # of what is advised
-SMALLER = "check a smaller input, or see what else holds memory there (`nvidia-smi`)"
+NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory|CUDA out of memory")     # of Python, NumPy and torch, as they say it
+SMALLER = "check a smaller input, run fewer checks at a time (`-j`), or see what else holds memory there (`ulimit -d`, `nvidia-smi`)"
 
 
 def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()) -> CaseResult:
@@ -180,51 +173,12 @@ def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, 
     return replace(result, verdict="undecided", reason=finding.message, findings=(finding,), faults=())
 
 
-def within(result: CaseResult, memory: int | None) -> CaseResult:
-    """The result under a limit of so many bytes: where that failed our own computing, the check could not be judged, and nothing is at fault. What
-    the user's code raised for want of memory gets the limit as its hint. So it is where a device has no more."""
-    if any(NO_DEVICE_MEMORY in fault.what for fault in result.faults):
+def short_of_memory(result: CaseResult) -> CaseResult:
+    """Where there was too little memory for our own computing the check could not be judged, and nothing is at fault. What the user's code raised for
+    want of memory gets a hint."""
+    if any(NO_MEMORY.search(fault.what) for fault in result.faults):
         finding = Finding("GV008", f"measuring it takes more memory than there is on {result.device}", "nothing-checked", hint=SMALLER)
         return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
-    result = replace(result, findings=tuple(_told_of_the_device(finding) for finding in result.findings))
-    if memory is None:
-        return result
-    if not any(NO_MEMORY.search(fault.what) for fault in result.faults):
-        return replace(result, findings=tuple(_limited(finding, memory) for finding in result.findings))
-    finding = Finding("GV008", f"measuring it takes more memory than `--memory` allows each worker, {in_bytes(memory)}", "nothing-checked",
-                      hint="give more `--memory`, check a smaller input, or run fewer checks at a time (`-j`)")
-    return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
-
-
-def too_little(memory: int | None) -> str | None:
-    """The sentence where a limit of so many bytes leaves nothing to a worker that has imported torch; None where it does, or that is not known."""
-    held = _held()
-    if memory is None or held is None or memory >= held + ROOM:
-        return None
-    least = -(-(held + ROOM) // STEP) * STEP
-    allowed, takes = f"{max(1, memory // 2**20):,} MiB", f"{least // 2**20:,} MiB"
-    return f"`--memory` allows each worker {allowed}, which is too little to start one: it takes about {takes} at least"
-
-
-def not_started(case: Case, message: str) -> CaseResult:
-    """The result of a check that a worker has no memory for."""
-    finding = Finding("GV008", message, "nothing-checked", hint="give more `--memory`: what the check itself needs comes on top")
-    return replace(without_running(case, "error", message), findings=(finding,))
-
-
-def _held() -> int | None:
-    """Bytes of this process that the limit counts (`RLIMIT_DATA`), as Linux says it."""
-    with suppress(OSError):
-        found = HELD.search(Path("/proc/self/status").read_text())
-        return None if found is None else int(found[1]) * 1024
-    return None
-
-
-def _told_of_the_device(finding: Finding) -> Finding:
-    return replace(finding, hint=SMALLER) if NO_DEVICE_MEMORY in finding.message and not finding.hint else finding
-
-
-def _limited(finding: Finding, memory: int) -> Finding:
-    if finding.hint or finding.severity != "error" or not NO_MEMORY.search(finding.message):
-        return finding
-    return replace(finding, hint=f"`--memory` allows each worker {in_bytes(memory)}: give more, check a smaller input, or find what keeps growing")
+    findings = (replace(each, hint=SMALLER) if not each.hint and each.severity == "error" and NO_MEMORY.search(each.message) else each
+                for each in result.findings)
+    return replace(result, findings=tuple(findings))

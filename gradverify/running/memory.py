@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.model.case import Case
-from gradverify.model.paths import REPOSITORY, alone, is_file, nearest_with
+from gradverify.model.paths import REPOSITORY, nearest_with
 from gradverify.model.result import CaseResult
 
 FOLDER, FILE, VERSION = ".gradverify_cache", "failed.json", 1
@@ -51,14 +51,9 @@ def memory_at(cwd: Path) -> Memory:
 
 def recall(memory: Memory, files: Iterable[Path], ids: Iterable[str]) -> frozenset[str]:
     """The keys remembered, but for checks that are gone. `files`: the specs that were read, `ids`: of all checks in them, also of those that are not
-    to run. Of a spec that was not read only the file is looked for."""
-    specs, keys = {(memory.cwd / file).resolve() for file in files}, set(map(memory.key, ids))
-
-    def exists(key: str) -> bool:
-        spec = Path(os.path.normpath(memory.root / key.partition("::")[0]))
-        return key in keys or (spec not in specs and is_file(str(spec)))
-
-    return frozenset(filter(exists, memory.read()))
+    to run."""
+    specs, keys = {memory.key(file.as_posix()) for file in files}, set(map(memory.key, ids))
+    return frozenset(key for key in memory.read() if key in keys or key.partition("::")[0] not in specs)
 
 
 def remember(memory: Memory, files: Iterable[Path], ids: Collection[str], results: Sequence[CaseResult], cases: Sequence[Case]) -> None:
@@ -74,18 +69,9 @@ def remember(memory: Memory, files: Iterable[Path], ids: Collection[str], result
         folder.mkdir(exist_ok=True)
         for name, text in OWN_FILES.items():        # ignored by git and by backups from the beginning
             if not (folder / name).exists():
-                _write(folder / name, text)
-        with alone(folder):
-            new = recall(memory, files, ids) - ok | failed
-            if new != memory.read():
-                _write(folder / FILE, json.dumps({"version": VERSION, "failed": sorted(new)}, indent=1) + "\n")
+                (folder / name).write_text(text)
+        new = recall(memory, files, ids) - ok | failed
+        if new != memory.read():
+            (folder / FILE).write_text(json.dumps({"version": VERSION, "failed": sorted(new)}, indent=1) + "\n", encoding="utf-8")
 
 
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -9,17 +9,14 @@ from dataclasses import replace
 from gradverify.model.case import Case
 from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.mutation import MutatedCheck
-from gradverify.running.inline import Devices, captured, devices
+from gradverify.running.inline import captured, devices
 from gradverify.running.requirements import lack, placed
 from gradverify.running.staying import staying
 
-Each = Callable[[Case], MutatedCheck]
 
-
-def mutated(cases: Sequence[Case], began: Callable[[Case], None], each: Each | None = None,
-            probe: Callable[[], Devices] = devices) -> Iterator[MutatedCheck]:
+def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[MutatedCheck]:
     """Each case under all damage that can be done to it, as it ends; `began` is told before it begins. Imports torch."""
-    machine = probe() if any(case.skip is None for case in cases) else None
+    machine = devices() if any(case.skip is None for case in cases) else None
     for case in cases:
         missing = lack(case, machine)
         if missing is not None:
@@ -27,7 +24,7 @@ def mutated(cases: Sequence[Case], began: Callable[[Case], None], each: Each | N
             continue
         began(case)
         with interruptible():
-            found = (each or mutate_case)(placed(case, machine))
+            found = mutate_case(placed(case, machine))
         yield found
 
 

@@ -8,6 +8,9 @@ import importlib
 import pkgutil
 import warnings
 
+from gradverify.model.case import Case
+from gradverify.model.codec import reader
+from gradverify.model.result import CaseResult
 from gradverify.running.family import adopt_orphans, end_with_caller
 from gradverify.running.server import lacking
 from gradverify.running.words import leave
@@ -29,6 +32,8 @@ try:
         for _module in pkgutil.iter_modules(gradverify.rules.__path__):
             importlib.import_module(f"gradverify.rules.{_module.name}")
         catalogue.asked()       # their pages are parsed: 0.2 s
+        for _class in (Case, CaseResult):
+            reader(_class)
         for _name in IN_THE_FIRST:
             with contextlib.suppress(Exception):
                 importlib.import_module(_name)

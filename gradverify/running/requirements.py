@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from gradverify.model.case import Case, InputRecipe, Search, TensorRecipe
@@ -74,17 +73,12 @@ def _moved(argument: InputRecipe, device: str) -> InputRecipe:
 
 def installed(name: str, search: Search) -> bool:
     """Could the module be imported while the case runs, by what lies in its folders and in the interpreter's?"""
-    top, *rest = name.split(".")
-    folders = [*search.path, search.folder, str(Path.cwd())]
-    spec = PathFinder.find_spec(top, folders) or _known(top)
-    for depth in range(1, len(rest) + 1):
-        places = spec.submodule_search_locations if spec is not None else None
-        spec = PathFinder.find_spec(".".join((top, *rest[:depth])), list(places)) if places is not None else None
-    return spec is not None
-
-
-def _known(top: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(top)
-    except (ValueError, ImportError):       # a module without a spec of its own: it is there
-        return ModuleSpec(top, None) if top in sys.modules else None
+    places, parts = [*search.path, search.folder, str(Path.cwd()), *sys.path], name.split(".")
+    if parts[0] in sys.builtin_module_names:
+        return len(parts) == 1
+    for depth in range(1, len(parts) + 1):
+        found = PathFinder.find_spec(".".join(parts[:depth]), places)
+        if found is None:
+            return False
+        places = list(found.submodule_search_locations or ())
+    return True

@@ -7,7 +7,6 @@ import errno
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,39 +31,23 @@ def is_lack(error: BaseException) -> bool:
 
 
 def lacking(error: BaseException | None = None) -> str | None:
-    """The sentence where the limits of this process, or `error`, tell why it cannot start workers; None where they do not."""
-    number = error.errno if isinstance(error, OSError) else None
+    """The sentence where `error`, or the limits of this process, tell why it cannot start workers; None where they do not."""
     if TOO_LONG in str(error):
         import tempfile
 
         return ("worker processes are started through a socket in the folder for temporary files, whose name is too long: "
                 f"set TMPDIR to a shorter one than {tempfile.gettempdir()}")
+    if error is not None and is_lack(error):
+        return f"gradverify cannot run here: {getattr(error, 'strerror', None) or type(error).__name__} (the limits are those of `ulimit -a`)"
     try:
         import resource
     except ImportError:
         return None
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if number in (errno.EMFILE, errno.ENFILE) or 0 <= files < DESCRIPTORS:
-        return f"gradverify cannot run here: too few files may be open at a time ({files}, `ulimit -n`)"
-    sizes = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    least = min((size for size in sizes if size >= 0), default=MEMORY)
-    if number == errno.ENOMEM or isinstance(error, MemoryError) or least < MEMORY:
-        allowed = f" (a process may have {least // 2**20:,} MiB, `ulimit -v` or `-d`)" if least < MEMORY else ""
-        return f"gradverify cannot run here: there is too little memory for torch{allowed}"
-    if number == errno.EAGAIN or not _more_threads():
-        return "gradverify cannot run here: the system allows no more processes (`ulimit -u`, or the limit of a container)"
-    return None
-
-
-def _more_threads() -> bool:
-    """Threads count as processes."""
-    thread = threading.Thread(target=str)
-    try:
-        thread.start()
-    except RuntimeError:
-        return False
-    thread.join()
-    return True
+    least = {"open files": (resource.RLIMIT_NOFILE, DESCRIPTORS), "bytes of memory": (resource.RLIMIT_AS, MEMORY),
+             "bytes of data": (resource.RLIMIT_DATA, MEMORY)}
+    found = ((what, resource.getrlimit(kind)[0], enough) for what, (kind, enough) in least.items())
+    return next((f"gradverify cannot run here: it may have {allowed:,} {what}, and needs {enough:,} (`ulimit -a`)"
+                 for what, allowed, enough in found if 0 <= allowed < enough), None)
 
 
 # ---- The process that workers are forked from, where the platform has it: it imports torch once,

@@ -72,13 +72,11 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began; `partial`: the last result that it sent
-    before it had all of it."""
+    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began."""
 
     task: Task
     died: Died
     while_loading: bool
-    partial: Json = None
 
 
 Happening = Began | Told | Answered | Lost
@@ -99,7 +97,6 @@ class _Job:
     loading: bool = True
     silent: bool = False
     alone: bool = False
-    partial: Json = None
 
 
 @dataclass
@@ -168,7 +165,7 @@ class Supervisor:
                 return
             job.alone = task in self._lost
             (self._lost if job.alone else waiting).remove(task)
-            job.server, job.task, job.ready, job.loading, job.silent, job.partial = task.server, task, False, True, False, None
+            job.server, job.task, job.ready, job.loading, job.silent = task.server, task, False, True, False
             job.deadline = time.monotonic() + task.limits[0]
             yield Began(task)
             job.said = job.worker.begin(task.payload)
@@ -220,11 +217,9 @@ class Supervisor:
                 yield from self._bury(job, self._late(job))
 
     def _look(self) -> Iterator[Happening]:
-        """Ends tasks that have started more processes than the machine can bear, and cuts what they print to what is kept."""
+        """Ends tasks that have started more processes than the machine can bear."""
         if time.monotonic() < self._looks:
             return
-        for job in self._staff:
-            job.worker.look_after()
         found = sizes(job.worker.pid for job in self._staff if job.task)
         for job in [job for job in self._staff if found.get(job.worker.pid, 0) > MOST]:
             yield from self._bury(job, job.worker.crowded(found[job.worker.pid]))
@@ -271,8 +266,6 @@ class Supervisor:
             elif kind == "result":
                 job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
                 yield Answered(task, payload)
-            elif kind == "partial":
-                job.partial = payload
             else:
                 yield Told(task, kind, payload)
         if words is None:
@@ -289,7 +282,7 @@ class Supervisor:
         if task is not None and with_others and not job.alone:
             self._lost.append(task)
         elif task is not None:
-            yield Lost(task, died, job.loading, job.partial)
+            yield Lost(task, died, job.loading)
         elif not self._staff:
             self._employ()
 

@@ -10,9 +10,6 @@ from json import dumps
 from os import getpid, write
 from typing import NoReturn
 
-from gradverify.model.codec import to_json
-from gradverify.model.event import Plan
-
 leave: Callable[[int], NoReturn] = os._exit     # also while a check runs, in which it raises
 
 
@@ -39,19 +36,3 @@ class Words:
                 data = data[write(self._descriptor, data) :]
 
 
-class Calls:
-    """How many calls the running comparison has made, told while it runs."""
-
-    def __init__(self, saying: Words) -> None:
-        self._saying, self._told = saying, -1
-        self._made: Callable[[], int] | None = None
-
-    def planned(self, plan: Plan, made: Callable[[], int]) -> None:
-        self._saying.say("plan", to_json(plan))
-        self._made, self._told = made, -1
-
-    def tell(self) -> None:
-        count = self._made() if self._made else -1
-        if count > self._told:
-            self._told = count
-            self._saying.say("calls", count)

@@ -19,18 +19,18 @@ from os import getpid, write
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gradverify.model.case import Case
+from gradverify.model.case import Case, Json
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.interrupt import unheard
+from gradverify.model.interrupt import interruptible, unheard
+from gradverify.model.proposal import Sought
 from gradverify.running.family import adopt_orphans
-from gradverify.running.lost import encoded, faulty, not_started, too_little, within
+from gradverify.running.lost import encoded, faulty, short_of_memory
 from gradverify.running.process import UNHEARD, Files, high, keep_to_ourselves, moved
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import let_go
 from gradverify.running.staying import staying
-from gradverify.running.words import Calls, Words, leave
+from gradverify.running.words import Words, leave
 
-TELLS_EVERY = 0.25  # seconds between two words on how many calls were made
 LEAVES_WITHIN = 0.1  # seconds for the processes that a check started to end after it
 DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 
@@ -38,48 +38,33 @@ DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 @dataclass(frozen=True)
 class Setup:
     """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice;
-    `memory`: bytes, None for no limit."""
+    """
 
     folder: str
     environment: Mapping[str, str]
     path: tuple[str, ...]
     threads: int | None
-    memory: int | None = None
 
 
 @dataclass
 class Worker:
     """A process that has imported what some tasks name. `threads`: of torch, in a child; `search`: where the names of the spec are
-    looked for, once something is `loaded`; `calls`: of the running check."""
+    looked for, once something is `loaded`."""
 
     pipe: Connection
     alive: Connection
     files: Files
-    memory: int | None
     threads: int
     search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     loaded: bool = False
-    calls: Calls | None = None
     watched: bool = False
 
 
-Load = Callable[[Worker, bytes], str | None]
-"""Imports what a task names. Why this process cannot fork then, and does the task itself; None where it can."""
-Run = Callable[[Worker, bytes, Words, str | None], bool]
-"""Does a task. Does it leave a process in which another one can run? The text is that of `Load`."""
-
-
 def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
-    """The life of a worker that checks gradients."""
-    live(words, alive, setup, files, _load, _check)
-
-
-def live(
-    words: Connection, alive: Connection, setup: Setup, files: Files, load: Load, run: Run
-) -> NoReturn:
     """Task after task, each in a child, until the supervisor is gone. What a task does to its process nobody else meets: there is nothing to put
     back. A child is forked before anything is computed: threads of OpenMP or autograd would be missing in it, and waited for."""
-    worker = _entered(words, alive, setup, files)
+    worker = Worker(_out_of_the_way(words), _out_of_the_way(alive), files, 1)
+    _settle(setup, files)
     own = Words(worker.pipe.fileno())
     from gradverify.running.inline import devices
     from gradverify.subject.machine import imports, threads, use_threads
@@ -94,33 +79,32 @@ def live(
             task, payload, descriptor = _next_task(worker.pipe)
             for file in files.stack, files.printed:     # of the task before
                 os.truncate(file, 0)
-            stays = load(worker, payload)
+            stays, code, again = _load(worker, payload), 0, True
             if stays is None:
                 child = os.fork()
                 if child == 0:
-                    _do_alone(worker, payload, Words(descriptor, task), run)
+                    _do_alone(worker, payload, Words(descriptor, task))
                 os.close(descriptor)
-                own.say(
-                    "ended", [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), _has_children()]
-                )
+                code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             else:
-                again = _do(worker, payload, Words(descriptor, task), run, stays)
+                again = _do(worker, payload, Words(descriptor, task), stays)
                 os.close(descriptor)
                 use_threads(1)
-                own.say("ended", [0, not again])
+            own.say("ended", [code, not again or (stays is None and _has_children())])
 
 
-def _do_alone(worker: Worker, payload: bytes, saying: Words, run: Run) -> NoReturn:
+def _do_alone(worker: Worker, payload: Json, saying: Words) -> NoReturn:
     try:
         worker.pipe.close()
         _with_parent()
-        _do(worker, payload, saying, run, None)
+        _do(worker, payload, saying, None)
     except BaseException:  # the pipe is closed: nobody hears of it
         leave(UNHEARD)
     leave(0)
 
 
-def _do(worker: Worker, payload: bytes, saying: Words, run: Run, stays: str | None) -> bool:
+def _do(worker: Worker, payload: Json, saying: Words, stays: str | None) -> bool:
+    """Does it leave a process in which another one can run?"""
     from gradverify.subject.machine import use_threads
 
     saying.say("here", getpid())
@@ -128,7 +112,7 @@ def _do(worker: Worker, payload: bytes, saying: Words, run: Run, stays: str | No
     if not worker.watched:
         threading.Thread(target=_watch, args=(worker,), daemon=True).start()
         worker.watched = True
-    return run(worker, payload, saying, stays)
+    return _check(worker, payload, saying, stays) if _is_check(payload) else _propose(payload, saying)
 
 
 def _in_child(ask: Callable[[], object]) -> Any:
@@ -156,21 +140,27 @@ def _has_children() -> bool:
     return True
 
 
-def _next_task(pipe: Connection) -> tuple[str, bytes, int]:
+def _next_task(pipe: Connection) -> tuple[str, Json, int]:
     """Its identity, what it is, and what its words go through. Ends the process where the supervisor is gone."""
     try:
         task, _, payload = pipe.recv_bytes().partition(b"\n")
-        return task.decode(), payload, moved(recv_handle(pipe))
+        return task.decode(), json.loads(payload), moved(recv_handle(pipe))
     except (EOFError, OSError):
         leave(0)
 
 
-def _load(worker: Worker, payload: bytes) -> str | None:
-    case = from_json(Case, json.loads(payload))
+def _is_check(payload: Json) -> bool:
+    """Is it a Case? Else something Sought."""
+    return "id" in payload
+
+
+def _load(worker: Worker, payload: Json) -> str | None:
+    """Imports what a task names. Why this process cannot fork then, and does the task itself; None where it can."""
+    if not _is_check(payload):
+        return None
+    case = from_json(Case, payload)
     if cuda_of(case):
         return "uses a CUDA device"
-    if too_little(worker.memory) is not None:
-        return None
     from gradverify.subject.find import importable
     from gradverify.subject.machine import cannot_fork
     from gradverify.subject.target import load
@@ -183,23 +173,27 @@ def _load(worker: Worker, payload: bytes) -> str | None:
     return cannot_fork()
 
 
-def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> bool:
-    case = from_json(Case, json.loads(payload))
-    little = too_little(worker.memory)
-    if little is not None:  # nor is there any to import and to look at
-        saying.say("result", to_json(not_started(case, little)))
-        return True
+def _propose(payload: Json, saying: Words) -> bool:
+    from gradverify.trial.propose import propose
+
+    with interruptible():
+        found = propose(from_json(Sought, payload), lambda: saying.say("begins"))
+    saying.say("result", to_json(found))
+    return True
+
+
+def _check(worker: Worker, payload: Json, saying: Words, stays: str | None) -> bool:
+    case = from_json(Case, payload)
     from gradverify.running.inline import run_case
     from gradverify.subject.on_cuda import after_a_check
 
-    calls, alone = Calls(saying), stays is not None and not cuda_of(case)
-    worker.calls = calls
+    alone = stays is not None and not cuda_of(case)
     changed = (stays,) if stays is not None and alone else ()
     try:
         with unheard():
             result = run_case(
                 case,
-                calls.planned,
+                lambda plan: saying.say("plan", to_json(plan)),
                 prepared=lambda: saying.say("begins"),
                 changed=changed,
                 into=Path(worker.files.printed),
@@ -207,24 +201,14 @@ def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> 
             )
     except BaseException as error:  # none of them ends the run
         result = faulty(case, error)
-    worker.calls = None
-    saying.say("result", encoded(case, within(result, worker.memory)))
+    saying.say("result", encoded(case, short_of_memory(result)))
     return not (alone or after_a_check(case.settings.device))
 
 
-def _entered(words: Connection, alive: Connection, setup: Setup, files: Files) -> Worker:
-    """Sets a worker up until it can take a task."""
-    pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
-    _settle(setup, files)
-    return Worker(pipe, alive, files, setup.memory, 1)
-
-
 def _watch(worker: Worker) -> None:
-    """Tells of calls, and ends this process with the supervisor, however that ends, and whatever runs here."""
+    """Ends this process with the supervisor, however that ends, and whatever runs here."""
     with contextlib.suppress(EOFError, OSError):
-        while not worker.alive.poll(TELLS_EVERY):
-            if worker.calls is not None:
-                worker.calls.tell()
+        worker.alive.poll(None)
     leave(0)
 
 
@@ -277,11 +261,4 @@ def _divide(setup: Setup) -> None:
 
     if setup.threads is not None:
         use_threads(setup.threads)
-    if setup.memory is not None and too_little(setup.memory) is None:      # else nothing is computed
-        import resource
 
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = (
-            setup.memory if most == resource.RLIM_INFINITY else min(setup.memory, most)
-        )  # a limit that is there already may be lower
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

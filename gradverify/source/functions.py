@@ -1,83 +1,15 @@
-"""The hand-written backwards of source files, found by their syntax: their arguments, and which of them a spec leads to. Nothing is imported."""
+"""The hand-written backwards of source files, found by their syntax, and which of them a spec leads to. Nothing is imported."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
 from gradverify.source.modules import LOCALS, Definition, Library, Meant, Module, dotted
-
-PLAIN = {"int", "float", "bool", "str", "complex", "None"}
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """`annotation` and `default` as they are written; `no_gradient`: the line on which backward returns None for it, always."""
-
-    name: str
-    annotation: str | None = None
-    default: str | None = None
-    kind: Literal["positional", "variadic", "keyword"] = "positional"
-    no_gradient: int | None = None
-
-    @property
-    def may_have_gradient(self) -> bool:
-        """Not where backward says None, the annotation a plain type, or the default is a number, word or truth value."""
-        if self.no_gradient is not None:
-            return False
-        plain = {part.strip() for part in (self.annotation or "").replace("Optional[", "").replace("]", "").split("|")}
-        return not (self.annotation and plain <= PLAIN) and self.default in (None, "None")
-
-
-def arguments_of(function: Definition, skipped: int) -> tuple[Argument, ...]:
-    """Of a function definition, without the first `skipped` (`ctx`)."""
-    if isinstance(function, ast.ClassDef):
-        return ()
-    taken = function.args
-    positional = [*taken.posonlyargs, *taken.args]
-    defaults = [*[None] * (len(positional) - len(taken.defaults)), *taken.defaults]
-    found = [_argument(each, default) for each, default in zip(positional, defaults, strict=True)][skipped:]
-    found += [replace(_argument(taken.vararg, None), kind="variadic")] if taken.vararg is not None else []
-    keywords = zip(taken.kwonlyargs, taken.kw_defaults, strict=True)
-    return (*found, *(replace(_argument(each, default), kind="keyword") for each, default in keywords))
-
-
-def _argument(each: ast.arg, default: ast.expr | None) -> Argument:
-    written = None if each.annotation is None else ast.unparse(each.annotation)
-    if isinstance(each.annotation, ast.Constant) and isinstance(each.annotation.value, str):
-        written = each.annotation.value
-    return Argument(each.arg, written, None if default is None else ast.unparse(default))
-
-
-def without_gradient(arguments: Sequence[Argument], backward: Definition) -> tuple[Argument, ...]:
-    """With the line on which backward returns None for each, where every one of its `return`s writes it so."""
-    returned: list[ast.Return] = []
-    pending: list[ast.AST] = list(backward.body)
-    while pending:      # its own `return`s, not those of functions inside it
-        node = pending.pop(0)
-        if isinstance(node, ast.Return):
-            returned.append(node)
-        elif not isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            pending += list(ast.iter_child_nodes(node))
-    marked = []
-    for place, argument in enumerate(arguments):
-        variadic = any(each.kind == "variadic" for each in arguments[: place + 1])
-        nothing = bool(returned) and not variadic and all(_is_none(statement.value, place) for statement in returned)
-        marked.append(replace(argument, no_gradient=returned[-1].lineno) if nothing else argument)
-    return tuple(marked)
-
-
-def _is_none(value: ast.expr | None, place: int) -> bool:
-    """Is the element at a place of what is returned the word None? Not where a part of unknown length stands before it."""
-    elements = value.elts[: place + 1] if isinstance(value, (ast.Tuple, ast.List)) else [value]
-    if len(elements) <= place or any(isinstance(each, ast.Starred) for each in elements):
-        return False
-    return elements[place] is None or (isinstance(elements[place], ast.Constant) and ast.unparse(elements[place]) == "None")     # type: ignore[arg-type]
-
 
 BASES = frozenset(f"torch.autograd.{name}" for name in (
     "Function", "NestedIOFunction", "function.Function", "function.InplaceFunction", "function.NestedIOFunction", "function.SingleLevelFunction"))
@@ -99,7 +31,6 @@ class Function:
     name: str
     line: int
     backward: int | None
-    arguments: tuple[Argument, ...]
     inside: str | None = None
     symbol: str | None = None
 
@@ -118,10 +49,7 @@ def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
         module = library.read(file)
         if module is None:
             continue
-        try:
-            yield from sorted((*_classes(library, module), *operators(library, module)), key=lambda found: found.line)
-        except RecursionError:
-            library.unreadable[module.file] = "an expression is nested too deeply to be followed"
+        yield from sorted((*_classes(library, module), *operators(library, module)), key=lambda found: found.line)
 
 
 def _classes(library: Library, module: Module) -> Iterator[Function]:
@@ -137,11 +65,9 @@ def _classes(library: Library, module: Module) -> Iterator[Function]:
         forward, backward = method("forward"), method("backward", "vjp")
         if forward is None or _is_abstract(forward[1]):
             continue
-        taken = arguments_of(forward[1], 0 if method("setup_context") else 1)
-        taken = without_gradient(taken, backward[1]) if backward else taken
         line = backward[1].lineno if backward is not None and backward[0] is module else None
         inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
-        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, taken, inside)
+        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, inside)
 
 
 def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Module, str]], set[str]]:
@@ -200,10 +126,8 @@ def operators(library: Library, module: Module) -> Iterator[Function]:
         meant = meaning(_given(call, rest, "backward"))
         backward = meant.node if isinstance(meant, Meant) and isinstance(meant.node, ast.FunctionDef) else None
         symbol, forward = next(((name, definition) for name, (each, definition) in named.items() if each == operator), (None, None))
-        taken = arguments_of(forward, 0) if forward is not None else ()
-        taken = without_gradient(taken, backward) if backward is not None else taken
         found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", (forward or call).lineno,
-                                   None if backward is None else backward.lineno, taken, symbol=symbol)
+                                   None if backward is None else backward.lineno, symbol=symbol)
     yield from found.values()
 
 

@@ -59,11 +59,10 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A case, the layers its settings come from, and its functions in files: as they are looked up → as written."""
+    """A case, and the layers its settings come from."""
 
     case: Case
     layers: tuple[Layer, ...]
-    written: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +238,8 @@ def _layout_faults(check: Check, layout: str | None, base: Path) -> Iterator[Fau
 
 def _built(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...], world: World) -> Built:
     """The case of a sound check; functions in files stand in it by their absolute path."""
-    written: dict[str, str] = {}
-
     def target(text: str | None) -> str | None:
-        found = None if text is None else resolve(text, world.folder)[0]
-        if text is not None and found is not None and found != text:
-            written[found] = text
-        return found
+        return None if text is None else resolve(text, world.folder)[0]
 
     def tensor(said: Tensor) -> TensorRecipe:
         draw, form = draw_of(said), said.sparse
@@ -286,4 +280,4 @@ def _built(check: Check, variant: Variant, line: int, layers: tuple[Layer, ...],
         expect=expect if isinstance(expect, str) else tuple(expect), tags=tuple(said.get("tags", ())), skip=said.get("skip"),
         requires=tuple(said.get("requires", ())), search=world.search, layout=variant.values.get("layout"), sources=tuple(said.get("sources", ())),
         beside=first if first != settings.device and variant.values.get("device") == settings.device else None)
-    return Built(case, layers, written)
+    return Built(case, layers)

@@ -60,16 +60,11 @@ class Loader12(yaml.SafeLoader):
         return node
 
 
-def _integer(_: Loader12, node: ScalarNode) -> int:
-    return int(node.value, 0 if node.value[:2] in ("0o", "0x") else 10)
-
-
-def _float(_: Loader12, node: ScalarNode) -> float:
-    return number(node.value)
-
-
-def _text(_: Loader12, node: ScalarNode) -> str:
-    return str(node.value)
+def scalar(text: str) -> Json:
+    """What a word that is no Boolean stands for: a number, or itself."""
+    if len(text) <= MAX_DIGITS and INT.match(text):
+        return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+    return number(text) if FLOAT.match(text) else text
 
 
 def number(text: str) -> float:
@@ -80,9 +75,9 @@ def number(text: str) -> float:
 Loader12.add_implicit_resolver(_TAG + "bool", BOOL, list("tTfF"))
 Loader12.add_implicit_resolver(_TAG + "int", INT, list("-+0123456789"))
 Loader12.add_implicit_resolver(_TAG + "float", FLOAT, list("-+0123456789."))
-Loader12.add_constructor(_TAG + "int", _integer)
-Loader12.add_constructor(_TAG + "float", _float)
-Loader12.add_constructor(_TAG + "merge", _text)       # `<<` where it is no key
+Loader12.add_constructor(_TAG + "int", lambda _, node: scalar(node.value))
+Loader12.add_constructor(_TAG + "float", lambda _, node: number(node.value))
+Loader12.add_constructor(_TAG + "merge", lambda _, node: node.value)       # `<<` where it is no key
 
 
 MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions

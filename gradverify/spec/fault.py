@@ -88,19 +88,6 @@ def nearest(word: str, names: Collection[str]) -> str | None:
     return folded[close[0]] if close else None
 
 
-def nearest_file(name: str, names: Collection[str]) -> str | None:
-    """The file that a name most likely misspells: before the first dot they are near, as all files of a folder may end alike."""
-    heads: dict[str, list[str]] = {}
-    for each in names:
-        heads.setdefault(_head(each), []).append(each)
-    near = difflib.get_close_matches(_head(name), heads, n=1, cutoff=0.6)
-    return max(heads[near[0]], key=lambda each: difflib.SequenceMatcher(None, name.casefold(), each.casefold()).ratio()) if near else None
-
-
-def _head(name: str) -> str:
-    return (name.partition(".")[0] or name).casefold()
-
-
 def allowed(word: str, names: Collection[str], kind: str = "allowed") -> str:
     """`did you mean 'shape'?`, or all that is allowed where nothing is near."""
     if word in RETIRED:

@@ -12,25 +12,23 @@ from gradverify.model.problem import Problem
 from gradverify.spec.build import Built, World, build
 from gradverify.spec.document import read
 from gradverify.spec.fault import Fault, dotted
-from gradverify.spec.names import DOTTED, called
+from gradverify.spec.names import DOTTED
 from gradverify.spec.schema import FORMAT_VERSION, RunSettings, Settings, Spec
 from gradverify.spec.sense import Builtins, leaves, name_faults
 from gradverify.spec.settings import Layer, as_written, layer_of
 from gradverify.spec.walk import folder_of
-from gradverify.spec.wording import Arguments, in_python, is_a_call, validated
+from gradverify.spec.wording import in_python, is_a_call, validated
 
 NOBODY = Layer("")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Every sound case, in the order written, and every problem. `layers`: by case id, where its settings come from (`settings.origins`).
-    `names`: functions in files, as cases name them (with absolute paths) → as a person is shown them."""
+    """Every sound case, in the order written, and every problem. `layers`: by case id, where its settings come from (`settings.origins`)."""
 
     cases: tuple[Case, ...] = ()
     problems: tuple[Problem, ...] = ()
     layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(
@@ -49,19 +47,18 @@ def load(
     problems = [problem for part in parts for problem in part.problems]
     return Loaded(
         tuple(case for part in parts for case in part.cases), (*project_problems, *option_problems, *problems),
-        {name: layers for part in parts for name, layers in part.layers.items()},
-        {target: name for part in parts for target, name in part.names.items()})
+        {name: layers for part in parts for name, layers in part.layers.items()})
 
 
 def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
     """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
     called = is_a_call(layer.origin)
-    checked = validated(Arguments if called else RunSettings, as_written(layer), ())
+    checked = validated(RunSettings, as_written(layer), ())
     faults = checked if isinstance(checked, tuple) else tuple(name_faults(checked, (), codes))
     if faults or isinstance(checked, tuple):
         told = [in_python(fault) if called else fault for fault in faults]
         return Layer(layer.origin), tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told)
-    return replace(layer_of(checked, layer.origin), places=layer.places), ()
+    return layer_of(checked, layer.origin), ()
 
 
 def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
@@ -111,8 +108,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
     for problem in map(document.problem, faults):
         first.setdefault((problem.line or 0, problem.column or 0, problem.message), problem)
     problems = tuple(first[place] for place in sorted(first, key=lambda place: place[:2]))
-    names = {target: called(text, target, cwd.resolve()) for item in built for target, text in item.written.items()}
-    return Loaded(tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built}, names)
+    return Loaded(tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built})
 
 
 def _version(fault: Fault, data: Mapping[str, Json]) -> Fault:

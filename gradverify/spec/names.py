@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from gradverify.model.paths import is_file, is_folder, resolved
-from gradverify.spec.fault import allowed, nearest_file
+from gradverify.spec.fault import allowed, nearest
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 REGISTERED = "torch.ops."
@@ -47,13 +47,6 @@ def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[st
     return text, complaint
 
 
-def called(text: str, target: str, cwd: Path) -> str:
-    """How a person is shown the `target` that was written as `text`: a file below `cwd` relative to it, anything else as written."""
-    place, _, attribute = target.rpartition(":")
-    path = Path(place)
-    return f"{path.relative_to(cwd).as_posix()}:{attribute}" if path.is_absolute() and path.is_relative_to(cwd) else text
-
-
 def own_name(target: str) -> str:
     """The function's own name: what a check is called where it has no name; of a registered operator without its overload."""
     if target.startswith(REGISTERED):
@@ -68,5 +61,5 @@ def missing(place: str, folder: Path) -> str:
         return f"{place!r} is a folder, not a file"
     if not is_folder(path.parent):
         return f"no file {place!r}: the folder {path.parent} does not exist"
-    near = nearest_file(path.name, [item.name for item in path.parent.iterdir()])
+    near = nearest(path.name, [item.name for item in path.parent.iterdir()])
     return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")

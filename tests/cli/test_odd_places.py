@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ def started(folder):
         return done.returncode, (done.stderr + (b"" if done.stderr else done.stdout)).decode(errors="replace")
 
     return call
-
-
-def test_an_archive_is_refused_in_one_sentence(started, folder):
-    with zipfile.ZipFile(folder / "gv.zip", "w") as archive:
-        for path in PACKAGE.rglob("*.py"):
-            archive.write(path, path.relative_to(PACKAGE.parent))
-    code, stderr = started("explain", "GV101", PYTHONPATH=str(folder / "gv.zip"))
-    assert code == 2 and stderr == "gradverify reads its own source, and runs from a folder only: unpack the archive that it is imported from\n"
 
 
 def test_a_home_folder_without_room_for_the_completion_is_said_to_be_one(started):

@@ -1,7 +1,7 @@
 import io
 import time
 
-from gradverify.cli.check import watched
+from gradverify.cli.check import followed
 from gradverify.cli.progress import LONG, PATIENCE, Progress
 from gradverify.model.event import CheckFinished, CheckStarted, Plan, RunFinished, RunStarted
 from gradverify.model.report import Gate
@@ -32,7 +32,7 @@ def test_progress_is_taken_away_before_a_line_is_printed():
 
     recorder, result = Recorder(), passing()
     events = [RunStarted("", (), None, ENVIRONMENT, 1), CheckStarted(result.id, result.name), CheckFinished(result), RunFinished(0.1)]
-    seen = list(watched(events, Gate(), recorder, lambda judged: recorder.calls.append(("line", judged.ok))))
+    seen = followed(events, Gate(), recorder, lambda judged: recorder.calls.append(("line", judged.ok)))
     assert seen == events
     assert recorder.calls == ["wait", "clear", ("begin", 1), "clear", ("show", "linear"), "clear", ("line", True), ("ended", "linear"), "clear",
                               "clear"]
@@ -54,40 +54,17 @@ def long_plan(seconds=720.0):
     return Plan("columns", 6000, 2, seconds, 3 << 29)
 
 
-def test_the_line_counts_calls_against_the_prediction():
-    made, stream = [0], io.StringIO()
-    progress = Progress(stream)
-    progress.show("softmax")
-    progress.planned(long_plan(1.0), lambda: made[0])
-    made[0] = 1234
-    deadline = time.monotonic() + 20
-    while "1,234" not in stream.getvalue() and time.monotonic() < deadline:
-        time.sleep(PATIENCE / 4)
-    progress.clear()
-    assert "columns: 1,234 of about 6,002 calls" in stream.getvalue()
-    progress.show("the next one knows nothing yet")
-    assert progress._line.counts() == ""
-    progress.clear()
-
-
 def test_a_long_comparison_is_announced_once_in_a_line_that_stays():
     notes = io.StringIO()
     progress = Progress(None, notes)
     progress.show("softmax")
-    progress.planned(long_plan(), lambda: 0)
+    progress.planned(long_plan())
     progress.clear()
     assert notes.getvalue() == "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and 1.5 GiB\n"
 
 
 def test_a_short_comparison_is_not_announced_nor_a_long_one_where_nobody_wants_notes():
     notes = io.StringIO()
-    Progress(None, notes).planned(long_plan(LONG), lambda: 0)
-    Progress(None, None).planned(long_plan(), lambda: 0)
+    Progress(None, notes).planned(long_plan(LONG))
+    Progress(None, None).planned(long_plan())
     assert notes.getvalue() == ""
-
-
-def test_past_the_prediction_it_is_more_than_what_was_predicted():
-    from gradverify.cli.progress import counted
-
-    assert counted(63, 63) == "63 of about 63 calls"
-    assert counted(64, 63) == counted(12_000, 63) == "more than 63 calls"

@@ -64,10 +64,9 @@ COMMANDS = """
 check s.yaml --eps nan
 check s.yaml --eps -1 --atol nan --rtol -1e-3 --seed 1.5 --dtype flaot64 --device cdua --mode entires --select GV999 --ignore GV120 --ignore jacobian
 check s.yaml --eps 0 --seed -1 --undecided wran --format tabel --color allways --require-device gpu --dtype float8_e4m3fn --select X1 --select X2
-check s.yaml --eps inf --dtype double --jobs 0 --timeout 0 --import-timeout x --memory 1Q --durations ²
-check s.yaml --durations 10001 --jobs 1025 --memory 9999999T
+check s.yaml --eps inf --dtype double --jobs 0 --timeout 0 --durations ²
+check s.yaml --durations 10001 --jobs 1025
 check s.yaml --report jsom:x.json --report json: --report r.json --report json:-
-check s.yaml --report json:a/../r.json --report json:r.json
 check s.yaml --report json:.
 check s.yaml --report json:s.yaml/r.json
 check s.yaml --maxfail 0
@@ -121,7 +120,6 @@ check version.yaml gone.yaml
 check keys.yaml
 check empty.yaml tab.yaml duplicate.yaml tag.yaml bomb.yaml loop.yaml binary.yaml latin.yaml f.py
 check s.yaml --baseline-update
-check s.yaml --baseline-prune
 check s.yaml --baseline none.json
 check s.yaml --baseline torn.json
 check s.yaml --baseline list.json
@@ -133,7 +131,6 @@ check s.yaml --baseline digits.json
 check s.yaml --baseline specs
 check s.yaml --baseline f.py/b.json --baseline-update
 mutate s.yaml --fail-under 101
-init f.py:doubel
 init nowhere.py
 show no.json
 show list.json

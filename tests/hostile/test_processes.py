@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from commands import apart, checks, codes, here, soon, spec, standing_in
 
 from gradverify.running import server, supervisor
+from gradverify.running.crew import Workers
 
 PLANTED = Path(__file__).with_name("planted.py")
 HANGS = ("loops", "sleeps_in_c", "deadlocks", "HangsInBackward", "has_some_and_hangs")
@@ -73,11 +75,18 @@ def ran(folder, *options):
     return code, checks(folder / "r.json")
 
 
-def test_each_is_blamed_for_what_it_did_and_no_other(planted, folder):
+def test_each_is_blamed_for_what_it_did_and_no_other(planted, folder, monkeypatch):
+    made = Workers.__init__
+    monkeypatch.setattr(Workers, "__init__", lambda self, *given, **named: made(self, *given, **{**named, "loading": 20.0}))
     afters = [f"right {number}" for number in range(len(ERRORS) + len(HARMLESS))]
     names = [*ERRORS, *HARMLESS]
     planted(*(each for pair in zip(names, afters, strict=True) for each in pair), "Wrong")
-    code, found = ran(folder, "-j", "2", "--import-timeout", "20", "--memory", "6G")
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, hard))
+    try:
+        code, found = ran(folder, "-j", "2")
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     assert (found["Wrong"]["verdict"], code) == ("fail", 1)
     assert {name for name in (*afters, *HARMLESS) if found[name]["verdict"] != "pass"} == set()
     for name, (rule, reason, line) in ERRORS.items():

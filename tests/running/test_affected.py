@@ -18,7 +18,7 @@ import pytest
 import gradverify
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.rules.catalogue import codes
-from gradverify.running.affected import project_specs, reasons, sieved
+from gradverify.running.affected import affected, project_specs, sieved
 from gradverify.running.git import Changes, of_hook
 from gradverify.spec.discover import discover
 from gradverify.spec.load import load
@@ -48,15 +48,14 @@ def changed(folder: Path, *files: str) -> Changes:
 
 
 def names(folder: Path, *files: str) -> set[str]:
-    """Names of the checks that a change of these files affects; what the sieve says is held against it."""
+    """Names of the checks that a change of these files affects."""
     changes = changed(folder, *files)
     specs = project_specs(folder)
     builtins = {name: known.parameters for name, known in BUILTINS.items()}
     loaded = load([Path(spec) for spec in specs], builtins=builtins, codes=codes(), cwd=folder)
     assert loaded.problems == ()
-    found = reasons(loaded.cases, changes, folder)
-    assert {name.partition("::")[0] for name in found} <= set(sieved(changes, folder).specs)
-    return {name.partition("::")[2] for name in found}
+    found = affected(changes, folder, specs)
+    return {case.name for case in loaded.cases if (case.spec.path, case.spec.line) in found}
 
 
 @pytest.mark.parametrize("check", [
@@ -77,10 +76,17 @@ def test_whatever_a_check_names_counts_with_all_that_it_imports(check: str, tmp_
     assert names(tmp_path, "specs/s.yaml") == {one}
 
 
-def test_cases_of_one_matrix_are_told_apart(tmp_path: Path) -> None:
+def test_the_projects_file_counts_for_all_checks(tmp_path: Path) -> None:
+    write(tmp_path, {**MODULES, "pyproject.toml": "", "specs/s.yaml": HEAD + OTHER, "deep/pyproject.toml": ""})
+    assert names(tmp_path, "pyproject.toml") == {"other"} and names(tmp_path, "deep/pyproject.toml") == set()
+    (tmp_path / "pyproject.toml").unlink()
+    assert names(tmp_path, "pyproject.toml") == {"other"}
+
+
+def test_cases_of_one_matrix_are_affected_together(tmp_path: Path) -> None:
     write(tmp_path, {**MODULES, "specs/s.yaml": f"{HEAD}  - {{name: m, function: $f, inputs: [1], matrix: {{f: [mod:f, other.mod:f]}}}}\n"})
-    assert names(tmp_path, "helper.py") == {"m[f=mod:f]"}
-    assert names(tmp_path, "other/mod.py") == {"m[f=other.mod:f]"}
+    assert names(tmp_path, "helper.py") == names(tmp_path, "other/mod.py") == {"m[f=mod:f]", "m[f=other.mod:f]"}
+    assert names(tmp_path, "unrelated.py") == set()
 
 
 def test_modules_that_register_operators_count_for_all_checks_of_the_file(tmp_path: Path) -> None:
@@ -99,7 +105,7 @@ def test_folders_of_path_are_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["path: &p [../src]\nimport: *p", "path: ../src", "<<: {path: [../src]}"])
 def test_however_path_is_written(path: str, tmp_path: Path) -> None:
     write(tmp_path, {"src/mod.py": "", "specs/s.yaml": f"gradverify: 1\n{path}\nchecks:\n  - {{name: a, function: mod:f, inputs: [1]}}\n"})
-    assert sieved(changed(tmp_path, "src/mod.py"), tmp_path).specs == ("specs/s.yaml",)
+    assert sieved(changed(tmp_path, "src/mod.py"), tmp_path)[0] == ("specs/s.yaml",)
 
 
 def test_files_that_a_check_names_count(tmp_path: Path) -> None:
@@ -149,8 +155,8 @@ def test_what_loads_nobody_can_tell_what_may_depend_on_any_file(helper: str, tmp
     "gradverify: 1\nchecks: [\n", "gradverify: 1\nchecks: [{function: mod:f, inputs: [*x]}]\n", "gradverify: 1\n\t- a\n"])
 def test_a_spec_that_cannot_be_read_may_be_affected_by_anything(text: str, tmp_path: Path) -> None:
     write(tmp_path, {**MODULES, "specs/s.yaml": text, "specs/t.yaml": HEAD + OTHER})
-    assert sieved(changed(tmp_path, "unrelated.py"), tmp_path).specs == ("specs/s.yaml",)
-    assert sieved(changed(tmp_path), tmp_path).specs == ()
+    assert sieved(changed(tmp_path, "unrelated.py"), tmp_path)[0] == ("specs/s.yaml",)
+    assert sieved(changed(tmp_path), tmp_path)[0] == ()
 
 
 def test_links_count_under_both_their_names(tmp_path: Path) -> None:

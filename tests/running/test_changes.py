@@ -150,23 +150,3 @@ def test_a_hook_between_two_commits_hears_of_deletions_between_them(git: Git, re
     environ = {"PRE_COMMIT_FROM_REF": "main", "PRE_COMMIT_TO_REF": "HEAD"}
     assert shown(of_hook([], repository, environ)) == {"deleted.py"}
     assert shown(of_hook([], repository, {})) == set()
-
-
-@pytest.mark.parametrize(("text", "counts"), [
-    ("[project]\nname = 'x'\n" + TABLE, False), (TABLE + "# said otherwise\n", False), (TABLE.replace("specs", "other"), True),
-    ("", True), ("no toml", True), (None, True)])
-def test_the_projects_table_counts_where_it_says_something_else(text: str | None, counts: bool, git: Git, repository: Path) -> None:
-    if text is None:
-        (repository / "pyproject.toml").unlink()
-    else:
-        (repository / "pyproject.toml").write_text(text)
-    for changes in (of_hook(["pyproject.toml"], repository, {}), since("main", repository)):
-        assert bool(changes.project) is counts
-    assert of_hook(["kept.py"], repository, {}).project is None
-
-
-def test_a_new_projects_file_counts_if_it_speaks_of_gradverify(git: Git, repository: Path) -> None:
-    for name, text in (("plain", "[project]\nname = 'x'\n"), ("own", TABLE)):
-        (repository / name).mkdir()
-        (repository / name / "pyproject.toml").write_text(text)
-        assert bool(since("main", repository / name).project) is (name == "own")

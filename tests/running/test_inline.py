@@ -81,11 +81,10 @@ def test_ctrl_c_comes_out(monkeypatch):
         ran("silently")
 
 
-def test_a_comparison_is_announced_with_what_it_is_predicted_to_cost_and_its_calls_can_be_counted():
+def test_a_comparison_is_announced_with_what_it_is_predicted_to_cost():
     told = []
-    result = run_case(case("sigmoid", (tensor(4, 5),)), lambda plan, made: told.append((plan, made, made())))
-    (plan, made, before), = told
-    assert plan.mode == "entries" and before == 0
+    result = run_case(case("sigmoid", (tensor(4, 5),)), told.append)
+    plan, = told
+    assert plan.mode == "entries"
     assert plan.forward >= 6 and plan.backward >= 1 and plan.seconds > 0 and plan.memory > 0
-    assert made() >= plan.forward + plan.backward       # nothing was wrong: the prediction, and what the other rules asked for after it
-    assert made() < result.calls.forward + result.calls.backward
+    assert plan.forward + plan.backward <= result.calls.forward + result.calls.backward

@@ -11,15 +11,12 @@ from gradverify.running.inline import Devices
 from gradverify.running.mutate import mutate_case, mutated
 
 
-def run(cases, **changes):
-    began = []
-    seen = list(mutated(cases, lambda one: began.append(one.name), **{"probe": lambda: Devices((), 1), **changes}))
-    return seen, began
-
-
-def test_each_case_is_told_before_it_begins_and_skips_are_not():
+def test_each_case_is_told_before_it_begins_and_skips_are_not(monkeypatch):
+    monkeypatch.setattr("gradverify.running.mutate.devices", lambda: Devices((), 1))
+    monkeypatch.setattr("gradverify.running.mutate.mutate_case", lambda one: MutatedCheck(one.id, one.name, one.target))
     cases = [case("torch:sin", name="one"), case("torch:sin", name="two", skip="slow"), case("torch:sin", name="three", requires=("cuda",))]
-    seen, began = run(cases, each=lambda one: MutatedCheck(one.id, one.name, one.target))
+    began = []
+    seen = list(mutated(cases, lambda one: began.append(one.name)))
     assert began == ["one"]
     assert [check.left_out for check in seen] == [None, "skipped: slow", "skipped: no CUDA device"]
 

@@ -34,7 +34,7 @@ def problems(text: str) -> tuple[Problem, ...]:
     ('{«"\\0": 1}', "NUL"),
     ("a: «`x`", "quotes"),
     ("a: b«: c", "quotes"),
-    ("a: «[1, 2", "begun on line 1"),
+    ("a: [1, 2«", "begun on line 1"),
     ("a: «'x", "begun on line 1"),
     ("«1: 2", "key 1 is no string quotes"),
     ("a: {«true: 2}", "key true is no string"),
@@ -125,8 +125,8 @@ def test_what_looks_like_a_tag_or_a_merge_and_is_none_is_read(text):
     (b"gradverify: 1\nname: caf\xe9\n", 2, 10, "not UTF-8: byte 0xe9"), (b"\xff", 1, 1, "not UTF-8"),
     ("é: \xff".encode() + b"\xff", 1, 5, "not UTF-8"),
     (b"a: 1\r\nb\xff", 2, 2, "not UTF-8"), (b"\xef\xbb\xbfa\xff", 1, 2, "not UTF-8"), (b"\xc3\xa9\n\xed\xa0\x80", 2, 1, "not UTF-8"),
-    (b"a: 1\nb: \0", 2, 4, "NUL"), ("gradverify: 1\n".encode("utf-16"), 1, 1, "UTF-16"), ("gradverify: 1\n".encode("utf-16-le"), 1, 1, "UTF-16"),
-    ("gradverify: 1\n".encode("utf-16-be"), 1, 1, "UTF-16"), ("gradverify: 1\n".encode("utf-32"), 1, 1, "UTF-16"), (b"", 1, 1, "empty"),
+    (b"a: 1\nb: \0", 2, 4, "NUL"), ("gradverify: 1\n".encode("utf-16"), 1, 4, "UTF-16"), ("gradverify: 1\n".encode("utf-16-le"), 1, 2, "UTF-16"),
+    ("gradverify: 1\n".encode("utf-16-be"), 1, 1, "UTF-16"), ("gradverify: 1\n".encode("utf-32"), 1, 3, "UTF-16"), (b"", 1, 1, "empty"),
     (b"a: \x07", 1, 4, "U+0007"), (b"\x89PNG\0\0", 1, 5, "binary"), (b"# " + b"x" * MAX_BYTES, 1, 1, "1 MiB"),
     (b'a: 1\nb: "\\U00110000"', 2, 5, "U0010FFFF"), (b"a: \xef\xbf\xbe", 1, 4, "U+FFFE")])
 def test_a_problem_of_the_encoding_has_a_line_and_a_column(tmp_path, raw, line, column, said):

@@ -57,10 +57,10 @@ def test_a_synonym_stands_for_a_name_of_the_format_and_is_none_itself():
 
 @pytest.mark.parametrize("model", [Spec, Check, Settings, RunSettings, Tensor, Budget, Rules], ids=lambda model: model.__name__)
 def test_no_key_is_sent_away_from_a_place_that_has_it_to_one_that_lacks_it(model):
-    homes = {"`rules`": Rules, "`budget`": Budget, "top of the file": Spec, "below `checks`": Check, "to a check": Check, "to the check": Check,
-             "to an input": Tensor}
+    homes = {"`rules:": Rules, "`budget:": Budget, "top of the file": Spec, "or in `defaults`": RunSettings, "or in its `defaults`": Settings,
+             "in a check": Check, "in an input": Tensor}
     for key in set().union(*map(keys, (Spec, Check, Tensor, Budget, Rules))) - keys(model):
-        home = home_of(key, model, 1)
+        home = home_of(key, model)
         if home:
-            place = next(place for words, place in homes.items() if words in home.replace("an input of a check", "an input"))
+            place = next(place for words, place in homes.items() if words in home)
             assert key in keys(place), (key, home)
