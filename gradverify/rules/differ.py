@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from gradverify.torch_private import is_zerotensor
 class Called:
     """What one call gives: the checked outputs, and the gradient of each input."""
 
-    outputs: Sequence[Tensor]
+    outputs: Sequence[Any]
     gradients: Gradients
 
 
@@ -102,8 +103,9 @@ def differ(evidence: Evidence, variant: Variant, seen: Called, base: Called | No
     than both calls may round. `v`: the cotangents, the base ones if none are given."""
     here = base or Called(evidence.outputs, evidence.worked.gradients)
     for place, y, usual in zip(evidence.forward.checked, seen.outputs, here.outputs, strict=True):
-        if y.dtype != usual.dtype or (variant.shapes and y.shape != usual.shape):
-            given, wanted = (str(each.dtype).removeprefix("torch.") + (f" {list(each.shape)}" if variant.shapes else "") for each in (y, usual))
+        if not isinstance(y, Tensor) or y.dtype != usual.dtype or (variant.shapes and y.shape != usual.shape):
+            given, wanted = (str(each.dtype).removeprefix("torch.") + (f" {list(each.shape)}" if variant.shapes else "")
+                             if isinstance(each, Tensor) else "no tensor" for each in (y, usual))
             yield Finding(variant.code, f"{variant.words} {evidence.name_of(place)} is {given}, and not {wanted} {variant.usual}", output=place,
                           hint=variant.hint)
             return

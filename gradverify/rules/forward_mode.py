@@ -18,7 +18,7 @@ from gradverify.numerics.rungs import Array, Index, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.differ import DUST, loosened, rounding_of, tolerance
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, refused
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.subject.differentiable import Pushed, push
 from gradverify.subject.failure import UserCodeError
@@ -218,11 +218,8 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
     for place, argument in enumerate(evidence.inputs):
         own = np.where(modes.columns.tensor == place, FACTOR * moved, 0.0)
         alone = ", its input alone having a tangent" if len(evidence.inputs) > 1 else ""
-        try:
+        with refused("GV108", f"with a tangent for {argument.name} alone,", input=argument.name):
             sentence = _parts(trial(own, place), pulled, alone, f"a tangent for {argument.name}") if own.any() else None
-        except UserCodeError as error:
-            yield Finding("GV108", f"with a tangent for {argument.name} alone, {error.message}", input=argument.name, frames=error.frames)
-            return
         if sentence:
             found = True
             yield Finding("GV108", sentence, input=argument.name, hint=HINT)

@@ -14,7 +14,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, refused
 from gradverify.rules.shown import comparison, differs, wrong_already
 from gradverify.subject.another import (
     BOLD,
@@ -62,12 +62,10 @@ def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         if varied is not None and varied.seen is Screen.AGREES:
             break
         try:
-            look = look_at(evidence, evidence.subject.twin(arguments))
-        except UserCodeError as error:
-            if error.code == "GV003":
-                yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames)
-                return
-            refusal = f"at another point {error.message}"
+            with refused("GV113", "at another point of the same kind", only="GV003"):
+                look = look_at(evidence, evidence.subject.twin(arguments))
+        except NotApplicable as there:
+            refusal = str(there)
             continue
         if look.seen not in DECIDED:
             constant = look if look.seen is Screen.CONSTANT else constant

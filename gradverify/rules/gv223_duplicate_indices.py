@@ -35,11 +35,14 @@ def gv223(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         arguments = [_repeated(a) if a in some else a for a in evidence.subject.arguments]
         if all(same(a.value, b.value) for a, b in zip(evidence.subject.arguments, arguments, strict=True) if a in some):
             continue
+        where = f"with repeated indices in {' and '.join(a.name for a in some)}"
         try:
-            found = list(_judged(evidence, arguments, some))
+            found = list(_judged(evidence, arguments, some, where))
         except UserCodeError as error:
             refusal = f"with repeated indices {error.message}"
-            continue
+            if error.code != "GV003":
+                continue
+            found = [Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=HINT)]
         if any(isinstance(each, Finding) for each in found) and (name := _of_backward_only(evidence)):
             raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")
         yield from found
@@ -47,16 +50,9 @@ def gv223(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     raise NotApplicable(refusal)
 
 
-def _judged(evidence: Evidence, arguments: list[Argument], chosen: list[Argument]) -> Iterator[Finding | Comparison | str]:
-    """The finding, if there is one. Raises UserCodeError (GV002) where forward refuses, NotApplicable where nothing can be said."""
-    where = f"with repeated indices in {' and '.join(a.name for a in chosen)}"
-    try:
-        look = look_at(evidence, evidence.subject.twin(arguments))
-    except UserCodeError as error:
-        if error.code != "GV003":
-            raise
-        yield Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=HINT)
-        return
+def _judged(evidence: Evidence, arguments: list[Argument], chosen: list[Argument], where: str) -> Iterator[Finding | Comparison | str]:
+    """The finding, if there is one. Raises UserCodeError where forward or backward refuses, NotApplicable where nothing can be said."""
+    look = look_at(evidence, evidence.subject.twin(arguments))
     if look.seen not in DECIDED:
         raise NotApplicable(f"with repeated indices {look.seen.value}")
     lost = list[str]()

@@ -21,11 +21,10 @@ from gradverify.oracles.reference import off_itself
 from gradverify.oracles.widened import OTHERS
 from gradverify.rules.at_line import at_forward_of
 from gradverify.rules.differ import Called, largest, off, side, worst_of
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, refused
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
 from gradverify.subject.draw import DTYPES, generator
-from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.lines import returned_line
@@ -238,11 +237,8 @@ def gv117(evidence: Evidence) -> Iterator[Finding | str]:
         with Rounded(dtype, source):
             return _filled(evidence, _at(evidence, here), [shaken(c, dtype, source) for c in v])
 
-    try:
+    with refused("GV117", f"under autocast in {name}", CASTS):
         judged = beside_rounding(here, lambda: [shaken(x, dtype, source) for x in here], usual, seen, native, ROUNDOFF[dtype])
-    except UserCodeError as error:
-        yield Finding("GV117", f"under autocast in {name} {error.message}", frames=error.frames, hint=CASTS)
-        return
     for n, each in enumerate(judged):
         if each.wrong.any():
             at, given, wanted, off_by, cost = worst_element(each)
@@ -290,16 +286,13 @@ def gv119(evidence: Evidence) -> Iterator[Finding | str]:
     if not settings.reduced_sums if kernel else all(x.dtype is not torch.float32 for x in evidence.subject.inputs):
         raise NotApplicable(NO_FLOAT32)
     name = "sums in fewer bits" if kernel else "TF32"
-    try:
-        with in_all_bits():
-            if kernel is None:
-                yield from _in_tf32(evidence)
-            else:
-                beside = kernel.apart(kernel, reduced_sums(True))
-                yield from beyond_native(evidence, "GV119", beside, f"with {name}", "without", OTHERWISE)
-    except UserCodeError as error:
-        yield Finding("GV119", f"with {name} {error.message}", frames=error.frames, hint=OTHERWISE)
     yield f"compared with {name}"
+    with refused("GV119", f"with {name}", OTHERWISE), in_all_bits():
+        if kernel is None:
+            yield from _in_tf32(evidence)
+        else:
+            beside = kernel.apart(kernel, reduced_sums(True))
+            yield from beyond_native(evidence, "GV119", beside, f"with {name}", "without", OTHERWISE)
 
 
 def _in_tf32(evidence: Evidence) -> Iterator[Finding]:
@@ -383,20 +376,16 @@ def gv226(evidence: Evidence) -> Iterator[Finding]:
     with itself():
         here = [x.to(NARROW[x.dtype]) for x in evidence.subject.inputs]
         _cast(evidence.subject, NARROW, refuses=True)
-    try:
-        if _like_float64(evidence, watched(lambda: seen(here))):
-            return
+    with refused("GV226", "with float32 inputs", IN_FLOAT32, only="GV003"):
+        try:
+            if _like_float64(evidence, watched(lambda: seen(here))):
+                return
+        except Endless as endless:
+            raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
         dtypes = [(number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
                   for number, y, wide in zip(evidence.forward.checked, seen(here).outputs, evidence.outputs, strict=False)]
         judged = [] if any(given != wanted for _, given, wanted in dtypes) else beside_rounding(
             here, nearby, usual, seen, native, U32, LEAST)
-    except Endless as endless:
-        raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
-    except UserCodeError as error:
-        if error.code != "GV003":
-            raise NotApplicable(f"in float32 {error.message}") from None
-        yield Finding("GV226", f"with float32 inputs {error.message}", frames=error.frames, hint=IN_FLOAT32)
-        return
     for number, given, wanted in dtypes:
         if given != wanted:
             names = [str(dtype).removeprefix("torch.") for dtype in (given, wanted)]

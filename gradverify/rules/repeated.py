@@ -27,7 +27,7 @@ from gradverify.rules.differ import (
     on_another_graph,
     other_gradient,
 )
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, refused
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import apart, changed, element_name
 from gradverify.rules.variants import ALL_SUBSETS, subsets
@@ -266,12 +266,9 @@ def _seen(evidence: Evidence) -> Iterator[Finding]:
         watched += _outputs(evidence, graph)
         watched += _handed_out(evidence, Returned.now(evidence.function.gradients(graph, evidence.worked.cotangents)))
         works = True
-    try:
+    with refused("GV207", "a forward and backward with other inputs breaks the backward of an earlier call, which works without them:", OF_ONE_CALL):
         changed_it = other_gradient(evidence, _backward(evidence, first))
-        yield from _other(changed_it, "a forward and backward with other inputs changes the gradient of an earlier call")
-    except UserCodeError as error:
-        yield Finding("GV207", f"a forward and backward with other inputs breaks the backward of an earlier call, which works without them: "
-                      f"{error.message}", hint=OF_ONE_CALL, frames=error.frames)
+    yield from _other(changed_it, "a forward and backward with other inputs changes the gradient of an earlier call")
     # do they lie in memory as those of the base call do, and is it still theirs? A function that writes into its inputs gets clones
     alike = all(leaf.stride() == own.stride() for leaf, own in zip(leaves, evidence.forward.leaves, strict=True))
     if works and alike and not evidence.subject.writes and not evidence.forward.freed:
@@ -370,11 +367,8 @@ def gv220(evidence: Evidence) -> Iterator[Finding]:
     direct = straight(evidence.forward.nodes, evidence.forward.leaves)
     if not any(direct):
         raise NotApplicable("no input goes straight into a custom Function")
-    try:
+    with refused("GV220", "`.backward(ones)` twice:"):
         seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.reusable)
-    except UserCodeError as error:
-        yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames)
-        return
     if "for_ones" in vars(evidence):        # asked for by GV213, of the base graph
         ones = [torch.ones_like(y) for y in evidence.outputs]
         yield from on_another_graph(evidence, evidence.for_ones[1], seen.first, ones, "made after a call elsewhere")
