@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, Told
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.opchecked import Operator, Test, operator_of
 
@@ -48,7 +47,7 @@ WRONG = re.compile(r"shape|dtype|numbers")      # what is compiled computes some
 TOLD = 300      # characters of what torch says
 
 
-def gv115(evidence: Evidence) -> Iterator[Finding | str]:
+def gv115(evidence: Evidence) -> Told:
     operator = operator_of(evidence.subject)
     if not isinstance(operator, Operator):
         raise NotApplicable(operator)
@@ -66,7 +65,7 @@ def gv115(evidence: Evidence) -> Iterator[Finding | str]:
         yield f"opcheck was not run: torch's compiler cannot be imported ({describe(missing)})"
 
 
-def _failed(operator: Operator, test: Test, must: bool) -> Iterator[Finding | str]:
+def _failed(operator: Operator, test: Test, must: bool) -> Told:
     """What one test of opcheck finds, at the line of the user's code that raised, or where the fake kernel begins."""
     error = operator.fails(test)
     if error is None:

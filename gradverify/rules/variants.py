@@ -19,7 +19,6 @@ from gradverify.model.result import Finding
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
-    ANOTHER,
     Called,
     Difference,
     Variant,
@@ -30,7 +29,7 @@ from gradverify.rules.differ import (
     varied,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.protocol import NotApplicable, refused
+from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
@@ -47,7 +46,7 @@ BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")     # wha
 TOLD = 400      # characters of what was raised
 
 
-def gv116(evidence: Evidence) -> Iterator[Finding]:
+def gv116(evidence: Evidence) -> Findings:
     if reason := no_compiler() if evidence.settings.compile else "the spec does not say `compile: true`":
         raise NotApplicable(reason)
     compiler = Compiler()
@@ -61,7 +60,7 @@ def gv116(evidence: Evidence) -> Iterator[Finding]:
             yield from _compiled(compiler, there, " at another point of the same kind", evidence)
 
 
-def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Iterator[Finding]:
+def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Findings:
     """Yield what differs between compiled and eager mode. At another point: of a function compiled at the `first` one."""
     def call() -> Called:
         with compiler.compiling(evidence.subject):
@@ -79,7 +78,7 @@ def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidenc
 WHICH_DEVICE = "the other rules, on each device, say which of the two is wrong; where they find nothing, forward is another function there"
 
 
-def gv118(evidence: Evidence) -> Iterator[Finding | str]:
+def gv118(evidence: Evidence) -> Told:
     own, device = evidence.subject.own, evidence.settings.device
     beside = own.case.beside
     if beside is None or torch.device(beside) == torch.device(device):
@@ -99,7 +98,7 @@ def gv118(evidence: Evidence) -> Iterator[Finding | str]:
     yield f"compared with {beside}"
 
 
-def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Iterator[Finding]:
+def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Findings:
     """What the device `beside` gives against what is computed here, both for the base cotangents."""
     moved = Called([back(x, y) for x, y in zip(there.outputs, here.outputs, strict=True)],
                    tuple(None if g is None else back(g, x) for g, x in zip(there.gradients, evidence.subject.inputs, strict=True)))
@@ -107,7 +106,7 @@ def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> It
 
 
 # ---- GV225 autocast: under autocast forward or backward gives other numbers, in float64
-def gv225(evidence: Evidence) -> Iterator[Finding]:
+def gv225(evidence: Evidence) -> Findings:
     if evidence.low_precision:
         raise NotApplicable("the forward computes in lower precision inside, which autocast may lower further")
     device = evidence.inputs[0].value.device.type
@@ -126,7 +125,7 @@ def gv225(evidence: Evidence) -> Iterator[Finding]:
             return side(twin, evidence, evidence.cotangents("base"))
 
     for inside, words in ((True, "forward inside autocast and backward outside"), (False, "forward outside autocast and backward inside")):
-        for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS, shapes=False), partial(call, inside)):
+        for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS), partial(call, inside)):
             if not casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
                 yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
@@ -139,15 +138,15 @@ MODES = (("under torch.no_grad", torch.no_grad, True),        # in words, the mo
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # only to say that it is this one
 
 
-def gv218(evidence: Evidence) -> Iterator[Finding]:
-    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Iterator[Finding]:
+def gv218(evidence: Evidence) -> Findings:
+    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Findings:
         """Nothing where forward refuses the mode."""
         with suppress(UserCodeError):
             ys = evidence.subject.called([leaf.requires_grad_(required) for leaf in evidence.subject.leaves()], mode).outputs
             seen = Called([ys[place] if place < len(ys) else None for place in evidence.forward.checked], worked.gradients)
             yield from differ(evidence, Variant("GV218", when, "as with gradients", SAME), seen, v=())
 
-    worked, (_, rtol) = evidence.worked, evidence.settings.tolerances(low_precision=evidence.low_precision)
+    worked = evidence.worked
     for mode in MODES:
         if (found := next(under(*mode), None)) is not None:
             yield next(under(*FROZEN), found) if mode is MODES[1] else found
@@ -157,7 +156,7 @@ def gv218(evidence: Evidence) -> Iterator[Finding]:
     with suppress(UserCodeError):
         seen = evidence.function.gradients(evidence.usable(), worked.cotangents, create=True)
         for each in differences(evidence, worked.gradients, seen, worked.cotangents):
-            if abs(each.seen - each.expected) > rtol * abs(each.expected):     # torch's `det` takes another way there, that loses digits
+            if abs(each.seen - each.expected) > evidence.rtol * abs(each.expected):     # torch's `det` takes another way there, that loses digits
                 yield Finding("GV218", f"under create_graph=True {each.text} as without it", input=each.input, hint=SAME)
 
 
@@ -168,7 +167,7 @@ WHICHEVER_OTHERS = ("outputs and gradients must be the same whichever others are
                     "ctx.needs_input_grad[i] is about argument i alone, and must not change what forward returns")
 
 
-def gv208(evidence: Evidence) -> Iterator[Finding]:
+def gv208(evidence: Evidence) -> Findings:
     reported = set[str | None]()
     for subset in evidence.spending.some(subsets(len(evidence.inputs)), 1, 1, "subsets"):
         for finding in _alone(evidence, subset):
@@ -184,7 +183,7 @@ def subsets(count: int) -> list[tuple[int, ...]]:
     return [subset for size in sizes for subset in combinations(range(count), size)]
 
 
-def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
+def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
     leaves = [leaf.requires_grad_(place in subset) for place, leaf in enumerate(evidence.subject.leaves())]
     first = evidence.inputs[subset[0]].name
     when = f"when only {' and '.join(evidence.inputs[place].name for place in subset)} require{'s' if len(subset) == 1 else ''} a gradient"
@@ -209,6 +208,8 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
     worked, variant = evidence.worked, Variant("GV208", when, "as when all do", WHICHEVER_OTHERS)
     for found in varied(evidence, variant, call, v=worked.cotangents):
         yield replace(found, input=found.input or (first if found.output is None else None))
+        if found.output is not None:
+            return
 
 
 @contextmanager
@@ -226,7 +227,7 @@ MAY_BE_ZERO = "treat every incoming gradient as one that may be zero, or None un
 NOTHING, ONLY = "with no gradient for any output", "with a gradient for {} only"
 
 
-def gv209(evidence: Evidence) -> Iterator[Finding]:
+def gv209(evidence: Evidence) -> Findings:
     v = evidence.cotangents("base")
     several = len(evidence.outputs) > 1 or evidence.function.refuses_none
     if several and (found := next(_some_used(evidence, v), None)) is not None:
@@ -239,7 +240,7 @@ def gv209(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("GV209", f"{NOTHING} {apart.text}", input=apart.input, hint=MAY_BE_ZERO)
 
 
-def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Iterator[Finding]:
+def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
     """Each output alone; then all but each, as backward may branch rightly for all outputs and for each alone, and not for some of them."""
     numbers = evidence.forward.checked
 
@@ -251,7 +252,7 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Iterator[Finding]:
             return seen
 
     def apart(expected: Gradients, seen: Gradients, weights: Sequence[Tensor], words: str, usual: str,
-              number: int | None = None) -> Iterator[Finding]:
+              number: int | None = None) -> Findings:
         for each in differences(evidence, expected, seen, weights):
             yield Finding("GV209", f"{words}, {each.text} as {usual}", input=each.input, output=number, hint=MAY_BE_ZERO)
 
@@ -350,7 +351,7 @@ CONTIGUOUS_INPUT = "call .contiguous() on it before its memory is read, or refus
 Layout = Callable[[Tensor], Tensor]
 
 
-def gv211(evidence: Evidence) -> Iterator[Finding | str]:
+def gv211(evidence: Evidence) -> Told:
     own = evidence.subject.arguments
     if evidence.forward.freed:
         raise NotApplicable("forward gives the memory of its input back, which a view shares")
@@ -369,10 +370,6 @@ def gv211(evidence: Evidence) -> Iterator[Finding | str]:
         except UserCodeError as error:
             refused.append(f"with inputs {what} {error.message}")
             continue
-        if found is not None and not _comes_again(evidence, layout):
-            who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
-            yield replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
-            return
         if found is not None:       # named by the first argument that does it alone
             for argument in (a for a in own if a.is_tensor and a.value.numel() > 1):
                 with suppress(UserCodeError):
@@ -388,18 +385,7 @@ def gv211(evidence: Evidence) -> Iterator[Finding | str]:
     yield from refused
 
 
-def _comes_again(evidence: Evidence, layout: Layout) -> bool:
-    """Does it come twice more, an odd call between? What is wrong at every nth call does not."""
-    try:
-        if _fault(evidence, "", layout) is None:
-            return False
-        evidence.function.once(evidence.cotangents("base"))
-        return _fault(evidence, "", layout) is not None
-    except UserCodeError:
-        return True
-
-
-def _as_wanted(evidence: Evidence) -> Iterator[Finding]:
+def _as_wanted(evidence: Evidence) -> Findings:
     """The Jacobian of `layout: expanded` is measured on separate elements; elements that share memory must give the same.
 
     Raises UserCodeError (GV002) where forward refuses what the spec asks for.

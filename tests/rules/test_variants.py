@@ -187,8 +187,7 @@ def result_value(x, y):
 def test_a_gradient_that_another_input_decides_on_is_found():
     result = check(product(lambda ctx, x, y, g: (g * y, g * x) if ctx.needs_input_grad[0] else (None, None)), X, Y)
     assert codes(result) == {"GV208"}
-    assert message(result, "GV208") == "the gradient of y depends on which inputs need one: at y[1,2] it is " \
-        f"{result_value(X, Y):.6g} when all do, and there is none when only y requires a gradient"
+    assert message(result, "GV208") == f"when only y requires a gradient the gradient at y[1,2] is 0, and not {result_value(X, Y):.6g} as when all do"
 
 
 def test_a_wrong_number_is_found_as_well_as_a_missing_one():
@@ -288,8 +287,7 @@ def test_other_values_when_one_input_needs_no_gradient_are_found():
 
     result = check(approximate, X, Y, ignore=("GV218",))
     assert codes(result) == {"GV208"}
-    assert "forward depends on which inputs need a gradient: y0[" in message(result, "GV208")
-    assert message(result, "GV208").endswith(", when only y requires a gradient")
+    assert message(result, "GV208").startswith("when only y requires a gradient y0[")
 
 
 # ---- GV209 unused-output
