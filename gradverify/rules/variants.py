@@ -19,6 +19,7 @@ from gradverify.model.result import Finding
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
+    ANOTHER,
     Called,
     Difference,
     Variant,
@@ -370,6 +371,10 @@ def gv211(evidence: Evidence) -> Told:
         except UserCodeError as error:
             refused.append(f"with inputs {what} {error.message}")
             continue
+        if found is not None and not _comes_again(evidence, layout):
+            who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
+            yield replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
+            return
         if found is not None:       # named by the first argument that does it alone
             for argument in (a for a in own if a.is_tensor and a.value.numel() > 1):
                 with suppress(UserCodeError):
@@ -383,6 +388,17 @@ def gv211(evidence: Evidence) -> Told:
     if len(refused) == len(layouts):
         raise NotApplicable(refused[0])
     yield from refused
+
+
+def _comes_again(evidence: Evidence, layout: Layout) -> bool:
+    """Does it come twice more, an odd call between? What is wrong at every nth call does not."""
+    try:
+        if _fault(evidence, "", layout) is None:
+            return False
+        evidence.function.once(evidence.cotangents("base"))
+        return _fault(evidence, "", layout) is not None
+    except UserCodeError:
+        return True
 
 
 def _as_wanted(evidence: Evidence) -> Findings:
