@@ -110,6 +110,11 @@ class Evidence(BaseCall):
         return self.precision > U64
 
     @property
+    def rtol(self) -> float:
+        """The relative tolerance, by the precision that the forward computes in."""
+        return self.settings.tolerances(low_precision=self.low_precision)[1]
+
+    @property
     def infinite(self) -> int:
         """How many real numbers of the checked outputs are not finite at the point: masks, where GV006 has nothing to say."""
         return sum(int((~flat_real(y).isfinite()).sum()) for y in self.outputs)
@@ -167,13 +172,12 @@ class Evidence(BaseCall):
     @cached_property
     def stopping_tests(self) -> Mapping[Line, float]:
         """Where the function asks whether its iterations have converged, with what makes it iterate on; empty where it does not iterate."""
-        rtol = self.settings.tolerances(low_precision=self.low_precision)[1]
-        return stopping_tests(self.function, self.cotangents("base"), [elsewhere(argument) for argument in self.inputs], rtol)
+        return stopping_tests(self.function, self.cotangents("base"), [elsewhere(argument) for argument in self.inputs], self.rtol)
 
     @property
     def leftover(self) -> float:
         """The most that may be left of an iteration, as a share of a row or of the largest number: `rtol` where the function iterates, else 0."""
-        return self.settings.tolerances(low_precision=self.low_precision)[1] if self.stopping_tests else 0.0
+        return self.rtol if self.stopping_tests else 0.0
 
     def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
         """What is measured of the subject, or of the same function elsewhere, where it iterates to a tighter tolerance."""

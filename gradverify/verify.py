@@ -24,7 +24,7 @@ from gradverify.rules.asking import examine, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
 from gradverify.rules.low_precision import without_a_leg
-from gradverify.rules.precedence import contiguous_throughout, in_sight, specific
+from gradverify.rules.precedence import specific
 from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
@@ -49,7 +49,7 @@ def verify(subject: Subject, planned: Planned | None = None, *, evidence: Eviden
     with evidence.standing.mode():
         examined = examine(evidence, briefly)
         said = (_completed(finding, evidence) for each in examined for finding in each.findings)
-        found = graded(specific(said, contiguous_throughout(evidence)), evidence.settings)
+        found = graded(specific(said), evidence.settings)
         findings = found if briefly else with_causes(found, evidence, book())
         faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
         verdict = _verdict(findings, faults)
@@ -142,7 +142,6 @@ def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> Ru
     """A rule that did not run, and whose finding another one's turned out to be; one whose finding has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
         return replace(run, reason="; ".join(filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.ended}"))))
-    run = replace(run, reason=in_sight(run.reason, findings))
     theirs = run.status == "not_applicable" and any(finding.code == run.code for finding in findings)
     return replace(run, status="ran", reason="by the elements that were found wrong") if theirs else run
 

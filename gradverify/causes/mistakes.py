@@ -354,7 +354,7 @@ def _moves(pattern: Pattern) -> Iterator[tuple[str, Places, int]]:
             out = np.arange(y.size) if what == GRADIENT else y.lifted(of)
             in_ = np.arange(x.size) if what == COTANGENT else x.lifted(of)
             yield (words.format(BOTH if what == SAVED and not each else what),
-                   lambda o, i, out=out, in_=in_: (out[o], in_[i]),
+                   partial(_taken, out, in_),
                    min(ENOUGH, max(len(in_), len(out))))
     for a in reversed(range(len(y.shape))):
         for b in reversed(range(len(x.shape))):
@@ -362,6 +362,10 @@ def _moves(pattern: Pattern) -> Iterator[tuple[str, Places, int]]:
                 words = (f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} "
                          "transposed, W where Wᵀ belongs,")
                 yield words, partial(_exchanged, y, a, x, b), ENOUGH
+
+
+def _taken(out: Index, in_: Index, o: Index, i: Index) -> tuple[Index, Index]:
+    return out[o], in_[i]
 
 
 def _exchanged(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:

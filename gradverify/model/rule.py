@@ -27,7 +27,7 @@ class RuleInfo:
     budget is short such rules wait, those of the largest worth are asked first, and what it does not afford is left out.
     verdict: of a check with this error. stops: nothing more can be said of the check after it. refused: it explains why the engine refuses what
     backward returned. spreads: what is written into enters the gradients of other inputs too. apart: it says nothing against the gradient at this
-    point. layout: it is about tensors that are not contiguous, and explains no number of a call in which all are.
+    point.
     own_dtype: what it compares is the function in its own dtype, whatever stands in for it in float64.
     line: it is about a gradient that a line of backward returns, which is shown. method: whose line is shown ("saving": the method that saves for
     backward; "apply": one of the class's own); none: of forward where a finding is about an output alone, else of backward.
@@ -52,7 +52,6 @@ class RuleInfo:
     refused: bool = False
     spreads: bool = False
     apart: bool = False
-    layout: bool = False
     own_dtype: bool = False
     line: bool = False
     method: Method | None = None

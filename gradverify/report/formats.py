@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import PurePath
 
 from gradverify.model.report import Report
-from gradverify.report.look import Page
+from gradverify.model.rule import RuleInfo
 
 Render = Callable[[Report], str]
 
@@ -40,7 +40,7 @@ KINDS = (
 NAMES = tuple(kind.name for kind in KINDS if kind.file)
 
 
-def renderer(name: str, book: Callable[[], Sequence[Page]] = tuple, **options: int) -> Render:
+def renderer(name: str, book: Callable[[], Sequence[RuleInfo]] = tuple, **options: int) -> Render:
     """The function of a kind: pure, of a report (of a run, or read from a JSON report). Raises KeyError for a name that is none.
 
     `book` gives the rules (`rules.catalogue.rules`, which this floor does not know), for kinds that show their pages; `options` are its module's own.

@@ -21,7 +21,7 @@ def of_one(check: CaseResult) -> str:
     return template("page.html.j2").render(checks=[readable(check)], report=None)
 
 
-HEIGHT, TALL = 260, 640     # pixels: of a pass, and of what has more to tell
+HEIGHT, TALL = 260, 640  # pixels: of a pass, and of what has more to tell
 
 
 def cell(shown: CaseResult | Report) -> str:

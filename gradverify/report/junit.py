@@ -8,7 +8,13 @@ from gradverify.report.names import readable, title_of
 from gradverify.report.pages import template
 from gradverify.report.terminal import status
 
-ERRORS = {"GV004": "crash", "GV005": "timeout", "GV002": "exception", "GV003": "exception", "GV001": "exception"}
+ERRORS = {
+    "GV004": "crash",
+    "GV005": "timeout",
+    "GV002": "exception",
+    "GV003": "exception",
+    "GV001": "exception",
+}
 """The kinds of error; any other finding is named by its own code."""
 
 WRONG = ("FAIL", "XPASS")
@@ -27,17 +33,27 @@ def _outcome(check: CaseResult, report: Report) -> str:
         return "error"
     if status.is_red(check):
         return "failure" if status.word(check) in WRONG else "error"
-    return "skipped" if check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN") else "passed"
+    return (
+        "skipped"
+        if check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN")
+        else "passed"
+    )
 
 
 def _message(check: CaseResult) -> str:
     """The first sentence that is told."""
     worst = next((finding for finding in check.findings if finding.severity == "error"), None)
-    return status.broken_expectation(check) or (f"{title_of(worst)}: {worst.message}" if worst else check.reason) or check.verdict
+    return (
+        status.broken_expectation(check)
+        or (f"{title_of(worst)}: {worst.message}" if worst else check.reason)
+        or check.verdict
+    )
 
 
 def _type(check: CaseResult) -> str:
     if status.word(check) in WRONG:
         return "mismatch" if check.verdict == "fail" else "unexpected-pass"
-    code = next((finding.code for finding in check.findings if finding.severity == "error"), check.verdict)
+    code = next(
+        (finding.code for finding in check.findings if finding.severity == "error"), check.verdict
+    )
     return ERRORS.get(code, code)

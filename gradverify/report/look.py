@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 MIN_WIDTH = 60
 """Narrower, a row of five columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
@@ -53,21 +52,6 @@ class Look:
     @property
     def columns(self) -> int:
         return max(self.width, MIN_WIDTH)
-
-
-class Page(Protocol):
-    """A rule with its page, as `explain` shows it."""
-
-    @property
-    def code(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def severity(self) -> str: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def page(self) -> str: ...
 
 
 CODE = " " * 4

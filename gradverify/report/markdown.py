@@ -22,14 +22,28 @@ ENTITIES = str.maketrans({mark: f"&#{ord(mark)};" for mark in "\\`*_[]<>&|~$!:@\
 def render(report: Report, limit: int = LIMIT) -> str:
     """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and counted."""
     report = readable(report)
-    red = [(check, fenced(panel_text(check, report.argv))) for check in report.checks if status.is_red(check)]
-    open = [check for check in report.checks if not status.is_red(check) and (
-        check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN"))]
+    red = [
+        (check, fenced(panel_text(check, report.argv)))
+        for check in report.checks
+        if status.is_red(check)
+    ]
+    open = [
+        check
+        for check in report.checks
+        if not status.is_red(check)
+        and (check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN"))
+    ]
     most = len(red) + len(open)
     while True:
-        failing, others = red[:most], open[:max(0, most - len(red))]
-        text = template("summary.md.j2").render(report=report, red=failing, open=others, code=code, limit=limit,
-                                                missing={"red": len(red) - len(failing), "open": len(open) - len(others)})
+        failing, others = red[:most], open[: max(0, most - len(red))]
+        text = template("summary.md.j2").render(
+            report=report,
+            red=failing,
+            open=others,
+            code=code,
+            limit=limit,
+            missing={"red": len(red) - len(failing), "open": len(open) - len(others)},
+        )
         size = len(text.encode())
         if size <= limit or not most:
             return text
@@ -39,7 +53,13 @@ def render(report: Report, limit: int = LIMIT) -> str:
 def code(text: str) -> str:
     """Text from outside, in one line, where nothing in it means anything: no emphasis, link, column, emoji or mention."""
     text = one_line(text)
-    return f"`{text}`" if SPAN.fullmatch(text) else f"<code>{text.translate(ENTITIES)}</code>" if text else ""
+    return (
+        f"`{text}`"
+        if SPAN.fullmatch(text)
+        else f"<code>{text.translate(ENTITIES)}</code>"
+        if text
+        else ""
+    )
 
 
 def fenced(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 DIGITS = 6
 MOST_DIGITS = 12
 """Two such numbers and their errors still fit beside names in 80 columns."""
@@ -12,13 +14,14 @@ def number(value: float, digits: int = DIGITS) -> str:
     return f"{value + 0.0:.{digits}g}"      # -0.0 + 0.0 is 0.0
 
 
-def pair(analytic: float, numeric: float) -> tuple[str, str]:
-    """Both numbers with as many digits as it takes to see that they differ (12 at most)."""
-    for digits in range(DIGITS, MOST_DIGITS):
+def pair(analytic: float, numeric: float, choices: Iterable[int] = range(DIGITS, MOST_DIGITS + 1)) -> tuple[str, str]:
+    """Both numbers with as many digits, of these `choices`, as it takes to see that they differ."""
+    texts = "", ""
+    for digits in choices:
         texts = number(analytic, digits), number(numeric, digits)
         if texts[0] != texts[1] or analytic == numeric:
-            return texts
-    return number(analytic, MOST_DIGITS), number(numeric, MOST_DIGITS)
+            break
+    return texts
 
 
 def error(value: float) -> str:

@@ -16,8 +16,14 @@ from gradverify.report.terminal import canvas, line, panel, status, table, view
 @cache
 def template(name: str) -> Template:
     """One of templates/: text is escaped unless it is Markdown."""
-    environment = Environment(loader=PackageLoader("gradverify.report", "templates"), autoescape=not name.endswith(".md.j2"),
-                              undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment = Environment(
+        loader=PackageLoader("gradverify.report", "templates"),
+        autoescape=not name.endswith(".md.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     modules = (canvas, line, names, numbers, panel, plain, reproduce, status, table, view)
     environment.globals |= {module.__name__.rpartition(".")[2]: module for module in modules}
     environment.globals |= {"look": Look(), "shell": shlex.join, "path": posixpath}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -10,8 +10,7 @@ from gradverify.model.case import Json
 from gradverify.model.codec import as_text, to_json
 from gradverify.model.problem import INTERNAL
 from gradverify.model.report import Report
-from gradverify.model.result import CaseResult
-from gradverify.report.look import Page
+from gradverify.model.rule import RuleInfo
 from gradverify.report.names import Place, pair_of, readable
 from gradverify.report.reproduce import again
 from gradverify.report.terminal.panel import comparisons_of
@@ -25,27 +24,23 @@ MOST_RESULTS = 25_000
 """GitHub refuses a run with more."""
 
 
-def render(report: Report, book: Sequence[Page] = ()) -> str:
+def render(report: Report, book: Sequence[RuleInfo] = ()) -> str:
     """`book`: the rules whose pages are wanted as help. Control characters are written as visible escapes, so that no viewer obeys them."""
     report = readable(report)
     found = troubles(report)[:MOST_RESULTS]
     rules = list(dict.fromkeys(trouble.rule for trouble in found))
     pages = {page.code: page for page in book}
+    devices = {check.device for check in report.checks}     # runs on different ones stand beside each other instead of replacing one another
     run = {
         "tool": {"driver": {"name": report.tool.name, "version": report.tool.version, "semanticVersion": report.tool.version,
                             "rules": [_rule(rule, pages.get(rule), found) for rule in rules]}},
-        "automationDetails": {"id": _category(report.checks)}, "columnKind": "utf16CodeUnits", "originalUriBaseIds": {ROOT: {}},
+        "automationDetails": {"id": f"gradverify/{devices.pop()}/" if len(devices) == 1 else "gradverify/"},
+        "columnKind": "utf16CodeUnits", "originalUriBaseIds": {ROOT: {}},
         "invocations": [_invocation(report)], "results": [_result(trouble, rules, report) for trouble in found]}
     return as_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _category(checks: Iterable[CaseResult]) -> str:
-    """Runs on different devices stand beside each other instead of replacing one another."""
-    devices = {check.device for check in checks}
-    return f"gradverify/{devices.pop()}/" if len(devices) == 1 else "gradverify/"
-
-
-def _rule(rule: str, page: Page | None, found: Sequence[Trouble]) -> Json:
+def _rule(rule: str, page: RuleInfo | None, found: Sequence[Trouble]) -> Json:
     if page is None:
         known = next((trouble.finding.name for trouble in found if trouble.rule == rule and trouble.finding), rule)
         return {"id": rule, "name": known, "shortDescription": {"text": MEANS.get(rule, known)}}
@@ -62,7 +57,8 @@ def _result(trouble: Trouble, rules: Sequence[str], report: Report) -> Json:
               "message": {"text": f"{check.name}: {title(trouble)}{about}: {trouble.message}"},
               "partialFingerprints": {"gradverify/v1": trouble.fingerprint}, "properties": _properties(trouble, report)}
     place = trouble.place or Place(check.spec.path, check.spec.line)       # GitHub refuses a file in which one result has no place
-    result["locations"] = [{**_physical(place, _snippet(trouble)), "logicalLocations": [
+    own = found is not None and trouble.where is not None and found.line == trouble.where.line
+    result["locations"] = [{**_physical(place, found.source if found and own else None), "logicalLocations": [
         {"fullyQualifiedName": check.function.target, "kind": "function"}]}]
     if trouble.where and trouble.spec:
         result["relatedLocations"] = [{"id": 1, **_physical(trouble.spec), "message": {"text": "the check"}}]
@@ -78,14 +74,6 @@ def _physical(place: Place, snippet: str | None = None) -> Json:
         location["region"] = {"startLine": place.line, "endLine": place.line + max(lines, 1) - 1,
                               **({"snippet": {"text": snippet}} if snippet else {})}
     return {"physicalLocation": location}
-
-
-def _snippet(trouble: Trouble) -> str | None:
-    """The source of the finding's own line, where that is the place which is shown."""
-    found = trouble.finding
-    if found is None or not found.source or trouble.where is None or found.line != trouble.where.line:
-        return None
-    return found.source
 
 
 def _properties(trouble: Trouble, report: Report) -> Json:

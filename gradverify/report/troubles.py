@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gradverify.model.event import Environment
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult, Finding
 from gradverify.report.names import Place, in_repository, place_of, title_of
@@ -48,19 +47,16 @@ def troubles(report: Report) -> tuple[Trouble, ...]:
     found = []
     for check in report.checks:
         for rule, level, finding, message in _of(check):
-            key = json.dumps([rule, check.function.target, check.name, in_repository(check.spec.path, report.environment),
+            path = in_repository(check.spec.path, report.environment)
+            key = json.dumps([rule, check.function.target, check.name, path,
                               finding.input if finding else None, finding.output if finding else None])
             seen[key] += 1
-            where, spec = place_of(finding, check.function, report.environment), spec_place(check, report.environment)
+            where, spec = place_of(finding, check.function, report.environment), Place(path, check.spec.line) if path else None
             if where and spec and where == Place(spec.file):        # the spec as a whole: its line is known
                 where = None
-            found.append(Trouble(rule, level, check, finding, message, where, spec, _digest(key, seen[key])))
+            digest = hashlib.sha256(f"{key}:{seen[key]}".encode()).hexdigest()[:32]
+            found.append(Trouble(rule, level, check, finding, message, where, spec, digest))
     return tuple(found)
-
-
-def spec_place(check: CaseResult, environment: Environment) -> Place | None:
-    path = in_repository(check.spec.path, environment)
-    return Place(path, check.spec.line) if path else None
 
 
 def title(trouble: Trouble) -> str:
@@ -96,7 +92,3 @@ def _told(finding: Finding) -> str:
     """Sentence, cause and hint, a line each."""
     cause = [f"cause: {finding.cause.name}: {finding.cause.detail}"] if finding.cause else []
     return "\n".join([finding.message, *cause, *([f"hint: {finding.hint}"] if finding.hint else [])])
-
-
-def _digest(key: str, count: int) -> str:
-    return hashlib.sha256(f"{key}:{count}".encode()).hexdigest()[:32]

@@ -17,7 +17,7 @@ from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Found, NotApplicable
 from gradverify.rules.sound import unmet
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import uncompared
@@ -112,8 +112,8 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
         seen.extend(getattr(module, info.code.lower())(evidence))
     except NotApplicable as refused:
         return Examined(ran("not_applicable", str(refused)))
-    except UserCodeError as error:
-        return Examined(ran("not_applicable", error.message), (error.finding,))
+    except Found as found_last:
+        seen.append(found_last.finding)
     except Spent as spent:
         unknown = info.numeric and info.price is None and UNDECIDED not in found
         unfinished = (of_the_rest(f"{info.code} {info.name}", spent),) if unknown else ()
@@ -123,8 +123,8 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     except BaseException as error:      # of the user's code a finding, of gradverify a fault that costs the rest of this rule
         if is_interrupt(error):
             raise
-        if is_users(error):
-            theirs = unnamed(error)
+        if isinstance(error, UserCodeError) or is_users(error):
+            theirs = error if isinstance(error, UserCodeError) else unnamed(error)
             return Examined(ran("not_applicable", theirs.message), (theirs.finding,))
         fault = fault_of(error, f"the rule {info.code}")
         return _of(ran("not_applicable", f"gradverify itself failed here: {fault.what}"), seen, fault)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.function.coordinates import flat_all, flat_real, numbers
 from gradverify.numerics.roundoff import Bits
+from gradverify.rules.protocol import Findings
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.draw import generator, signed
@@ -34,7 +36,7 @@ from gradverify.torch_private import is_zerotensor
 class Called:
     """What one call gives: the checked outputs, and the gradient of each input."""
 
-    outputs: Sequence[Tensor]
+    outputs: Sequence[Any]
     gradients: Gradients
 
 
@@ -47,7 +49,6 @@ class Variant:
     words: str
     usual: str
     hint: str
-    shapes: bool = True     # are they said where dtypes differ?
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def side(subject: Subject, evidence: Evidence, v: Sequence[Tensor]) -> Called:
 
 
 def varied(evidence: Evidence, variant: Variant, call: Callable[[], Called], base: Called | None = None,
-           v: Sequence[Tensor] | None = None) -> Iterator[Finding]:
+           v: Sequence[Tensor] | None = None) -> Findings:
     """What is found of a variant: that it raises, or where it differs from the base call (or `base`)."""
     try:
         seen = call()
@@ -97,13 +98,14 @@ def varied(evidence: Evidence, variant: Variant, call: Callable[[], Called], bas
     yield from differ(evidence, variant, seen, base, v)
 
 
-def differ(evidence: Evidence, variant: Variant, seen: Called, base: Called | None = None, v: Sequence[Tensor] | None = None) -> Iterator[Finding]:
+def differ(evidence: Evidence, variant: Variant, seen: Called, base: Called | None = None, v: Sequence[Tensor] | None = None) -> Findings:
     """What the same function called in another way gives, against the base call (or `base`): another dtype or shape of an output, else other numbers
     than both calls may round. `v`: the cotangents, the base ones if none are given."""
     here = base or Called(evidence.outputs, evidence.worked.gradients)
     for place, y, usual in zip(evidence.forward.checked, seen.outputs, here.outputs, strict=True):
-        if y.dtype != usual.dtype or (variant.shapes and y.shape != usual.shape):
-            given, wanted = (str(each.dtype).removeprefix("torch.") + (f" {list(each.shape)}" if variant.shapes else "") for each in (y, usual))
+        if not isinstance(y, Tensor) or (y.dtype, y.shape) != (usual.dtype, usual.shape):
+            given, wanted = (f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}" if isinstance(each, Tensor) else "no tensor"
+                             for each in (y, usual))
             yield Finding(variant.code, f"{variant.words} {evidence.name_of(place)} is {given}, and not {wanted} {variant.usual}", output=place,
                           hint=variant.hint)
             return
@@ -149,7 +151,7 @@ def other_gradient(evidence: Evidence, seen: Gradients) -> Difference | None:
     return next(differences(evidence, evidence.worked.gradients, seen), None)
 
 
-def on_another_graph(evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor], which: str) -> Iterator[Finding]:
+def on_another_graph(evidence: Evidence, expected: Gradients, seen: Gradients, v: Sequence[Tensor], which: str) -> Findings:
     """GV206, where the gradients of a graph of the same inputs are not those of the base graph, for the same cotangents. `which`: of that graph."""
     if evidence.settings.looks_for("GV206"):
         for apart in differences(evidence, expected, seen, v):
@@ -253,11 +255,6 @@ def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tenso
     second: Tensor = torch.stack(far).sort(0).values[-2]
     steady = (again - here).abs().nan_to_num(nan=0.0, posinf=0.0) <= STEADY * evidence.precision * size
     return second if bool(steady.all()) else torch.zeros(())
-
-
-def rounding_of(evidence: Evidence, measure: Callable[[Sequence[Tensor]], float]) -> float:
-    """DUST times the same of a single number."""
-    return DUST * float(rounded_anew(evidence, lambda inputs: torch.tensor([measure(inputs)], dtype=torch.float64)).max())
 
 
 def nudged(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tensor], size: float) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
@@ -17,40 +18,12 @@ from gradverify.numerics.halving import most_off
 from gradverify.numerics.rungs import Array, Index, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.differ import DUST, loosened, rounding_of, tolerance
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.differ import DUST, loosened, rounded_anew, tolerance
+from gradverify.rules.protocol import Findings, NotApplicable, refused
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.subject.differentiable import Pushed, push
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import lacking
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The terms of both sums: v·(J u) over the outputs [M], (Jᵀ v)·u over the inputs [N]. `dust`: the rounding of their natural size."""
-
-    forward: Array
-    reverse: Array
-    tolerance: float
-    unit: float
-    dust: float
-
-    @property
-    def off(self) -> float:
-        """By how much the sums differ; inf where one of them is no number."""
-        difference = float(np.sum(self.forward)) - float(np.sum(self.reverse))
-        return difference if np.isfinite(difference) else np.inf
-
-    @property
-    def allowed(self) -> float:
-        """Relative to the terms in quadrature: one wrong term among many right ones stays visible."""
-        sides = [np.where(np.isfinite(terms), terms, 0.0) for terms in (self.forward, self.reverse)]
-        rounding = DUST * self.unit * sum(float(np.abs(terms).sum()) for terms in sides)
-        return max(self.tolerance * max(float(np.linalg.norm(terms)) for terms in sides), rounding) + self.dust
-
-    def holds(self, noise: float = 0.0) -> bool:
-        """Do the two agree? Where the reverse side, which is known to be right, has no number, nothing is compared."""
-        return not np.isfinite(self.reverse).all() or abs(self.off) <= self.allowed + noise
 
 
 def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> int:
@@ -94,16 +67,26 @@ class Trial:
         self.evidence, self.moved, self.push, self.pull, self.size, self.capped = evidence, moved, push, pull, size, capped
         self.tangent = push(moved, None) if tangent is None else tangent
 
-    def identity(self, v: Array, gradient: Array) -> Identity:
-        """For a cotangent's coordinates v [M] and what backward gave for it."""
+    def identity(self, v: Array, gradient: Array, relative: float = 0.0) -> tuple[float, float]:
+        """By how much v·(J u) over the outputs and (Jᵀ v)·u over the inputs differ, for a cotangent's coordinates v [M] and what backward gave
+        for it, and how much is allowed: relative to the terms in quadrature (one wrong term among many right ones stays visible), with the
+        rounding of their natural size; anything where the reverse side, which is known to be right, has no number."""
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
-        dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.size), initial=0.0))
-        return Identity((v * self.tangent)[v != 0], (gradient * self.moved)[self.moved != 0], tolerance(unit), unit, dust)
+        sides = (v * self.tangent)[v != 0], (gradient * self.moved)[self.moved != 0]
+        off = float(np.sum(sides[0])) - float(np.sum(sides[1]))
+        finite = [np.where(np.isfinite(terms), terms, 0.0) for terms in sides]
+        dust = float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.size), initial=0.0))
+        rounding = DUST * unit * sum(float(np.abs(terms).sum()) for terms in finite)
+        allowed = max(max(tolerance(unit), relative) * max(float(np.linalg.norm(terms)) for terms in finite), rounding) + DUST * unit * dust
+        return off if np.isfinite(off) else np.inf, allowed if np.isfinite(sides[1]).all() else np.inf
 
     def agrees(self, v: Array, gradient: Array) -> bool:
         """Do both give one number, up to rounding and to what an iteration leaves?"""
-        identity = self.identity(v, gradient)
-        return identity.holds() or replace(identity, tolerance=loosened(self.evidence)).holds(self._rounding(v))
+        off, allowed = self.identity(v, gradient)
+        if abs(off) <= allowed:
+            return True
+        off, allowed = self.identity(v, gradient, loosened(self.evidence))
+        return abs(off) <= allowed + self._rounding(v)
 
     def _rounding(self, v: Array) -> float:
         """What other roundings make of the difference of both sums."""
@@ -112,18 +95,19 @@ class Trial:
 
         natural = float(np.linalg.norm(v) * np.linalg.norm(self.moved)) + float(np.abs(v * self.tangent).sum())
         most = DUST * ROUNDED * self.evidence.precision * natural if self.capped and np.isfinite(natural) else np.inf
-        return min(rounding_of(self.evidence, off), most)
+        rounding = rounded_anew(self.evidence, lambda inputs: torch.tensor([off(inputs)], dtype=torch.float64))
+        return min(DUST * float(rounding.max()), most)
 
     def parted(self, v: Array, gradient: Array) -> Parted | None:
         """The element at which the two part, confirmed on its own; None where no single one stands out."""
-        total = self.identity(v, gradient).off
-        column = bisect(self.moved != 0, lambda mask: self.only(mask).identity(v, gradient).off, total)
+        total, _ = self.identity(v, gradient)
+        column = bisect(self.moved != 0, lambda mask: self.only(mask).identity(v, gradient)[0], total)
         one = self.only(np.arange(len(self.moved)) == column)
 
         def by_row(mask: Mask) -> float:
             return float(np.sum((v * one.tangent)[mask & (v != 0)]) - self.pull(v * mask, None)[column] * one.moved[column])
 
-        row = bisect(v != 0, by_row, one.identity(v, gradient).off)
+        row = bisect(v != 0, by_row, one.identity(v, gradient)[0])
         step, hot = float(self.moved[column]), (np.arange(len(v)) == row) * 1.0
         mine, theirs, unit = float(one.tangent[row]) / step, float(self.pull(hot, None)[column]), self.evidence.precision
         natural = float(moduli(self.evidence.outputs)[row]) / float(self.size[column])
@@ -165,7 +149,7 @@ NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the f
 HINT = "jvp returns, for each output, the sum over all inputs of (derivative with respect to it) · (its tangent); a tangent that is None is a zero"
 
 
-def gv108(evidence: Evidence) -> Iterator[Finding]:
+def gv108(evidence: Evidence) -> Findings:
     reason, pushed = _unsupported(evidence), evidence.modes.forward_mode
     if reason is not None and evidence.settings.forward_ad is not True:
         raise NotApplicable(reason)
@@ -193,7 +177,7 @@ def _unsupported(evidence: Evidence) -> str | None:
     return None
 
 
-def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
+def _compared(evidence: Evidence, pushed: Pushed) -> Findings:
     """Every input alone, then all together: a fault that one input shows is that input's."""
     modes, subject = evidence.modes, evidence.subject
     moved = modes.direction("forward mode")
@@ -218,11 +202,8 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
     for place, argument in enumerate(evidence.inputs):
         own = np.where(modes.columns.tensor == place, FACTOR * moved, 0.0)
         alone = ", its input alone having a tangent" if len(evidence.inputs) > 1 else ""
-        try:
+        with refused("GV108", f"with a tangent for {argument.name} alone,", input=argument.name):
             sentence = _parts(trial(own, place), pulled, alone, f"a tangent for {argument.name}") if own.any() else None
-        except UserCodeError as error:
-            yield Finding("GV108", f"with a tangent for {argument.name} alone, {error.message}", input=argument.name, frames=error.frames)
-            return
         if sentence:
             found = True
             yield Finding("GV108", sentence, input=argument.name, hint=HINT)

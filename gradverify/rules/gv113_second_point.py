@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Finding, Severity
+from gradverify.model.result import Finding, Severity
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
-from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import comparison, differs, wrong_already
+from gradverify.rules.protocol import NotApplicable, Told, refused
+from gradverify.rules.shown import comparison, differs
 from gradverify.subject.another import (
     BOLD,
     MILD,
@@ -53,7 +53,7 @@ class Look:
         return self.point + (", with " if self.point and words else "with " if words else "") + words
 
 
-def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv113(evidence: Evidence) -> Told:
     if evidence.subject.restless:
         raise NotApplicable("the module's buffers, which forward updates and reads, do not come to rest")
     refusal, constant = "there is no other point: every input is zero", None
@@ -62,12 +62,10 @@ def gv113(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         if varied is not None and varied.seen is Screen.AGREES:
             break
         try:
-            look = look_at(evidence, evidence.subject.twin(arguments))
-        except UserCodeError as error:
-            if error.code == "GV003":
-                yield Finding("GV113", f"at another point of the same kind {error.message}", frames=error.frames)
-                return
-            refusal = f"at another point {error.message}"
+            with refused("GV113", "at another point of the same kind", only="GV003"):
+                look = look_at(evidence, evidence.subject.twin(arguments))
+        except NotApplicable as there:
+            refusal = str(there)
             continue
         if look.seen not in DECIDED:
             constant = look if look.seen is Screen.CONSTANT else constant
@@ -92,9 +90,8 @@ def look_at(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -
                     evidence.wishes.seed)
     source = generator(evidence.settings.seed, evidence.subject.case.check, "second point's direction")
     function = evidence.measured_at(twin)
-    rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]
     invented = any(each.invented for each in given)
-    return Look(twin, function, wishes, screened(function, wishes, source, rtol, evidence.infinite, invented), numbers)
+    return Look(twin, function, wishes, screened(function, wishes, source, evidence.rtol, evidence.infinite, invented), numbers)
 
 
 # ---- other plain numbers
@@ -125,10 +122,10 @@ def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Iterator[Finding | Comparison | str]:
+def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Told:
     """Right with the numbers of the check, wrong with others: which one is it? A number of a formula must be wrong nearby too: a solver does not
     converge with any step. By one direction; where the tolerance is that of float32, by element too: there a few percent hide in the sum of all."""
-    coarse = evidence.settings.tolerances(low_precision=evidence.low_precision)[1] > COARSE
+    coarse = evidence.rtol > COARSE
     for name in varied.numbers.words if varied.numbers else ():
         look, near = _varied(evidence, arguments, BOLD, name), _varied(evidence, arguments, MILD, name)
         if look is not None and look.seen is Screen.DIFFERS and near is not None and (near.seen is Screen.DIFFERS or (
@@ -146,7 +143,7 @@ def _compared(evidence: Evidence, look: Look) -> Jacobian:
     return evidence.less_own_steps(found, look.twin, look.function, look.function.values(look.twin.leaves()), look.wishes)
 
 
-def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Iterator[Finding | Comparison | str]:
+def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
     def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding:
         against = f"{evidence.difference} {look.where}"
         found = differs("GV113", argument, place, y, pair, against, None, "numeric", evidence.name_of(place))
@@ -158,11 +155,11 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
         yield f"{look.where} a direction differed, but no element did"
 
 
-def wrong_elements(evidence: Evidence, look: Look, tell: Tell) -> Iterator[Finding | Comparison]:
+def wrong_elements(evidence: Evidence, look: Look, tell: Tell) -> Told:
     """The pairs that are wrong there and not at the point of the check, and what is to be said of them."""
     outputs = look.function.values(look.twin.leaves())
     for (index, output), pair in _compared(evidence, look).pairs.items():
-        if pair.count(Outcome.MISMATCH) and not wrong_already(evidence, index, output):
+        if pair.count(Outcome.MISMATCH) and not evidence.jacobian.pairs[index, output].count(Outcome.MISMATCH):
             argument, place = look.twin.differentiable[index], evidence.forward.checked[output]
             found = tell(argument, place, outputs[output], pair)
             if found is not None:

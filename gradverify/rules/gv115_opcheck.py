@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, Told
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.opchecked import Operator, Test, operator_of
 
@@ -16,7 +16,8 @@ SCHEMA: Test = "test_schema"
 FAKE: Test = "test_faketensor"
 AOT: Test = "test_aot_dispatch_dynamic"
 REGISTRATION: Test = "test_autograd_registration"
-SILENT, CLONES, AS_IT_DOES = ", and its schema does not say so", "return clones", "let `register_fake` compute shape, dtype and strides as the operator does"
+SILENT, CLONES = ", and its schema does not say so", "return clones"
+AS_IT_DOES = "let `register_fake` compute shape, dtype and strides as the operator does"
 NO_FAKE = "it has no fake kernel, so that torch.compile refuses it"
 RAISES = "its fake kernel raises where the operator does not"
 FAILURES = (
@@ -32,7 +33,8 @@ FAILURES = (
     (FAKE, r"no fake impl|no .*[Mm]eta kernel|'Meta' backend|UnsupportedOperatorException", NO_FAKE,
      "`register_fake` gives it one: a function that returns empty tensors of the right shape and dtype"),
     (FAKE, r"found mismatche?d?.*(requires_grad|outputs_alias_inputs)", "", ""),    # found at the registration, or the schema, already
-    (FAKE, r"Shapes torch\.Size\((?P<x>.+)\) and torch\.Size\((?P<y>.+)\) are not equal", "it returns shape {x}, its fake kernel says {y}", AS_IT_DOES),
+    (FAKE, r"Shapes torch\.Size\((?P<x>.+)\) and torch\.Size\((?P<y>.+)\) are not equal",
+     "it returns shape {x}, its fake kernel says {y}", AS_IT_DOES),
     (FAKE, r"Dtypes torch\.(?P<x>\S+) and torch\.(?P<y>\S+) are not equal", "it returns dtype {x}, its fake kernel says {y}", AS_IT_DOES),
     (FAKE, r"Strides are (?P<x>\(.*?\)) and (?P<y>\(.*?\))", "it returns strides {x}, its fake kernel says {y}", AS_IT_DOES),
     (FAKE, r"found mismatche?d?", "what it returns is not what its fake kernel says", AS_IT_DOES),
@@ -45,7 +47,7 @@ WRONG = re.compile(r"shape|dtype|numbers")      # what is compiled computes some
 TOLD = 300      # characters of what torch says
 
 
-def gv115(evidence: Evidence) -> Iterator[Finding | str]:
+def gv115(evidence: Evidence) -> Told:
     operator = operator_of(evidence.subject)
     if not isinstance(operator, Operator):
         raise NotApplicable(operator)
@@ -63,7 +65,7 @@ def gv115(evidence: Evidence) -> Iterator[Finding | str]:
         yield f"opcheck was not run: torch's compiler cannot be imported ({describe(missing)})"
 
 
-def _failed(operator: Operator, test: Test, must: bool) -> Iterator[Finding | str]:
+def _failed(operator: Operator, test: Test, must: bool) -> Told:
     """What one test of opcheck finds, at the line of the user's code that raised, or where the fake kernel begins."""
     error = operator.fails(test)
     if error is None:
@@ -80,8 +82,9 @@ def _failed(operator: Operator, test: Test, must: bool) -> Iterator[Finding | st
         if what == NO_FAKE and not must:
             yield f"{operator.name} has no fake kernel, so that torch.compile refuses it; `opcheck: true` makes that a finding"
         elif what:
-            file, line, source = (frames[-1].file, frames[-1].line, frames[-1].text) if frames else (None, None, None)
-            yield Finding("GV115", f"{operator.name} fails opcheck's {test}: {what.format(**names)} (torch: {said})", frames=frames, file=file, line=line,
-                          severity="error" if must or (test != SCHEMA and WRONG.search(what)) else "warning", hint=hint.format(**names), source=source)
+            found = Finding("GV115", f"{operator.name} fails opcheck's {test}: {what.format(**names)} (torch: {said})", frames=frames,
+                            severity="error" if must or (test != SCHEMA and WRONG.search(what)) else "warning", hint=hint.format(**names))
+            at = frames[-1] if frames else None
+            yield found if at is None else replace(found, file=at.file, line=at.line, source=at.text)
         return
     yield f"opcheck's {test} could not be run: {said}"

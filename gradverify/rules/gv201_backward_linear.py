@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.differ import DUST, SIXTEEN, dust, flat, gradient_at, largest, off, rounded_anew, tolerance, worst_of
+from gradverify.rules.protocol import Findings
 from gradverify.rules.shown import apart as in_digits
 from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
@@ -28,7 +29,7 @@ OVER = "the scale of a loss in mixed precision makes grad_output large"
 UNDER = "look for an absolute tolerance or threshold inside backward: losses that are averages make grad_output small"
 
 
-def gv201(evidence: Evidence) -> Iterator[Finding]:
+def gv201(evidence: Evidence) -> Findings:
     halves = _Halves(evidence)
     coarse = evidence.precision > SIXTEEN
     factors = FACTORS_16 if coarse else FACTORS
@@ -121,9 +122,9 @@ class _Halves:
 
     def linear_at(self, grow: float, shrink: float) -> bool:
         """Within `rtol`."""
-        _, rtol = self._evidence.settings.tolerances(low_precision=self._evidence.low_precision)
         each = zip(self._evidence.inputs, self.together, self.apart(grow, shrink), strict=True)
-        return all(bool(apart.isfinite().all()) and _worst(self._evidence, argument, whole, apart, rtol) is None for argument, whole, apart in each)
+        return all(bool(apart.isfinite().all()) and _worst(self._evidence, argument, whole, apart, self._evidence.rtol) is None
+                   for argument, whole, apart in each)
 
     def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Each input's gradient before the next call is made, which may use its memory again."""

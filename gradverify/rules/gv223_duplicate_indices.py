@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Finding
+from gradverify.model.result import Finding
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.oracles.along import Screen
 from gradverify.oracles.finite_difference import Gives
 from gradverify.rules.gv113_second_point import DECIDED, look_at, wrong_elements
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import NotApplicable, Told
 from gradverify.rules.shown import element_name
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
@@ -24,7 +24,7 @@ HINT = "look at what backward does with an index that repeats: an assignment kee
 STEP = 1e-3     # of an element's size: does it move the forward?
 
 
-def gv223(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv223(evidence: Evidence) -> Told:
     """All repeated at once, or where forward refuses that, the first alone that it takes. Permutations never repeat."""
     indices = [a for a in evidence.subject.arguments if _is_index(a)]
     chosen = [a for a in indices if not _is_permutation(a.value)]
@@ -35,11 +35,14 @@ def gv223(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         arguments = [_repeated(a) if a in some else a for a in evidence.subject.arguments]
         if all(same(a.value, b.value) for a, b in zip(evidence.subject.arguments, arguments, strict=True) if a in some):
             continue
+        where = f"with repeated indices in {' and '.join(a.name for a in some)}"
         try:
-            found = list(_judged(evidence, arguments, some))
+            found = list(_judged(evidence, arguments, where))
         except UserCodeError as error:
             refusal = f"with repeated indices {error.message}"
-            continue
+            if error.code != "GV003":
+                continue
+            found = [Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=HINT)]
         if any(isinstance(each, Finding) for each in found) and (name := _of_backward_only(evidence)):
             raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")
         yield from found
@@ -47,16 +50,9 @@ def gv223(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     raise NotApplicable(refusal)
 
 
-def _judged(evidence: Evidence, arguments: list[Argument], chosen: list[Argument]) -> Iterator[Finding | Comparison | str]:
-    """The finding, if there is one. Raises UserCodeError (GV002) where forward refuses, NotApplicable where nothing can be said."""
-    where = f"with repeated indices in {' and '.join(a.name for a in chosen)}"
-    try:
-        look = look_at(evidence, evidence.subject.twin(arguments))
-    except UserCodeError as error:
-        if error.code != "GV003":
-            raise
-        yield Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=HINT)
-        return
+def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
+    """The finding, if there is one. Raises UserCodeError where forward or backward refuses, NotApplicable where nothing can be said."""
+    look = look_at(evidence, evidence.subject.twin(arguments))
     if look.seen not in DECIDED:
         raise NotApplicable(f"with repeated indices {look.seen.value}")
     lost = list[str]()
@@ -68,7 +64,7 @@ def _judged(evidence: Evidence, arguments: list[Argument], chosen: list[Argument
             name = element_name(argument.name, argument.value, worst.input_index)
             if _moves(look.function, here, pair.input, worst):
                 return Finding("GV223", f"{where}, d {element_name(evidence.name_of(place), y, worst.output_index)} / d {name} is "
-                               f"{worst.analytic:.6g} by backward and {worst.numeric:.6g} by finite differences{of}; {_told(chosen)}",
+                               f"{worst.analytic:.6g} by backward and {worst.numeric:.6g} by finite differences{of}",
                                input=argument.name, output=place, hint=HINT)
             lost.append(name)
         return None
@@ -103,14 +99,6 @@ def _repeated(argument: Argument) -> Argument:
 
 def _in_order(value: Tensor) -> bool:
     return value.dim() == 1 and len(value) > 2 and bool((value.long().diff() >= 0).all())
-
-
-def _told(chosen: list[Argument]) -> str:
-    """every second entry of rows and columns was its first, 3 and 0; every second one of offsets was the one before it"""
-    first, before = [a for a in chosen if not _in_order(a.value)], [a.name for a in chosen if _in_order(a.value)]
-    numbers = " and ".join(f"{int(a.value.reshape(-1)[0])}" for a in first)
-    parts = [f"every second entry of {' and '.join(a.name for a in first)} was its first, {numbers}"] if first else []
-    return "; ".join([*parts, *([f"every second entry of {' and '.join(before)} was the one before it"] if before else [])])
 
 
 def _of_backward_only(evidence: Evidence) -> str | None:

@@ -10,11 +10,10 @@ from gradverify.numerics.verdict import Limit
 
 @dataclass(frozen=True)
 class Words:
-    """`because`: what explains the reason. `brief`: the advice in the table of one element; `advice`: in hints and sentences."""
+    """`because`: what explains the reason. `advice`: in hints and sentences."""
 
     reason: str
     because: str = ""
-    brief: str = ""
     advice: str | None = None
 
     @property
@@ -24,15 +23,15 @@ class Words:
 
     @property
     def whole(self) -> str:
-        """With the short advice."""
-        return f"{self.explained}: {self.brief}" if self.brief else self.explained
+        """With the advice."""
+        return f"{self.explained}: {self.advice}" if self.advice else self.explained
 
 
 OFF_THE_KINK = "keep the inputs off the kink: `avoid`, with a `margin`"
 WORDS: Mapping[Limit, Words] = {
     Limit.NONE: Words("nothing"),
     Limit.NOISE: Words(
-        "the forward's own noise is larger than the tolerance", brief="compute in float64 inside, or give `atol` or `rtol`",
+        "the forward's own noise is larger than the tolerance",
         advice="compute in float64 inside, choose inputs of moderate size, or give `rtol` if less accuracy will do"),
     Limit.TRUNCATION: Words(
         "estimates from neighbouring steps differ by more than the tolerance allows",
@@ -41,47 +40,44 @@ WORDS: Mapping[Limit, Words] = {
         "no two steps agree on a derivative", advice="is the forward an iteration or a table? give `rtol`, or check it against a `reference`"),
     Limit.KINK: Words("f has a kink at x, and its slopes from left and right are not sharp enough", advice=OFF_THE_KINK),
     Limit.KINK_SUM: Words(
-        "the gradients at several kinks add up to no slope of f at x, and the slopes nearby are not sharp enough",
-        brief="`avoid` the kink", advice=OFF_THE_KINK),
+        "the gradients at several kinks add up to no slope of f at x, and the slopes nearby are not sharp enough", advice=OFF_THE_KINK),
     Limit.TIE: Words(
-        "several equal inputs are tied", brief="f does not move with one of them, but does with all, and has no derivative there; "
-        "give the input `distinct`", advice="keep equal numbers apart: give that input `distinct`"),
-    Limit.JUMP: Words("f jumps at x", because="there is no derivative", advice="keep the inputs off the jump: `avoid`, with a `margin`"),
+        "several equal inputs are tied", "f does not move with one of them, but does with all, and has no derivative there",
+        "keep equal numbers apart: give that input `distinct`"),
+    Limit.JUMP: Words("f jumps at x", "there is no derivative", "keep the inputs off the jump: `avoid`, with a `margin`"),
     Limit.STAIRCASE: Words(
-        "f moves in steps", because="the steps and the trend above them have different derivatives",
-        advice="a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, check against a `reference`, or name the "
-               "`surrogate` that backward is the gradient of"),
+        "f moves in steps", "the steps and the trend above them have different derivatives",
+        "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, check against a `reference`, or name the "
+        "`surrogate` that backward is the gradient of"),
     Limit.CANCELS: Words(
-        "f moves in steps of the rounding of larger numbers inside it, which hide the deviation", brief="compute without the cancellation",
+        "f moves in steps of the rounding of larger numbers inside it, which hide the deviation",
         advice="compute without the cancellation (`expm1`, `log1p`, `erfc`), choose larger inputs, or compute in float64 inside"),
     Limit.BORDER: Words(
-        "f ends at x", brief="only one side has values, and no order of convergence is sure there; give `domain`, or `avoid` the border",
-        advice="say where the function is defined with `domain`, or keep the inputs off the border: `avoid`"),
+        "f ends at x", "only one side has values, and no order of convergence is sure there",
+        "say where the function is defined with `domain`, or keep the inputs off the border: `avoid`"),
     Limit.INFINITE: Words(
         "the slope of f grows without bound at x, or f has no finite values around it",
         advice="choose inputs inside the function's domain: `uniform`, `avoid`"),
-    Limit.MASKED: Words("f is one and the same infinity at every step", because="the element is left out of the comparison"),
+    Limit.MASKED: Words("f is one and the same infinity at every step", "the element is left out of the comparison"),
     Limit.ROUNDED: Words(
         "float32 rounds f, or the sums inside backward, by as much as that",
         advice="check with `dtype: float64` as well, choose inputs where less cancels, or give `rtol` or `atol`"),
     Limit.ANALYTIC_NOISE: Words(
         "the deviation is within the rounding noise of the backward", advice="compute in float64 inside backward, or give `rtol`"),
     Limit.STUCK: Words(
-        "the step does not move the input (x + eps = x)", brief="leave out `eps`, so that it is chosen for each element, or give a larger one",
+        "the step does not move the input (x + eps = x)",
         advice="leave out `eps`, so that the step is chosen for each element, or give a larger one"),
     Limit.COMPANY: Words(
-        "elements that were measured together with it turned out right when measured alone", brief="check a smaller input with `mode: entries`",
-        advice="check a smaller input with `mode: entries`"),
+        "elements that were measured together with it turned out right when measured alone", advice="check a smaller input with `mode: entries`"),
     Limit.ALONE: Words("other elements that differ in the same way could not be decided either when measured alone"),
     Limit.LINE: Words(
-        "as a whole it is off by more than rounding, but no element of it was found wrong", brief="`mode: entries` compares each",
+        "as a whole it is off by more than rounding, but no element of it was found wrong",
         advice="give `mode: entries`, which judges every element by itself"),
     Limit.BUDGET: Words(
         "the budget or the time limit ended before they were compared, or before it was known whether rounding explains a deviation",
-        brief="raise `budget`", advice="raise `budget`"),
+        advice="raise `budget`"),
     Limit.RESTLESS: Words(
         "the module's buffers follow its parameters from call to call and do not come to rest, and backward takes them for constants",
         advice="check the module in evaluation mode, or where its buffers come to rest (singular values that lie further apart)"),
-    Limit.SYMMETRY: Words(
-        "right on symmetric matrices", brief="say `symmetric: true`", advice="say `symmetric: true` on that input"),
+    Limit.SYMMETRY: Words("right on symmetric matrices", advice="say `symmetric: true` on that input"),
 }

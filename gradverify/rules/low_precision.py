@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,22 +16,17 @@ from gradverify.numerics.function.coordinates import UNITS, WIDE, flat_real
 from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
-from gradverify.oracles.legs import Kernel
-from gradverify.oracles.reference import off_itself
-from gradverify.oracles.widened import OTHERS
 from gradverify.rules.at_line import at_forward_of
 from gradverify.rules.differ import Called, largest, off, side, worst_of
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import element_name
 from gradverify.subject.draw import DTYPES, generator
-from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.lines import returned_line
 from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shaken
 from gradverify.subject.subject import Subject
-from gradverify.subject.wide import is_narrow
 from gradverify.torch_private import without_modes
 
 # ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway
@@ -41,19 +36,13 @@ INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so tha
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 WITHOUT = "give the random numbers as an input, or check without them (evaluation mode, `p: 0`)"
 NAME_ONE = "name a `reference` in torch operations, of which it is known"
-HINTS = {
-    "overflow": "something before it leaves the range of {dtype}: scale first, or compute it in float32",
-    "": "look for what differs in {dtype} from float32",
-}
+OVERFLOW = "an overflow on the way there"
 
 
-def gv112(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv112(evidence: Evidence) -> Told:
     kernel = evidence.kernel
     if kernel is None:
-        if not _another_in_float32(evidence):
-            raise NotApplicable("no differentiable input has 16 bits")
-        yield from _in_float32(evidence)
-        return
+        raise NotApplicable("no differentiable input has 16 bits")
     unknown = ""
     if evidence.draws:
         unknown = f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared"
@@ -64,17 +53,15 @@ def gv112(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
         return
     # Triton's interpreter, which computes with bfloat16 as with integers, may be at fault
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
-    seen, outputs = [*kernel.outputs, *kernel.gradients], len(kernel.outputs)
-    for n, each in enumerate(seen):
+    seen = [*kernel.outputs, *kernel.gradients]
+    for n, (each, tensor) in enumerate(zip(seen, [*evidence.outputs, *evidence.subject.inputs], strict=True)):
         place, name, _ = where(evidence, n, each.index)
-        tensor = evidence.outputs[n] if name is None else evidence.inputs[n - outputs].value
         yield _comparison(name or "", place, tensor, each)
-        if not each.miss:
-            continue
-        label = name or evidence.name_of(place or 0)
-        found = _of_16_bits(kernel, each, f"grad of `{name}`" if name else label, tensor, label)
-        found = _at_kernel(replace(found, input=name, output=place), evidence)
-        yield replace(found, code="GV007", severity="error", message=f"{found.message}; {INTEGERS}", hint=CAST) if doubtful else found
+    for found in beyond_native(evidence, "GV112", seen, f"in {kernel.name}", "in float64", f"look for what differs in {kernel.name} from float32"):
+        at = _at_kernel(found, evidence)
+        if found.message.endswith(OVERFLOW):
+            at = replace(at, hint=f"something before it leaves the range of {kernel.name}: scale first, or compute it in float32")
+        yield replace(at, code="GV007", severity="error", message=f"{found.message}; {INTEGERS}", hint=CAST) if doubtful else at
     names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
     repeats = list[Reproduced]()        # the different results of identical calls
     for name, results in zip(names, kernel.repeated, strict=True):
@@ -90,25 +77,6 @@ def gv112(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
     yield "; ".join(filter(None, (sees, in_words(repeats))))
 
 
-def _another_in_float32(evidence: Evidence) -> bool:
-    """Are the values of a function of float32 others in float64, and is there no reference to say which are right?"""
-    if not is_narrow(evidence.subject) or evidence.draws or evidence.surrogate is not None or evidence.subject.case.oracles.reference is not None:
-        return False
-    found = evidence.in_float64
-    return found == OTHERS if isinstance(found, str) else found.others or found.far
-
-
-def _in_float32(evidence: Evidence) -> Iterator[Finding]:
-    """Warnings: float32 is what the function is, and its gradient may be right for it; beyond the tolerance, and what float32 costs."""
-    atol, rtol = evidence.settings.tolerances()
-    for n, each in enumerate(off_itself(evidence.subject, evidence.forward.checked)):
-        if each is not None and abs(each.kernel - each.exact) > atol + rtol * max(abs(each.kernel), abs(each.exact)):
-            place, _, what = where(evidence, n, each.index)
-            yield Finding("GV112", f"in float32 {evidence.name_of(place or 0)} is {each.kernel:.5g} at {what}, in float64 {each.exact:.5g}: "
-                          f"{each.ratio:.3g} × the native error", output=place, severity="warning",
-                          hint="look for a branch on the dtype and for fewer bits inside, or name a `reference`, which says what is right")
-
-
 def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
     """At the line of the kernel's backward or forward, also where its reference is what runs in float64."""
     subject = evidence.subject.narrow or evidence.subject
@@ -118,17 +86,6 @@ def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
     made = returned_line(subject, finding.input) if finding.input else None
     line, source = (made.line, made.source) if made else (target.line, target.source)
     return replace(finding, file=target.file, line=line, source=source) if target.file else finding
-
-
-def _of_16_bits(kernel: Kernel, each: TensorResult, what: str, tensor: Tensor, name: str) -> Finding:
-    where = element_name(name, tensor, each.index)
-    row = f", row {each.row} worst" if tensor.dim() > 1 else ""
-    message = {
-        "overflow": f"{what} is {each.kernel:g} at {where}, where {each.exact:.4g} is right, which fits: an overflow on the way there",
-        "gain": f"{what} is {each.gain:.4f} × what it is in float64{KINDS['gain']}",
-    }.get(each.miss) or (f"{what}: {each.ratio:.3g} × the native error{row}; at {where} {each.kernel:.5g}, in float64 {each.exact:.5g}, "
-                         f"{each.ulps:.3g} ulp off{KINDS[each.miss]}")
-    return Finding("GV112", f"in {kernel.name} {message}", hint=HINTS.get(each.miss, HINTS[""]).format(dtype=kernel.name))
 
 
 def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult) -> Comparison:
@@ -217,7 +174,7 @@ def _at(evidence: Evidence, point: Point) -> Subject:
     return evidence.subject.twin([replace(a, value=next(moved).detach()) if a.differentiable else a for a in evidence.subject.arguments])
 
 
-def gv117(evidence: Evidence) -> Iterator[Finding | str]:
+def gv117(evidence: Evidence) -> Told:
     name = evidence.settings.autocast
     if name is None:
         raise NotApplicable("the spec does not name a dtype under `autocast`")
@@ -238,11 +195,8 @@ def gv117(evidence: Evidence) -> Iterator[Finding | str]:
         with Rounded(dtype, source):
             return _filled(evidence, _at(evidence, here), [shaken(c, dtype, source) for c in v])
 
-    try:
+    with refused("GV117", f"under autocast in {name}", CASTS):
         judged = beside_rounding(here, lambda: [shaken(x, dtype, source) for x in here], usual, seen, native, ROUNDOFF[dtype])
-    except UserCodeError as error:
-        yield Finding("GV117", f"under autocast in {name} {error.message}", frames=error.frames, hint=CASTS)
-        return
     for n, each in enumerate(judged):
         if each.wrong.any():
             at, given, wanted, off_by, cost = worst_element(each)
@@ -263,13 +217,14 @@ def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | Non
     return None, argument.name, f"the gradient at {element_name(argument.name, argument.value, index)}"
 
 
-def beyond_native(evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str) -> Iterator[Finding]:
+def beyond_native(evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str) -> Findings:
     """Of every output, then of every gradient in 16 bits: what it is `inside`, where that is off what it is `here` beyond the native error."""
-    for n, each in enumerate(judged):
+    for n, (each, tensor) in enumerate(zip(judged, [*evidence.outputs, *evidence.subject.inputs], strict=True)):
         if each.miss:
             place, name, what = where(evidence, n, each.index)
-            told = (f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {each.ratio:.3g} × the native error"
-                    f"{KINDS.get(each.miss, '')}")
+            row = f", row {each.row} worst" if tensor.dim() > 1 else ""
+            by = OVERFLOW if each.miss == "overflow" else f"{each.ratio:.3g} × the native error{row}{KINDS[each.miss]}"
+            told = f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {by}"
             yield Finding(code, told, input=name, output=place, hint=hint)
 
 
@@ -281,7 +236,7 @@ NO_FLOAT32 = "TF32 is a format for products of float32: say `dtype: float32`"
 OTHERWISE = "rounding does not explain it: look for what else depends on the switch"
 
 
-def gv119(evidence: Evidence) -> Iterator[Finding | str]:
+def gv119(evidence: Evidence) -> Told:
     settings, kernel = evidence.settings, evidence.kernel
     if not (settings.tf32 or settings.reduced_sums):
         raise NotApplicable("the spec says neither `tf32: true` nor `reduced_sums: true`")
@@ -290,19 +245,16 @@ def gv119(evidence: Evidence) -> Iterator[Finding | str]:
     if not settings.reduced_sums if kernel else all(x.dtype is not torch.float32 for x in evidence.subject.inputs):
         raise NotApplicable(NO_FLOAT32)
     name = "sums in fewer bits" if kernel else "TF32"
-    try:
-        with in_all_bits():
-            if kernel is None:
-                yield from _in_tf32(evidence)
-            else:
-                beside = kernel.apart(kernel, reduced_sums(True))
-                yield from beyond_native(evidence, "GV119", beside, f"with {name}", "without", OTHERWISE)
-    except UserCodeError as error:
-        yield Finding("GV119", f"with {name} {error.message}", frames=error.frames, hint=OTHERWISE)
     yield f"compared with {name}"
+    with refused("GV119", f"with {name}", OTHERWISE), in_all_bits():
+        if kernel is None:
+            yield from _in_tf32(evidence)
+        else:
+            beside = kernel.apart(kernel, reduced_sums(True))
+            yield from beyond_native(evidence, "GV119", beside, f"with {name}", "without", OTHERWISE)
 
 
-def _in_tf32(evidence: Evidence) -> Iterator[Finding]:
+def _in_tf32(evidence: Evidence) -> Findings:
     v, own = evidence.cotangents("base"), evidence.subject.own
     source = generator(evidence.settings.seed, evidence.subject.case.check, "TF32")
 
@@ -337,7 +289,7 @@ DOUBLE = ("float64", "complex128")
 FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))     # by unit roundoff
 
 
-def gv222(evidence: Evidence) -> Iterator[Finding]:
+def gv222(evidence: Evidence) -> Findings:
     seen = {output: max(pair.unit, evidence.precisions[output]) for (_, output), pair in evidence.jacobian.pairs.items() if pair.low_precision}
     for output, unit in seen.items():
         if unit >= FORMATS[-1][0] and str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
@@ -357,7 +309,7 @@ IN_FLOAT32 = "check backward with `dtype: float32`"
 LOSES = "the forward loses its digits in float32"
 
 
-def gv226(evidence: Evidence) -> Iterator[Finding]:
+def gv226(evidence: Evidence) -> Findings:
     v, count = evidence.cotangents("base"), len(evidence.forward.checked)
     source = generator(evidence.settings.seed, evidence.subject.case.check, "narrow")
     # float32 is float32, in a check of 16 bits too
@@ -383,20 +335,16 @@ def gv226(evidence: Evidence) -> Iterator[Finding]:
     with itself():
         here = [x.to(NARROW[x.dtype]) for x in evidence.subject.inputs]
         _cast(evidence.subject, NARROW, refuses=True)
-    try:
-        if _like_float64(evidence, watched(lambda: seen(here))):
-            return
+    with refused("GV226", "with float32 inputs", IN_FLOAT32, only="GV003"):
+        try:
+            if _like_float64(evidence, watched(lambda: seen(here))):
+                return
+        except Endless as endless:
+            raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
         dtypes = [(number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
                   for number, y, wide in zip(evidence.forward.checked, seen(here).outputs, evidence.outputs, strict=False)]
         judged = [] if any(given != wanted for _, given, wanted in dtypes) else beside_rounding(
             here, nearby, usual, seen, native, U32, LEAST)
-    except Endless as endless:
-        raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
-    except UserCodeError as error:
-        if error.code != "GV003":
-            raise NotApplicable(f"in float32 {error.message}") from None
-        yield Finding("GV226", f"with float32 inputs {error.message}", frames=error.frames, hint=IN_FLOAT32)
-        return
     for number, given, wanted in dtypes:
         if given != wanted:
             names = [str(dtype).removeprefix("torch.") for dtype in (given, wanted)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Finding
+from gradverify.model.result import Finding
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.oracles.given import Given
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable, Told
 from gradverify.rules.shown import comparison, differs, element_name
 from gradverify.subject.target import Target
 
@@ -38,7 +37,7 @@ SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (
 FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 
-def gv105(evidence: Evidence) -> Iterator[Finding]:
+def gv105(evidence: Evidence) -> Findings:
     _named(evidence)
     for index, seen in evidence.reference.values.items():
         place, y = evidence.forward.checked[index], evidence.outputs[index]
@@ -77,7 +76,7 @@ def _where(evidence: Evidence, place: int, y: Tensor, worst: ElementRecord) -> s
 
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
-def gv106(evidence: Evidence) -> Iterator[Finding | Comparison]:
+def gv106(evidence: Evidence) -> Told:
     _named(evidence)
     if any(isinstance(seen, str) for seen in evidence.reference.values.values()):
         raise NotApplicable("the reference returns other shapes (GV105)")
@@ -106,7 +105,7 @@ def _other_values(evidence: Evidence, output: int) -> bool:
 
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives
-def gv107(evidence: Evidence) -> Iterator[Finding | Comparison]:
+def gv107(evidence: Evidence) -> Told:
     given = [oracle for oracle in evidence.oracles.values() if isinstance(oracle, Given)]
     if not given:
         raise NotApplicable("the spec gives neither `expected` nor `gradient`")

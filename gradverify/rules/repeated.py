@@ -27,7 +27,7 @@ from gradverify.rules.differ import (
     on_another_graph,
     other_gradient,
 )
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import apart, changed, element_name
 from gradverify.rules.variants import ALL_SUBSETS, subsets
@@ -57,11 +57,10 @@ def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ..
 MORE = 3        # calls, to count the different results of a forward that has some
 
 
-def gv205(evidence: Evidence) -> Iterator[Finding | str]:
+def gv205(evidence: Evidence) -> Told:
     """What differs by roundings is reported when all calls were made: a later one may differ by more."""
     before = torch.default_generator.get_state()
     counts = [Repeats(evidence.name_of(place)) for place in evidence.forward.checked]
-    rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]
     accepted = 0.0 if evidence.settings.deterministic else evidence.settings.nondeterminism
     slight = list[Finding]()
 
@@ -91,7 +90,7 @@ def gv205(evidence: Evidence) -> Iterator[Finding | str]:
             found = Finding("GV205", f"the forward is not deterministic: {words}", output=place)
             if worst <= ATOMIC * evidence.precision * size:
                 slight.append(replace(found, severity="warning", hint=f"{ORDER_OF_SUMS}, `nondeterminism` accepts it"))
-            elif worst <= rtol * size and worst <= evidence.leftover * size:
+            elif worst <= evidence.rtol * size and worst <= evidence.leftover * size:
                 yield replace(found, severity="warning", hint=LEFT)
                 return
             else:
@@ -156,7 +155,7 @@ class Odd:
                 f"{self.where} {' and '.join(apart(self.here, self.there))}")
 
 
-def gv206(evidence: Evidence) -> Iterator[Finding | str]:
+def gv206(evidence: Evidence) -> Told:
     before = evidence.poisoned.repeats
     inputs, outputs = len(evidence.inputs), len(evidence.forward.checked)
     calls = CALLS if inputs > ALL_SUBSETS else max(FEW, min(CALLS, LEFT_OF_60 - len(subsets(inputs)) - inputs - 3 * outputs))
@@ -174,10 +173,9 @@ def gv206(evidence: Evidence) -> Iterator[Finding | str]:
                       severity="error" if error and not left else "warning", hint=LEFT if left else ANOTHER if error else ORDER_OF_SUMS)
     drawn, ended = evidence.worked.drawn
     if not odd and evidence.settings.reseed and drawn != ended and (evidence.function.reusable or not evidence.draws):
-        rtol = evidence.settings.tolerances(low_precision=evidence.low_precision)[1]
         found, seeds, _ = _compared(evidence, _with_other_seeds(evidence))
         for each in found:
-            within = each.off <= rtol * each.size
+            within = each.off <= evidence.rtol * each.size
             message = f"backward draws random numbers, and its gradient depends on them: {each.sentence(seeds, ' and other seeds')}"
             yield Finding("GV206", message, severity="warning" if within else "error", input=evidence.inputs[each.place].name,
                           hint="the differences are within `rtol`" if within else DRAWN)
@@ -249,11 +247,11 @@ REMEMBERED = ("compute it from the tensor in every call, or let what is remember
 UPDATED = "after the inputs were updated in place, as an optimizer does,"
 
 
-def gv207(evidence: Evidence) -> Iterator[Finding]:
+def gv207(evidence: Evidence) -> Findings:
     yield from islice(_seen(evidence), 1)
 
 
-def _seen(evidence: Evidence) -> Iterator[Finding]:
+def _seen(evidence: Evidence) -> Findings:
     """What each step of the sequence shows."""
     for again in evidence.repeats or ():
         yield from _other(other_gradient(evidence, again.values), "backward of one graph gives another gradient when it is called again", AGAIN)
@@ -266,12 +264,9 @@ def _seen(evidence: Evidence) -> Iterator[Finding]:
         watched += _outputs(evidence, graph)
         watched += _handed_out(evidence, Returned.now(evidence.function.gradients(graph, evidence.worked.cotangents)))
         works = True
-    try:
+    with refused("GV207", "a forward and backward with other inputs breaks the backward of an earlier call, which works without them:", OF_ONE_CALL):
         changed_it = other_gradient(evidence, _backward(evidence, first))
-        yield from _other(changed_it, "a forward and backward with other inputs changes the gradient of an earlier call")
-    except UserCodeError as error:
-        yield Finding("GV207", f"a forward and backward with other inputs breaks the backward of an earlier call, which works without them: "
-                      f"{error.message}", hint=OF_ONE_CALL, frames=error.frames)
+    yield from _other(changed_it, "a forward and backward with other inputs changes the gradient of an earlier call")
     # do they lie in memory as those of the base call do, and is it still theirs? A function that writes into its inputs gets clones
     alike = all(leaf.stride() == own.stride() for leaf, own in zip(leaves, evidence.forward.leaves, strict=True))
     if works and alike and not evidence.subject.writes and not evidence.forward.freed:
@@ -305,7 +300,7 @@ def _backward(evidence: Evidence, graph: Graph) -> Gradients:
     return evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.repeats is not None)
 
 
-def _other(difference: Difference | None, what: str, hint: str = OF_ONE_CALL) -> Iterator[Finding]:
+def _other(difference: Difference | None, what: str, hint: str = OF_ONE_CALL) -> Findings:
     if difference is not None:
         expected, seen = apart(difference.expected, difference.seen)
         yield Finding("GV207", f"{what}: {expected} at {difference.where} was first, {seen} then", hint=hint)
@@ -319,7 +314,7 @@ def _other_values(evidence: Evidence, graph: Graph) -> Difference | None:
     return next(differences(evidence, evidence.outputs, ys, outputs=True), None)
 
 
-def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Iterator[Finding]:
+def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Findings:
     """A call with tensors that held other numbers in an earlier call, and hold now those of the base call; a forward that refuses them raises. It is
     the update, if new tensors do not show the same."""
     with torch.no_grad():
@@ -364,17 +359,14 @@ def _called(evidence: Evidence, leaves: Sequence[Tensor]) -> tuple[Graph, Differ
 UNHELD = "return grad_output itself or a tensor that nothing else holds: autograd may keep what it gets as .grad, and add to it"
 
 
-def gv220(evidence: Evidence) -> Iterator[Finding]:
+def gv220(evidence: Evidence) -> Findings:
     if any(isinstance(each, Tensor) and is_zerotensor(each) for raw in evidence.worked.raw for each in raw.returned):
         raise NotApplicable("a gradient is torch's zeros without memory, to which autograd itself cannot add")
     direct = straight(evidence.forward.nodes, evidence.forward.leaves)
     if not any(direct):
         raise NotApplicable("no input goes straight into a custom Function")
-    try:
+    with refused("GV220", "`.backward(ones)` twice:"):
         seen: Accumulated = accumulated(evidence.subject, evidence.function, evidence.later, evidence.reusable)
-    except UserCodeError as error:
-        yield Finding("GV220", f"`.backward(ones)` twice: {error.message}", frames=error.frames)
-        return
     if "for_ones" in vars(evidence):        # asked for by GV213, of the base graph
         ones = [torch.ones_like(y) for y in evidence.outputs]
         yield from on_another_graph(evidence, evidence.for_ones[1], seen.first, ones, "made after a call elsewhere")
@@ -392,7 +384,7 @@ def gv220(evidence: Evidence) -> Iterator[Finding]:
 
 
 # ---- GV227 single-backward: a second backward of one graph is refused
-def gv227(evidence: Evidence) -> Iterator[Finding]:
+def gv227(evidence: Evidence) -> Findings:
     if not evidence.worked.direct:
         raise NotApplicable("torch.autograd.grad is refused, as a re-entrant checkpoint does")
     refused = evidence.refused

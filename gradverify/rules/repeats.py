@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradverify.model.result import Reproduced
 from gradverify.numerics.function.coordinates import flat_real
+from gradverify.subject.snapshot import same
 
 
 class Repeats:
@@ -25,7 +26,7 @@ class Repeats:
         flat = flat_real(values.detach())
         if self._calls == 1:
             self._first = self._low = self._high = flat
-        elif flat.shape == self._first.shape and not _same(flat, self._first):
+        elif flat.shape == self._first.shape and not same(flat, self._first):
             self._different.add(flat.cpu().numpy().tobytes())
             self._low, self._high = torch.fmin(self._low, flat), torch.fmax(self._high, flat)
 
@@ -38,10 +39,6 @@ class Repeats:
         apart = float((self._high - self._low).nan_to_num(nan=0.0).max()) if self._first.numel() else 0.0
         size = float(self._first.abs().nan_to_num(nan=0.0, posinf=0.0).max()) if self._first.numel() else 0.0
         return Reproduced(self._of, self._calls, 1 + len(self._different), apart, apart / max(unit * size, math.ulp(0.0)) if size else 0.0)
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a, b) or bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def in_words(found: Iterable[Reproduced]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -13,7 +13,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable
 from gradverify.subject.another import other_points
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, shown, type_name
@@ -44,7 +44,7 @@ def input_at(evidence: Evidence, raw: RawReturn, place: int) -> str | None:
 OWN = "return a gradient of the input's own shape, dtype and device"
 
 
-def gv212(evidence: Evidence) -> Iterator[Finding]:
+def gv212(evidence: Evidence) -> Findings:
     def counted(name: str, expected: int, got: int) -> Finding:
         return Finding("GV212", f"backward of {name} returns {got} gradient{'s' if got != 1 else ''}, but forward has {expected} "
                        f"argument{'s' if expected != 1 else ''}", hint="return one value per argument of forward, None where there is no gradient")
@@ -68,7 +68,7 @@ def gv212(evidence: Evidence) -> Iterator[Finding]:
                 yield from _metadata(raw.name, input_at(evidence, raw, place) or f"argument {place}", edge, gradient)
 
 
-def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:
+def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Findings:
     if not isinstance(gradient, Tensor):
         yield Finding("GV212", f"backward of {cls} returns {shown(gradient):.40} for {name}, which is no tensor", input=name)
         return
@@ -93,7 +93,7 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Fin
 
 
 # ---- GV213 gradient-alias: backward returns memory that somebody else goes on using
-def gv213(evidence: Evidence) -> Iterator[Finding]:
+def gv213(evidence: Evidence) -> Findings:
     if evidence.settings.looks_for("GV207") and evidence.repeats is not None and not evidence.reusable:     # what adds up in a buffer returns that
         raise NotApplicable("backward of one graph gives another gradient each time")
     returns = [(raw, "") for raw in evidence.worked.raw]
@@ -112,7 +112,7 @@ def gv213(evidence: Evidence) -> Iterator[Finding]:
 
 
 # ---- GV216 unused-backward: the Function's own backward is not in the graph
-def gv216(evidence: Evidence) -> Iterator[Finding]:
+def gv216(evidence: Evidence) -> Findings:
     cls = evidence.subject.target.subject
     if evidence.forward.checked and cls not in evidence.forward.classes:
         nodes = [output.grad_fn.name() for output in evidence.returned if output.grad_fn is not None]
@@ -121,7 +121,7 @@ def gv216(evidence: Evidence) -> Iterator[Finding]:
 
 
 # ---- GV217 integer-gradient: backward returns a gradient for an argument that has none
-def gv217(evidence: Evidence) -> Iterator[Finding]:
+def gv217(evidence: Evidence) -> Findings:
     cls, every = evidence.subject.target.subject, evidence.subject.arguments
     # those that have none by their nature: a floating tensor that does not require one may be given one
     without = [a for a in every if a.of is not None or not a.is_tensor or not (a.value.is_floating_point() or a.value.is_complex())]
@@ -141,7 +141,7 @@ def gv217(evidence: Evidence) -> Iterator[Finding]:
 
 
 # ---- GV221 empty: backward fails on the empty tensor that the spec gives
-def gv221(evidence: Evidence) -> Iterator[Finding]:
+def gv221(evidence: Evidence) -> Findings:
     if not evidence.empty:
         raise NotApplicable("the spec gives no zero size")
     error = evidence.backward.error
@@ -163,7 +163,7 @@ def gv221(evidence: Evidence) -> Iterator[Finding]:
 WIDE = (-1.0, 1e3, -1e3)    # times the input: across every sign, threshold and bound of its own size
 
 
-def gv229(evidence: Evidence) -> Iterator[Finding]:
+def gv229(evidence: Evidence) -> Findings:
     own, seed = evidence.subject.arguments, (evidence.settings.seed, evidence.subject.case.check)
     silent = [gradient is not None and bool(gradient.numel()) and not bool(gradient.any()) for gradient in evidence.worked.gradients]
     if not any(silent) or all(zero or gradient is None for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)):

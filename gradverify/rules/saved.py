@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable
 from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.another import elsewhere
 from gradverify.subject.base_call import arguments, saved_tensors
@@ -25,10 +24,13 @@ from gradverify.torch_private import is_view, version_preserved
 
 
 # ---- GV214 kept-alive: memory lives on after its last use
-def gv214(evidence: Evidence) -> Iterator[Finding]:
+def gv214(evidence: Evidence) -> Findings:
     if evidence.interpreter:
         raise NotApplicable("Triton's interpreter keeps what kernels got until the garbage collector runs")
-    alive = _alive(evidence)
+    alive = Alive((), (), ())
+    with suppress(UserCodeError):       # it may refuse inputs that are no leaves
+        own = evidence.subject.target.kind == "autograd.Function"
+        alive = still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, own)
     if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
         v, expected = evidence.worked.cotangents, evidence.worked.gradients
         yield from on_another_graph(evidence, expected, alive.gradients, v, "whose inputs are results (x * 1)")
@@ -43,20 +45,12 @@ def gv214(evidence: Evidence) -> Iterator[Finding]:
                       hint="ctx.save_for_backward frees what it holds after backward, an attribute of ctx or a closure does not")
 
 
-def _alive(evidence: Evidence) -> Alive:
-    """Nothing where the function refuses inputs that are no leaves."""
-    try:
-        return still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, evidence.subject.target.kind == "autograd.Function")
-    except UserCodeError:
-        return Alive((), (), ())
-
-
 # ---- GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
 VERSIONS = "ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not"
 OUTPUTS = "save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not"
 
 
-def gv215(evidence: Evidence) -> Iterator[Finding]:
+def gv215(evidence: Evidence) -> Findings:
     own, checked = evidence.inputs, evidence.forward.checked
 
     def made() -> tuple[Graph, list[Tensor]]:
@@ -90,10 +84,7 @@ def gv215(evidence: Evidence) -> Iterator[Finding]:
             of_parameters.append(finding)
         else:
             yield finding
-    for first in of_parameters[:1]:
-        others = [str(finding.input) for finding in of_parameters[1:]]
-        also = f"; so it is with {len(others)} other parameter{'s' * (len(others) > 1)}: {', '.join(others)}" if others else ""
-        yield replace(first, message=first.message + also)
+    yield from of_parameters[:1]
 
 
 def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
@@ -124,25 +115,20 @@ def _stale(evidence: Evidence, graph: Graph, argument: Argument, written: Tensor
 
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
-def gv219(evidence: Evidence) -> Iterator[Finding]:
+def gv219(evidence: Evidence) -> Findings:
     given = arguments(evidence.subject, evidence.forward.called)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
-        name = None if is_view(y) else _owner(y, given)
+        # not an output that is an argument itself
+        known = is_view(y) or any(y is x for _, x in given)
+        name = None if known else next((name for name, x in given if overlaps(y, x)), None)
         if name is not None:
             yield Finding("GV219", f"{evidence.name_of(place)} shares memory with {name}, and autograd does not know it as a view: "
                           "writing into one changes the other", input=name, output=place,
                           hint="return a view that autograd tracks (x.view_as(x)), or a clone")
 
 
-def _owner(y: Tensor, given: list[tuple[str, Tensor]]) -> str | None:
-    """The argument whose memory an output lies in; None where the output is an argument itself."""
-    if any(y is x for _, x in given):
-        return None
-    return next((name for name, x in given if overlaps(y, x)), None)
-
-
 # ---- GV224 saved-unused: forward saves tensors that backward never reads
-def gv224(evidence: Evidence) -> Iterator[Finding]:
+def gv224(evidence: Evidence) -> Findings:
     floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
     if not all(a.differentiable for a in floating):
         raise NotApplicable("a floating input needs no gradient here")

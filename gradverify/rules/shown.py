@@ -12,6 +12,8 @@ from gradverify.numerics.function.coordinates import place
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.pair import Outcome as Seen
 from gradverify.numerics.verdict import Limit
+from gradverify.report.names import element
+from gradverify.report.numbers import pair as in_digits
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
@@ -23,19 +25,16 @@ _NAMES: Mapping[Seen, Outcome] = {
 
 
 def comparison(rule: str, argument: Argument, output: int | None, value: Tensor | None, pair: Pair) -> Comparison:
-    """One pair as the report has it. `value` is the output tensor, None where the comparison is over all outputs together."""
+    """One pair as the report has it, with the elements that are not right, or the one nearest to its tolerance. `value` is the output tensor, None
+    where the comparison is over all outputs together."""
+    bad, ratios = [element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK)], pair.ratios
     return Comparison(
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
         max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
         witnessed=pair.witnessed, evidence="witness" if pair.witnessed else "", witness_apart=pair.apart,
-        worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
-
-
-def _told(pair: Pair) -> tuple[ElementRecord, ...]:
-    """The elements that are not right; where all are, the one nearest to its tolerance."""
-    bad = tuple(element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK))
-    return bad or pair.worst[:1]
+        worst=tuple(_entry(element, argument.value, value) for element in bad or pair.worst[:1]),
+        error_map=ErrorMap(tuple(map(tuple, ratios.tolist()))) if ratios is not None and pair.count(Seen.MISMATCH) else None)
 
 
 def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
@@ -46,17 +45,9 @@ def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
                  element.error / size if size else 0.0, _NAMES[element.outcome], output_part, input_part)
 
 
-def _map(pair: Pair) -> ErrorMap | None:
-    if pair.ratios is None or not pair.count(Seen.MISMATCH):
-        return None
-    return ErrorMap(tuple(tuple(row) for row in pair.ratios.tolist()))
-
-
 def element_name(name: str, x: Tensor, coordinate: int) -> str:
     """`w[3,1]`, `z[2].imag`: one real coordinate of a tensor."""
-    index, part = place(x.shape, x.is_complex(), coordinate)
-    suffix = {None: "", "re": ".real", "im": ".imag"}[part]
-    return f"{name}[{','.join(map(str, index))}]{suffix}" if index else f"{name}{suffix}"
+    return element(name, *place(x.shape, x.is_complex(), coordinate))
 
 
 def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate: int) -> str:
@@ -71,15 +62,7 @@ def coordinate_name(names: Sequence[str], tensors: Sequence[Tensor], coordinate:
 
 def apart(mine: float, theirs: float) -> tuple[str, str]:
     """Two numbers with as many digits as show the difference, six at least; no sign on a zero."""
-    if mine == theirs:
-        return (f"{mine + 0.0:.{DIGITS[0]}g}",) * 2
-    shown = ((f"{mine + 0.0:.{digits}g}", f"{theirs + 0.0:.{digits}g}") for digits in DIGITS)
-    return next((pair for pair in shown if pair[0] != pair[1]), (f"{mine}", f"{theirs}"))
-
-
-def wrong_already(evidence: Evidence, index: int, output: int) -> bool:
-    """Is this pair wrong at the point of the check itself, where GV101 would say so (unless it is not looked for)?"""
-    return evidence.jacobian.pairs[index, output].count(Seen.MISMATCH) > 0
+    return in_digits(mine, theirs, DIGITS)
 
 
 def place_name(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:
@@ -87,14 +70,6 @@ def place_name(evidence: Evidence, index: int, output: int, element: ElementReco
     argument, y = evidence.inputs[index], evidence.outputs[output]
     x = element_name(argument.name, argument.value, element.input_index)
     return f"{element_name(evidence.name_of(evidence.forward.checked[output]), y, element.output_index)} / {x}"
-
-
-def pairs(evidence: Evidence, parameters: bool) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
-    """(input, output place, output, pair) of the finite-difference comparison, of parameters or of the other inputs."""
-    for (index, output), pair in evidence.jacobian.pairs.items():
-        argument = evidence.inputs[index]
-        if argument.parameter is parameters:
-            yield argument, evidence.forward.checked[output], evidence.outputs[output], pair
 
 
 def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
@@ -123,17 +98,6 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
     analytic, numeric = apart(worst.analytic, worst.numeric)
     message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {analytic}, {theirs} {numeric}"
     return Finding(code, message, input=argument.name, output=output, hint=hint)
-
-
-def against(evidence: Evidence, pair: Pair) -> str:
-    """What a pair differs from, in words."""
-    return f"{evidence.difference} and from forward's own derivative" if pair.witnessed else evidence.difference
-
-
-def fixed_step(evidence: Evidence) -> str | None:
-    """The hint of a wrong number that a fixed step may explain."""
-    eps = evidence.settings.eps
-    return None if eps == "auto" else f"the step is fixed at {eps:g}; without `eps` it is chosen for each element, and has an error bar"
 
 
 def changed(name: str, tensor: Tensor, change: Change | None) -> str:

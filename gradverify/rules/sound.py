@@ -12,12 +12,6 @@ from gradverify.rules.catalogue import book
 Found = Iterable[str]
 
 
-def _is_double(evidence: Evidence) -> bool:
-    """Are all floating arguments float64 or complex128?"""
-    values = (argument.value for argument in evidence.subject.arguments if argument.is_tensor)
-    return all(x.dtype in DOUBLE for x in values if x.is_floating_point() or x.is_complex())
-
-
 def _any(reason: str, apart: bool = False) -> Callable[[Evidence, Found], str | None]:
     """Any code that speaks against the gradient, by default at this point."""
     def why(evidence: Evidence, found: Found) -> str | None:
@@ -39,7 +33,8 @@ NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
     "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
     "no draws": lambda e, found: e.draws and "the function draws random numbers",
     "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
-    "float64": lambda e, found: not _is_double(e) and "an input is of lower precision",
+    "float64": lambda e, found: not all(a.value.dtype in DOUBLE for a in e.subject.arguments if a.is_tensor and (
+        a.value.is_floating_point() or a.value.is_complex())) and "an input is of lower precision",
 }
 SETTING = "setting "
 

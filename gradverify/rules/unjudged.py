@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,17 +17,17 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.rules.catalogue import asked
 from gradverify.rules.limits import WORDS
+from gradverify.rules.protocol import Findings
 from gradverify.rules.shown import element_name, place_name
 from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
-from gradverify.subject.subject import Subject
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
 STEP = 1e-3     # of each element: an infinity that such a step does not change is a mask
 
 
-def gv006(evidence: Evidence) -> Iterator[Finding]:
+def gv006(evidence: Evidence) -> Findings:
     moved = None
     for place, output in zip(evidence.forward.checked, evidence.outputs, strict=True):
         values = flat_real(output)
@@ -65,7 +65,7 @@ def unfinished(rule: str, why: object) -> Finding:
     return Finding(CODE, f"{rule} was not finished: {why}", hint="check a smaller input, or raise `budget` and `timeout`")
 
 
-def gv007(evidence: Evidence) -> Iterator[Finding]:
+def gv007(evidence: Evidence) -> Findings:
     pairs = evidence.jacobian.pairs
     total = sum(pair.compared for pair in pairs.values())
     undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
@@ -118,14 +118,14 @@ def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
 
 
 # ---- GV008 nothing-checked: there is nothing to compare
-DIMENSIONS = 8      # of a shape that is written by hand; a longer list of whole numbers is data
+PLAIN = "a list of numbers is no tensor: say `{values: …}` or `{shape: …}`"
 COMPARE = ("finite differences", "reference", "given numbers")     # of what a rule looks for causes in, if it compares gradients
 
 
-def gv008(evidence: Evidence) -> Iterator[Finding]:
+def gv008(evidence: Evidence) -> Findings:
     reason = _reason(evidence)
     if reason is not None:
-        yield Finding("GV008", reason, hint=None if evidence.inputs else _meant(evidence.subject))
+        yield Finding("GV008", reason, hint=None if evidence.inputs else PLAIN)
     for argument in evidence.subject.arguments:
         if not argument.is_tensor and out_of_reach(argument.value):
             kind = type_name(argument.value)
@@ -152,22 +152,6 @@ def uncompared(evidence: Evidence, runs: Mapping[str, RuleRun], comparisons: Ite
         return Finding("GV008", "GV101 is ignored, and no other rule compared an element of a gradient",
                        hint="for the other rules alone select them, as in `rules: {select: [GV2]}`")
     return Finding("GV008", f"{run.code} compared no element of a gradient" + (f": {run.reason}" if run.reason else ""))
-
-
-def _meant(subject: Subject) -> str | None:
-    """Suggest tensors in place of plain lists of numbers."""
-    plain = {**{a.name: a.value for a in subject.arguments if not a.is_tensor}, **subject.kwargs}
-    tensors = [f"`{name}: {{{'shape' if _is_shape(value) else 'values'}: {value}}}`" for name, value in plain.items() if _is_numbers(value)]
-    return f"did you mean {' and '.join(tensors)}?" if tensors else None
-
-
-def _is_numbers(value: Any) -> bool:
-    """A list of numbers, nested or not."""
-    return type(value) is list and bool(value) and all(_is_numbers(item) or type(item) in (int, float) for item in value)
-
-
-def _is_shape(value: list[Any]) -> bool:
-    return len(value) <= DIMENSIONS and all(type(item) is int and item >= 0 for item in value)
 
 
 def _may_be_empty(case: Case) -> bool:
@@ -209,7 +193,7 @@ def _reason(evidence: Evidence) -> str | None:
 ELSEWHERE = "draw inputs at which the function changes, or check an output that does, if there are any"
 
 
-def gv009(evidence: Evidence) -> Iterator[Finding]:
+def gv009(evidence: Evidence) -> Findings:
     pairs = evidence.jacobian.pairs.values()
     largest = max((pair.largest for pair in pairs), default=0.0)
     atol, _ = evidence.settings.tolerances()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Comparison, Finding
+from gradverify.model.result import Finding
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import against, apart, comparison, differs, element_name, fixed_step, pairs, place_name, unfinished
+from gradverify.rules.protocol import Findings, NotApplicable, Told
+from gradverify.rules.shown import apart, comparison, differs, element_name, place_name, unfinished
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 from gradverify.subject.subject import Argument
 
@@ -30,12 +31,8 @@ DETACHED = ("backward is what torch differentiates {name} to, which detaches on 
             "without `detach`, as the function that has this gradient (`x.clamp(-1, 1)`, and not `x + (x.sign() - x).detach()`)")
 
 
-def meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
-    """A hint, or None. `output`: its place among all outputs."""
-    return evidence.spared("the search for a hint", lambda: _meant(evidence, output, pair))
-
-
 def _meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
+    """A hint, or None. `output`: its place among all outputs."""
     if evidence.surrogate is not None:
         detaches = evidence.surrogate.differentiates_to(evidence.cotangents("base"))
         return (DETACHED if detaches else EITHER).format(name=evidence.surrogate.name)
@@ -46,21 +43,25 @@ def _meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
 
 
 # ---- GV101 jacobian: backward differs from the finite difference
-def gv101(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv101(evidence: Evidence) -> Told:
     if all(argument.parameter for argument in evidence.inputs):
         raise NotApplicable("all differentiable inputs are parameters (GV111)")
     yield from _compared(evidence, "GV101", {})
 
 
-def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Iterator[Finding | Comparison | str]:
+def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Told:
     """Every pair of a parameter (GV111), or of another input. The hooks of a parameter take part in its gradient, and are named."""
-    own = list(pairs(evidence, parameters=code == "GV111"))
-    yield from unfinished(evidence, [pair for *_, pair in own])
-    for argument, output, y, pair in own:
+    own = [pair for pair in evidence.jacobian.pairs.values() if evidence.inputs[pair.input].parameter is (code == "GV111")]
+    yield from unfinished(evidence, own)
+    eps = evidence.settings.eps
+    fixed = None if eps == "auto" else f"the step is fixed at {eps:g}; without `eps` it is chosen for each element, and has an error bar"
+    for pair in own:
+        argument, output, y = evidence.inputs[pair.input], evidence.forward.checked[pair.output], evidence.outputs[pair.output]
         yield comparison(code, argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
-            hint = meant(evidence, output, pair) or fixed_step(evidence)
-            finding = differs(code, argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))
+            hint = evidence.spared("the search for a hint", partial(_meant, evidence, output, pair)) or fixed
+            against = f"{evidence.difference} and from forward's own derivative" if pair.witnessed else evidence.difference
+            finding = differs(code, argument, output, y, pair, against, hint, "numeric", evidence.name_of(output))
             shown = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks.get(argument.name, ()))
             also = f"; the hook on it took part, as in training: {shown}" if shown else ""
             yield replace(finding, message=finding.message + also)
@@ -70,7 +71,7 @@ def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Iter
 UNREGISTERED = "WarnNotImplemented"     # torch's node behind an operator that has kernels only
 
 
-def gv102(evidence: Evidence) -> Iterator[Finding]:
+def gv102(evidence: Evidence) -> Findings:
     missing: dict[int, list[int]] = {}
     for (index, output), pair in evidence.jacobian.pairs.items():
         if (index, output) in evidence.jacobian.absent and pair.count(Outcome.MISMATCH):
@@ -101,7 +102,7 @@ def _hint(evidence: Evidence, argument: Argument) -> str:
 
 
 # ---- GV103 non-finite-gradient: backward gives NaN or inf where the function has a derivative
-def gv103(evidence: Evidence) -> Iterator[Finding]:
+def gv103(evidence: Evidence) -> Findings:
     for (index, output), pair in evidence.jacobian.pairs.items():
         bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH and not math.isfinite(element.analytic)]
         if bad:
@@ -120,42 +121,28 @@ BETWEEN = "at a kink backward may return the slope of either side, or a number b
 SHARED = "give the gradient to one of the inputs that share the kink, or share it out among them"
 
 
-def gv104(evidence: Evidence) -> Iterator[Finding]:
+def gv104(evidence: Evidence) -> Findings:
     for (index, output), pair in evidence.jacobian.pairs.items():
         bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH and element.at_kink]
         if not bad:
             continue
         together = bad[0].limit is Limit.KINK_SUM
-        message = _sum_of(evidence, index, output, bad) if together else _one(evidence, index, output, bad[0])
+        low, high = (f"{slope + 0.0:.6g}" for slope in sorted((bad[0].left, bad[0].right)))      # no −0
+        message = (f"at the kink {place_name(evidence, index, output, bad[0])} backward gives {bad[0].analytic:.6g}, which is no slope "
+                   f"between {low} and {high}, the ones from left and right")
+        if together:    # each gradient is a slope at its kink, their sum is none
+            own = [each for each in bad if each.output_index == bad[0].output_index and each.limit is Limit.KINK_SUM]
+            names, values = (", ".join(each) for each in zip(
+                *((place_name(evidence, index, output, each), f"{each.analytic:.6g}") for each in own[:SHOWN]), strict=True))
+            more, slopes = " and others" if len(own) > SHOWN else "", f"is {low}" if low == high else f"lies between {low} and {high}"
+            message = (f"at the kinks {names}{more} backward gives {values}: each is a slope of f along its own input, but "
+                       f"their sum is no slope along all of them together, which {slopes}")
         yield Finding("GV104", message, input=evidence.inputs[index].name, output=evidence.forward.checked[output],
                       hint=SHARED if together else BETWEEN)
 
 
-def _one(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:
-    low, high = _slopes(element)
-    return (f"at the kink {place_name(evidence, index, output, element)} backward gives {element.analytic:.6g}, which is no slope "
-            f"between {low} and {high}, the ones from left and right")
-
-
-def _sum_of(evidence: Evidence, index: int, output: int, bad: Sequence[ElementRecord]) -> str:
-    """Of the kinks of one output: each gradient is a slope, their sum is none."""
-    own = [each for each in bad if each.output_index == bad[0].output_index and each.limit is Limit.KINK_SUM]
-    names = [place_name(evidence, index, output, each) for each in own[:SHOWN]]
-    more = " and others" if len(own) > SHOWN else ""
-    low, high = _slopes(own[0])
-    slopes = f"is {low}" if low == high else f"lies between {low} and {high}"
-    values = ", ".join(f"{each.analytic:.6g}" for each in own[:SHOWN])
-    return (f"at the kinks {', '.join(names)}{more} backward gives {values}: each is a slope of f along its own input, but "
-            f"their sum is no slope along all of them together, which {slopes}")
-
-
-def _slopes(element: ElementRecord) -> tuple[str, str]:
-    low, high = sorted((element.left + 0.0, element.right + 0.0))        # no −0
-    return f"{low:.6g}", f"{high:.6g}"
-
-
 # ---- GV111 parameters: the gradient of a module's parameter differs from the finite difference
-def gv111(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+def gv111(evidence: Evidence) -> Told:
     if not any(argument.parameter for argument in evidence.inputs):
         raise NotApplicable("the function has no parameters")
     module = evidence.subject.target.subject
@@ -170,7 +157,7 @@ ROWS = 8  # of a pair whose rounding is asked for
 HINT = "look for a rounded constant, an approximation, an eps or fewer bits that forward and backward do not share"
 
 
-def gv114(evidence: Evidence) -> Iterator[Finding]:
+def gv114(evidence: Evidence) -> Findings:
     for (index, output), pair in evidence.jacobian.left.items():
         yield _left(evidence, index, output, pair)
     for (index, output), pair in evidence.jacobian.pairs.items():

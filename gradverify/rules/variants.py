@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from gradverify.rules.differ import (
     varied,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
@@ -47,7 +47,7 @@ BACKEND = re.compile(r"BackendCompilerFailed: backend='\w+' raised: ")     # wha
 TOLD = 400      # characters of what was raised
 
 
-def gv116(evidence: Evidence) -> Iterator[Finding]:
+def gv116(evidence: Evidence) -> Findings:
     if reason := no_compiler() if evidence.settings.compile else "the spec does not say `compile: true`":
         raise NotApplicable(reason)
     compiler = Compiler()
@@ -61,7 +61,7 @@ def gv116(evidence: Evidence) -> Iterator[Finding]:
             yield from _compiled(compiler, there, " at another point of the same kind", evidence)
 
 
-def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Iterator[Finding]:
+def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidence | None = None) -> Findings:
     """Yield what differs between compiled and eager mode. At another point: of a function compiled at the `first` one."""
     def call() -> Called:
         with compiler.compiling(evidence.subject):
@@ -79,7 +79,7 @@ def _compiled(compiler: Compiler, evidence: Evidence, where: str, first: Evidenc
 WHICH_DEVICE = "the other rules, on each device, say which of the two is wrong; where they find nothing, forward is another function there"
 
 
-def gv118(evidence: Evidence) -> Iterator[Finding | str]:
+def gv118(evidence: Evidence) -> Told:
     own, device = evidence.subject.own, evidence.settings.device
     beside = own.case.beside
     if beside is None or torch.device(beside) == torch.device(device):
@@ -99,7 +99,7 @@ def gv118(evidence: Evidence) -> Iterator[Finding | str]:
     yield f"compared with {beside}"
 
 
-def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Iterator[Finding]:
+def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> Findings:
     """What the device `beside` gives against what is computed here, both for the base cotangents."""
     moved = Called([back(x, y) for x, y in zip(there.outputs, here.outputs, strict=True)],
                    tuple(None if g is None else back(g, x) for g, x in zip(there.gradients, evidence.subject.inputs, strict=True)))
@@ -107,7 +107,7 @@ def compared(evidence: Evidence, here: Called, there: Called, beside: str) -> It
 
 
 # ---- GV225 autocast: under autocast forward or backward gives other numbers, in float64
-def gv225(evidence: Evidence) -> Iterator[Finding]:
+def gv225(evidence: Evidence) -> Findings:
     if evidence.low_precision:
         raise NotApplicable("the forward computes in lower precision inside, which autocast may lower further")
     device = evidence.inputs[0].value.device.type
@@ -126,63 +126,49 @@ def gv225(evidence: Evidence) -> Iterator[Finding]:
             return side(twin, evidence, evidence.cotangents("base"))
 
     for inside, words in ((True, "forward inside autocast and backward outside"), (False, "forward outside autocast and backward inside")):
-        for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS, shapes=False), partial(call, inside)):
+        for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS), partial(call, inside)):
             if not casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
                 yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
 
 
 # ---- GV218 grad-mode: the result depends on the grad mode
+SAME = "compute the same in every grad mode"
 MODES = (("under torch.no_grad", torch.no_grad, True),        # in words, the mode, whether inputs require a gradient
          ("under torch.inference_mode", torch.inference_mode, False))
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # only to say that it is this one
 
 
-def gv218(evidence: Evidence) -> Iterator[Finding]:
-    found = next((finding for mode in MODES for finding in _under(evidence, *mode)), None)
-    if found is not None and MODES[1][0] in found.message:
-        found = next(_under(evidence, *FROZEN), found)
-    if found is not None:
-        yield found
-    v, (_, rtol) = evidence.worked.cotangents, evidence.settings.tolerances(low_precision=evidence.low_precision)
+def gv218(evidence: Evidence) -> Findings:
+    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Findings:
+        """Nothing where forward refuses the mode."""
+        with suppress(UserCodeError):
+            ys = evidence.subject.called([leaf.requires_grad_(required) for leaf in evidence.subject.leaves()], mode).outputs
+            seen = Called([ys[place] if place < len(ys) else None for place in evidence.forward.checked], worked.gradients)
+            yield from differ(evidence, Variant("GV218", when, "as with gradients", SAME), seen, v=())
+
+    worked = evidence.worked
+    for mode in MODES:
+        if (found := next(under(*mode), None)) is not None:
+            yield next(under(*FROZEN), found) if mode is MODES[1] else found
+            break
     if evidence.function.leaf_only:     # leaf .backward() with create_graph leaves circles behind
         return
     with suppress(UserCodeError):
-        seen = evidence.function.gradients(evidence.usable(), v, create=True)
-        for each in differences(evidence, evidence.worked.gradients, seen, v):
-            if abs(each.seen - each.expected) > rtol * abs(each.expected):     # torch's `det` takes another way there, that loses digits
-                given, without = each.numbers
-                yield _of_mode(f"under create_graph=True the gradient is {given} at {each.where}, without it {without}", each.input, None)
-
-
-def _under(evidence: Evidence, when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Iterator[Finding]:
-    """Nothing where forward refuses the mode."""
-    leaves = [leaf.requires_grad_(required) for leaf in evidence.subject.leaves()]
-    try:
-        outputs = evidence.subject.called(leaves, mode).outputs
-    except UserCodeError:
-        return
-    seen = [outputs[place] if place < len(outputs) else None for place in evidence.forward.checked]
-    for place, y, usual in zip(evidence.forward.checked, seen, evidence.outputs, strict=True):
-        if not isinstance(y, Tensor) or y.shape != usual.shape:
-            yield _of_mode(f"{when} forward returns no {evidence.name_of(place)} of shape {list(usual.shape)}", None, place)
-            return
-    for each in differences(evidence, evidence.outputs, seen, (), outputs=True):
-        given, wanted = each.numbers
-        yield _of_mode(f"{when} forward gives {given} at {each.where}, with gradients {wanted}", None, each.output)
-
-
-def _of_mode(message: str, name: str | None, output: int | None) -> Finding:
-    return Finding("GV218", message, input=name, output=output, hint="compute the same in every grad mode")
+        seen = evidence.function.gradients(evidence.usable(), worked.cotangents, create=True)
+        for each in differences(evidence, worked.gradients, seen, worked.cotangents):
+            if abs(each.seen - each.expected) > evidence.rtol * abs(each.expected):     # torch's `det` takes another way there, that loses digits
+                yield Finding("GV218", f"under create_graph=True {each.text} as without it", input=each.input, hint=SAME)
 
 
 # ---- GV208 input-subset: a gradient is wrong or missing when other inputs need none
 ALL_SUBSETS = 4         # up to so many inputs every subset is tried
 PAIRS = 8               # up to so many every two that need none together
-WHICHEVER_OTHERS = "each gradient must be the same whichever others are wanted: ctx.needs_input_grad[i] is about argument i alone"
+WHICHEVER_OTHERS = ("outputs and gradients must be the same whichever others are wanted: "
+                    "ctx.needs_input_grad[i] is about argument i alone, and must not change what forward returns")
 
 
-def gv208(evidence: Evidence) -> Iterator[Finding]:
+def gv208(evidence: Evidence) -> Findings:
     reported = set[str | None]()
     for subset in evidence.spending.some(subsets(len(evidence.inputs)), 1, 1, "subsets"):
         for finding in _alone(evidence, subset):
@@ -198,11 +184,10 @@ def subsets(count: int) -> list[tuple[int, ...]]:
     return [subset for size in sizes for subset in combinations(range(count), size)]
 
 
-def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
+def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
     leaves = [leaf.requires_grad_(place in subset) for place, leaf in enumerate(evidence.subject.leaves())]
     first = evidence.inputs[subset[0]].name
     when = f"when only {' and '.join(evidence.inputs[place].name for place in subset)} require{'s' if len(subset) == 1 else ''} a gradient"
-    v = evidence.worked.cotangents
     try:
         with _recorded() as texts:
             graph = evidence.function.graph(leaves)
@@ -216,22 +201,16 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Iterator[Finding]:
             yield Finding("GV208", f"no output has a gradient {when}, and forward warns of it: {own[0]}", severity="warning",
                           input=first, hint="let an input of that part need a gradient too")
             return
-    if all(y.shape == expected.shape for y, expected in zip(ys, evidence.outputs, strict=True)):
-        for apart in differences(evidence, evidence.outputs, ys, (), outputs=True):
-            yield Finding("GV208", f"forward depends on which inputs need a gradient: {apart.text}, {when}", output=apart.output,
-                          hint="compute the same values whatever ctx.needs_input_grad says")
+
+    def call() -> Called:
+        seen = zip(evidence.function.gradients(graph, worked.cotangents), worked.gradients, strict=True)
+        return Called(ys, tuple(g if place in subset else usual for place, (g, usual) in enumerate(seen)))
+
+    worked, variant = evidence.worked, Variant("GV208", when, "as when all do", WHICHEVER_OTHERS)
+    for found in varied(evidence, variant, call, v=worked.cotangents):
+        yield replace(found, input=found.input or (first if found.output is None else None))
+        if found.output is not None:
             return
-    try:
-        seen = evidence.function.gradients(graph, v)
-    except UserCodeError as error:
-        yield Finding("GV208", f"{error.message} {when}", input=first, hint=WHICHEVER_OTHERS, frames=error.frames)
-        return
-    wanted, given = ([g if place in subset else None for place, g in enumerate(each)] for each in (evidence.worked.gradients, seen))
-    for apart in differences(evidence, wanted, given, v):
-        mine, theirs = apart.numbers
-        missing = dict(zip((a.name for a in evidence.inputs), given, strict=True))[str(apart.input)] is None
-        yield Finding("GV208", f"the gradient of {apart.input} depends on which inputs need one: at {apart.where} it is "
-                      f"{theirs} when all do, and {'there is none' if missing else f'it is {mine}'} {when}", input=apart.input, hint=WHICHEVER_OTHERS)
 
 
 @contextmanager
@@ -246,56 +225,48 @@ def _recorded() -> Iterator[list[str]]:
 
 # ---- GV209 unused-output: backward is wrong when not all outputs are used
 MAY_BE_ZERO = "treat every incoming gradient as one that may be zero, or None under set_materialize_grads(False)"
+NOTHING, ONLY = "with no gradient for any output", "with a gradient for {} only"
 
 
-def gv209(evidence: Evidence) -> Iterator[Finding]:
-    findings = list(_some_used(evidence)) if len(evidence.outputs) > 1 or evidence.function.refuses_none else []
-    yield from findings
-    if findings:
+def gv209(evidence: Evidence) -> Findings:
+    v = evidence.cotangents("base")
+    several = len(evidence.outputs) > 1 or evidence.function.refuses_none
+    if several and (found := next(_some_used(evidence, v), None)) is not None:
+        yield found
         return
-    v = evidence.cotangents("base")     # no output's gradient defined: backward may give None or zeros, and should not raise
-    try:
+    # no output's gradient defined: backward may give None or zeros, and should not raise
+    with refused("GV209", f"{NOTHING}, as behind a Function that returns None,", MAY_BE_ZERO, severity="warning"):
         gradients = _through_nothing(evidence, v)
-    except UserCodeError as error:
-        yield Finding("GV209", f"with no gradient for any output, as behind a Function that returns None, {error.message}", severity="warning",
-                      frames=error.frames, hint=MAY_BE_ZERO)
-        return
     for apart in differences(evidence, (None,) * len(gradients), gradients, [torch.zeros_like(c) for c in v]):
-        yield Finding("GV209", f"with no gradient for any output {apart.text}", input=apart.input, hint=MAY_BE_ZERO)
+        yield Finding("GV209", f"{NOTHING} {apart.text}", input=apart.input, hint=MAY_BE_ZERO)
 
 
-def _some_used(evidence: Evidence) -> Iterator[Finding]:
+def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
     """Each output alone; then all but each, as backward may branch rightly for all outputs and for each alone, and not for some of them."""
-    v, alone, words = evidence.cotangents("base"), list[Gradients](), ""
-    names = {place: (number, evidence.name_of(number)) for place, number in enumerate(evidence.forward.checked)}
-    first, number = names[0], None
+    numbers = evidence.forward.checked
 
-    def asked(used: Collection[int]) -> Gradients:
-        seen = copied(evidence.function.vjp([c.clone() if place in used else None for place, c in enumerate(v)]))
-        if evidence.function.refuses_none:
-            raise evidence.function.refuses_none
-        return seen
+    def pulled(cotangents: Sequence[Tensor | None], words: str, number: int | None) -> Gradients:
+        with refused("GV209", f"{words},", MAY_BE_ZERO, output=number):
+            seen = copied(evidence.function.vjp([None if c is None else c.clone() for c in cotangents]))
+            if evidence.function.refuses_none:
+                raise evidence.function.refuses_none
+            return seen
 
-    def apart(expected: Gradients, seen: Gradients, weights: Sequence[Tensor], usual: str) -> Iterator[Finding]:
-        for each in islice(differences(evidence, expected, seen, weights), 1):
+    def apart(expected: Gradients, seen: Gradients, weights: Sequence[Tensor], words: str, usual: str,
+              number: int | None = None) -> Findings:
+        for each in differences(evidence, expected, seen, weights):
             yield Finding("GV209", f"{words}, {each.text} as {usual}", input=each.input, output=number, hint=MAY_BE_ZERO)
 
-    try:
-        for place, (number, name) in names.items():     # noqa: B007 - for what is raised
-            words = f"with a gradient for {name} only"
-            alone.append(asked([place]))
-        number, words = None, "with a gradient for one output at a time, summed"
-        found = list(apart(evidence.worked.gradients, _summed(alone), v, "with gradients for all outputs at once"))
-        zeros = [torch.zeros_like(c) if place else c.clone() for place, c in enumerate(v)]
-        number, words = first[0], f"with a gradient for {first[1]} only"
-        found = found or list(apart(evidence.function.vjp(zeros), alone[0], zeros, "with zeros for the others"))
-        for place, (number, name) in names.items() if len(alone) > 2 and not found else ():  # noqa: B007 - of two, all but one is one alone
-            words = f"without a gradient for {name}"
-            others = [n for n in names if n != place]
-            found = found or list(apart(_summed([alone[n] for n in others]), asked(others), v, "those of the others one at a time, summed"))
-        yield from found
-    except UserCodeError as error:
-        yield Finding("GV209", f"{words}, {error.message}", output=number, frames=error.frames, hint=MAY_BE_ZERO)
+    alone = [pulled([c if place == n else None for n, c in enumerate(v)], ONLY.format(evidence.name_of(number)), number)
+             for place, number in enumerate(numbers)]
+    yield from apart(evidence.worked.gradients, _summed(alone), v, "with a gradient for one output at a time, summed",
+                     "with gradients for all outputs at once")
+    zeros, only = [torch.zeros_like(c) if place else c for place, c in enumerate(v)], ONLY.format(evidence.name_of(numbers[0]))
+    yield from apart(pulled(zeros, only, numbers[0]), alone[0], zeros, only, "with zeros for the others", numbers[0])
+    for place, number in enumerate(numbers) if len(alone) > 2 else ():      # of two, all but one is one alone
+        words = f"without a gradient for {evidence.name_of(number)}"
+        seen = pulled([None if n == place else c for n, c in enumerate(v)], words, number)
+        yield from apart(_summed([*alone[:place], *alone[place + 1:]]), seen, v, words, "those of the others one at a time, summed", number)
 
 
 def _through_nothing(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
@@ -381,7 +352,7 @@ CONTIGUOUS_INPUT = "call .contiguous() on it before its memory is read, or refus
 Layout = Callable[[Tensor], Tensor]
 
 
-def gv211(evidence: Evidence) -> Iterator[Finding | str]:
+def gv211(evidence: Evidence) -> Told:
     own = evidence.subject.arguments
     if evidence.forward.freed:
         raise NotApplicable("forward gives the memory of its input back, which a view shares")
@@ -430,7 +401,7 @@ def _comes_again(evidence: Evidence, layout: Layout) -> bool:
         return True
 
 
-def _as_wanted(evidence: Evidence) -> Iterator[Finding]:
+def _as_wanted(evidence: Evidence) -> Findings:
     """The Jacobian of `layout: expanded` is measured on separate elements; elements that share memory must give the same.
 
     Raises UserCodeError (GV002) where forward refuses what the spec asks for.

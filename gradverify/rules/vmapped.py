@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
 from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.differ import DUST, NUDGE, differences, largest, loosened, off, tolerance, worst_of
-from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.protocol import Findings, NotApplicable
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.differentiable import batched_gradients
 from gradverify.subject.failure import UserCodeError
@@ -32,7 +32,7 @@ SHARED = ("torch's generated rule counts the gradient of an output that no batch
           "Function of its own, or write the rule by hand")
 
 
-def gv110(evidence: Evidence) -> Iterator[Finding]:
+def gv110(evidence: Evidence) -> Findings:
     undeclared = _undeclared(evidence)
     if reason := (evidence.settings.vmap == "auto" and undeclared) or evidence.modes.batches.impossible:
         raise NotApplicable(reason)
@@ -61,21 +61,22 @@ def _undeclared(evidence: Evidence) -> str | None:
 def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     """The finding of one choice of in_dims."""
     shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
+    by_hand = all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)     # a vmap rule that was written, and not generated
     seen = batches.vmapped(dims)
     if isinstance(seen, UserCodeError):
         severity: Severity = "error" if evidence.settings.vmap is True else "warning"
-        return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if _by_hand(evidence) else LOUD)
+        return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if by_hand else LOUD)
     looped = batches.looped(dims)
-    pairs = [*zip(map(evidence.name_of, evidence.forward.checked), seen.outputs, looped.outputs, strict=True),
-             *zip((f"grad_{argument.name}" for argument in evidence.inputs), seen.gradients, looped.gradients, strict=True)]
-    own = [dim for dim, wanted in zip(dims, batches.differentiable, strict=True) if wanted]
-    batched = [True] * len(seen.outputs) + [dim is not None for dim in own]
+    names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad_{argument.name}" for argument in evidence.inputs)]
+    batched = [True] * len(seen.outputs) + [dim is not None for dim, wanted in zip(dims, batches.differentiable, strict=True) if wanted]
+    mine, theirs = [*seen.outputs, *seen.gradients], [*looped.outputs, *looped.gradients]
+    for name, vmapped, loop in zip(names, mine, theirs, strict=True):
+        if vmapped.shape != loop.shape:
+            return Finding("GV110", f"{shown} {name} has shape {list(vmapped.shape)}, but {list(loop.shape)} from a loop",
+                           hint=HINT if by_hand else GENERATED)
     moved: Batch | None = None
-    for name, mine, theirs in pairs:
-        if mine.shape != theirs.shape:
-            return Finding("GV110", f"{shown} {name} has shape {list(mine.shape)}, but {list(theirs.shape)} from a loop", hint=_hint(evidence, []))
-    for n, (name, mine, theirs) in enumerate(pairs):
-        given, wanted = flat_real(mine), flat_real(theirs)
+    for n, (name, loop) in enumerate(zip(names, theirs, strict=True)):
+        given, wanted = flat_real(mine[n]), flat_real(loop)
         apart_by, size = off(wanted, given), largest(wanted)
         if worst_of(apart_by, tolerance(evidence.precision) * size) is None:
             continue
@@ -84,23 +85,14 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
         noise = largest(flat_real([*moved.outputs, *moved.gradients][n]) - wanted)
         worst = worst_of(apart_by, loosened(evidence) * size + DUST * noise)
         if worst is not None:
-            one, rest = divmod(worst, max(flat_real(theirs[0]).numel(), 1)) if batched[n] else (0, worst)
-            where = f"{element_name(name, theirs[0], rest)} of example {one}" if batched[n] else element_name(name, theirs, rest)
+            one, rest = divmod(worst, max(flat_real(loop[0]).numel(), 1)) if batched[n] else (0, worst)
+            where = f"{element_name(name, loop[0], rest)} of example {one}" if batched[n] else element_name(name, loop, rest)
             numbers = apart(float(given[worst]), float(wanted[worst]))
-            return Finding("GV110", f"{shown} {where} is {numbers[0]}, but {numbers[1]} from a loop", hint=_hint(evidence, looped.outputs))
+            # a rule that torch generated is at fault where an output is the same for all examples
+            same = any(torch.equal(y, y[:1].expand_as(y)) for y in looped.outputs)
+            return Finding("GV110", f"{shown} {where} is {numbers[0]}, but {numbers[1]} from a loop",
+                           hint=HINT if by_hand else SHARED if same else GENERATED)
     return None
-
-
-def _hint(evidence: Evidence, outputs: Sequence[Tensor]) -> str:
-    """What to change where numbers differ: a rule that torch generated is at fault where an output is the same for all examples."""
-    if _by_hand(evidence):
-        return HINT
-    return SHARED if any(torch.equal(y, y[:1].expand_as(y)) for y in outputs) else GENERATED
-
-
-def _by_hand(evidence: Evidence) -> bool:
-    """Is there a vmap rule that was written, and not generated?"""
-    return all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)
 
 
 # ---- GV228 unbatchable: backward does not take several cotangents at once
@@ -112,7 +104,7 @@ HINT_ASKS = "use torch.where, or compute both branches, in place of .item(), flo
 HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
 
 
-def gv228(evidence: Evidence) -> Iterator[Finding]:
+def gv228(evidence: Evidence) -> Findings:
     if evidence.function.leaf_only:
         raise NotApplicable("torch.autograd.grad is refused")
     if any(type(node).__name__ == CPP_NODE for node in evidence.forward.nodes):
@@ -150,7 +142,7 @@ def _ends_a_loop(frames: Sequence[Frame]) -> bool:
     return last.text.startswith("while ") or bool(re.match(r"(el)?if .*:\s*break\b", answer))
 
 
-def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | None]) -> Iterator[Finding]:
+def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | None]) -> Findings:
     reported = set[str | None]()
     for place, factor in enumerate(FACTORS):
         wanted = [None if gradient is None else factor * gradient for gradient in evidence.worked.gradients]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.rules.at_line import at_forward, at_forward_of
+from gradverify.rules.protocol import Findings
 from gradverify.rules.shown import changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.base_call import given_back
@@ -14,7 +13,7 @@ from gradverify.subject.unwritten import Depends
 
 
 # ---- GV202 grad-output-modified: backward writes into grad_output
-def gv202(evidence: Evidence) -> Iterator[Finding]:
+def gv202(evidence: Evidence) -> Findings:
     for output, change in evidence.worked.damaged:
         y = evidence.forward.outputs[output]
         detail = ""
@@ -31,7 +30,7 @@ HINTS = {"forward": "write into a copy; if it is meant to work in place, ctx.mar
          "backward": "backward must leave what forward was given as it is: write into a copy"}
 
 
-def gv203(evidence: Evidence) -> Iterator[Finding]:
+def gv203(evidence: Evidence) -> Findings:
     is_function = evidence.subject.target.kind == "autograd.Function"
     lost = given_back(evidence.subject, evidence.forward.called) if evidence.forward.freed and evidence.worked.direct else ()
     for name in evidence.forward.freed:     # inputs without memory after forward; those that have none after backward either are lost
@@ -68,7 +67,7 @@ def _severity(differentiable: bool) -> Severity:
 
 
 # ---- GV204 saved-modified: backward writes into what forward saved or returned
-def gv204(evidence: Evidence) -> Iterator[Finding]:
+def gv204(evidence: Evidence) -> Findings:
     for each in evidence.worked.written:
         if each.held.kind != "argument":
             name = f"the {each.held.name}" if each.held.kind == "saved" else each.held.name
@@ -82,7 +81,7 @@ PUT_BACK = "put it back before the call ends (a `with` statement, or `finally`),
 OWN_GENERATOR = "seed inside `with torch.random.fork_rng(devices=[]):`, or draw from a generator of its own (torch.Generator, numpy.random.Generator)"
 
 
-def gv230(evidence: Evidence) -> Iterator[Finding]:
+def gv230(evidence: Evidence) -> Findings:
     by_forward = evidence.fixed_by_forward
     for who, seen, fixed in (("forward", evidence.forward.left, by_forward),
                              ("backward", evidence.worked.left, [n for n in evidence.fixed_by_backward if n not in by_forward])):
@@ -98,7 +97,7 @@ WRITE_FIRST = "write every element of what `torch.empty`, `empty_like`, `new_emp
 BESIDE = "read within the tensors only"
 
 
-def gv231(evidence: Evidence) -> Iterator[Finding]:
+def gv231(evidence: Evidence) -> Findings:
     for each in evidence.memory.depends:
         yield _finding(evidence, each, "unwritten memory" if evidence.memory.allocated else "memory beside its tensors")
 
@@ -120,7 +119,7 @@ def _finding(evidence: Evidence, found: Depends, what: str) -> Finding:
 
 
 # ---- GV232 written-beside: a call writes beside its tensor
-def gv232(evidence: Evidence) -> Iterator[Finding]:
+def gv232(evidence: Evidence) -> Findings:
     beside = evidence.memory.beside
     if beside is not None:
         who = "backward" if evidence.memory.backward else "forward"

@@ -170,7 +170,7 @@ def _spoilt_result(result, field, value):
     return replace(result, comparisons=tuple(replace(each, **{field: value}) for each in result.comparisons))
 
 
-@pytest.mark.parametrize("kind, place", [("junit", "gradverify.report.junit:panel_text"), ("markdown", "gradverify.report.markdown:panel_text")])
+@pytest.mark.parametrize("kind, place", [("junit", "gradverify.report.plain:panel_text"), ("markdown", "gradverify.report.markdown:panel_text")])
 def test_a_report_that_cannot_be_drawn_costs_no_other(checked, monkeypatch, folder, kind, place):
     struck(monkeypatch, place)
     checked("Wrong")

@@ -91,7 +91,7 @@ def test_a_forward_that_refuses_float32_is_not_at_fault():
 
     result = check(elementwise(strict, lambda x, g: g * x.cos()), X)
     assert codes(result) == set()
-    assert run(result).reason == "in float32 forward raised TypeError: float64 only"
+    assert run(result).reason == "with float32 inputs forward raised TypeError: float64 only"
 
 
 # ---- loops that only float64 ends

@@ -165,33 +165,6 @@ def test_a_gradient_that_is_wrong_everywhere_is_said_once():
     assert codes(run(square(lambda x, g: g * x), X[:2, :8].to(BF), select=("GV101", "GV112"))) == {"GV101"}
 
 
-# ---- float32
-def in_float32(change, then=torch.square):
-    """Changed in float32 alone, gradient and value alike."""
-    return lambda x: then(change(x) if x.dtype == torch.float32 else x)
-
-
-@pytest.mark.population(most=2)
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("change", [lambda x: 1.01 * x, lambda x: x + (x.detach().bfloat16().float() - x.detach())])
-@pytest.mark.parametrize("then", [torch.square, lambda x: x.cumsum(-1)])
-def test_a_float32_function_that_is_another_in_float64_is_warned_of(change, then, seed):
-    result = check(in_float32(change, then), randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
-    found, = (each for each in result.findings if each.code == "GV112")
-    assert found.severity == "warning" and "× the native error" in found.message and result.verdict != "fail"
-
-
-@pytest.mark.population(most=10)
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("function", [
-    softmax, rms_norm, lambda x: x.cumsum(-1), in_float32(lambda x: x * (1 + 1e-4)), lambda x: (x + 1e4) - 1e4 + x * x,
-    lambda x: x * torch.rand(24, dtype=x.dtype), lambda x: x / (x.norm() + torch.finfo(x.dtype).eps)],
-    ids=["softmax", "rms norm", "scan", "a fast path", "cancels", "random", "a small number of the dtype"])
-def test_a_float32_function_that_rounds_or_is_good_to_the_tolerance_is_not_warned_of(function, seed):
-    result = check(function, randn(12, 24, seed=seed, dtype=torch.float32), dtype="float32")
-    assert "GV112" not in {each.code for each in result.findings}
-
-
 # ---- GV112 references
 # What a `reference` says of 16 bits: how it sums is what native means; kernels of bfloat16 alone are what a result is about.
 #

@@ -101,7 +101,7 @@ def test_where_there_is_no_other_point_that_is_said():
             raise ValueError("nowhere else")
         return x.sin()
 
-    assert run(check(nowhere_else, X)).reason == "at another point forward raised ValueError: nowhere else"
+    assert run(check(nowhere_else, X)).reason == "at another point of the same kind forward raised ValueError: nowhere else"
 
 
 def test_a_kink_or_a_noisy_output_is_left_out_and_the_rest_is_compared():

@@ -101,18 +101,18 @@ def switching(other):
 def test_other_values_without_gradients_are_found(other):
     result = check(switching(other), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV218"})
-    assert "under torch.no_grad forward gives" in message(result, "GV218")
+    assert "under torch.no_grad y0[" in message(result, "GV218")
 
 
 def test_a_path_for_inference_mode_alone_is_found():
     result = check(lambda x: Right.apply(x) * (1.5 if torch.is_inference_mode_enabled() else 1), X)
-    assert "under torch.inference_mode forward gives" in message(result, "GV218")
+    assert "under torch.inference_mode y0[" in message(result, "GV218")
 
 
 @pytest.mark.parametrize("other", [lambda x: x.sum(), lambda x: None, lambda x: []])
 def test_another_structure_is_found(other):
     result = check(switching(other), X)
-    assert "under torch.no_grad forward returns no y0 of shape [2, 3]" in message(result, "GV218")
+    assert "under torch.no_grad y0 is " in message(result, "GV218")
 
 @pytest.mark.parametrize("other", [torch.square, lambda x: x.pow(2), lambda x: x * x * (1 + 1e-14)])
 def test_another_way_to_the_same_values_is_fine(other):
@@ -122,7 +122,7 @@ def test_another_way_to_the_same_values_is_fine(other):
 def test_a_gradient_that_is_wrong_only_under_create_graph_is_found():
     result = check(square(lambda x, g: x * g if torch.is_grad_enabled() else 2 * x * g), X)
     assert "GV218" in codes(result)
-    assert "under create_graph=True the gradient is" in message(result, "GV218")
+    assert "under create_graph=True the gradient at x[" in message(result, "GV218")
     assert torch.autograd.gradcheck(square(lambda x, g: x * g if torch.is_grad_enabled() else 2 * x * g).apply, X.clone().requires_grad_())
 
 
@@ -156,7 +156,7 @@ def test_other_values_where_no_input_requires_a_gradient_are_found(other):
     result = check(lambda x: Right.apply(x) if x.requires_grad else other(x), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV218"})
     assert "under torch.no_grad" not in message(result, "GV218")
-    assert "where no input requires a gradient forward gives" in message(result, "GV218")
+    assert "where no input requires a gradient y0[" in message(result, "GV218")
 
 
 def test_saving_less_where_no_input_requires_a_gradient_is_fine():
@@ -187,8 +187,7 @@ def result_value(x, y):
 def test_a_gradient_that_another_input_decides_on_is_found():
     result = check(product(lambda ctx, x, y, g: (g * y, g * x) if ctx.needs_input_grad[0] else (None, None)), X, Y)
     assert codes(result) == {"GV208"}
-    assert message(result, "GV208") == "the gradient of y depends on which inputs need one: at y[1,2] it is " \
-        f"{result_value(X, Y):.6g} when all do, and there is none when only y requires a gradient"
+    assert message(result, "GV208") == f"when only y requires a gradient the gradient at y[1,2] is 0, and not {result_value(X, Y):.6g} as when all do"
 
 
 def test_a_wrong_number_is_found_as_well_as_a_missing_one():
@@ -208,7 +207,7 @@ def test_a_backward_that_raises_for_a_subset_is_found():
 
     found = [(found.code, found.input) for found in check(product(backward), X, Y).findings]
     assert found == [("GV208", "x"), ("GV208", "y")]
-    assert "backward raised KeyError: 'grad_x' when only x requires a gradient" in check(product(backward), X, Y).findings[0].message
+    assert "when only x requires a gradient backward raised KeyError: 'grad_x'" in check(product(backward), X, Y).findings[0].message
 
 
 def test_a_forward_that_refuses_a_subset_is_left_alone():
@@ -288,8 +287,7 @@ def test_other_values_when_one_input_needs_no_gradient_are_found():
 
     result = check(approximate, X, Y, ignore=("GV218",))
     assert codes(result) == {"GV208"}
-    assert "forward depends on which inputs need a gradient: y0[" in message(result, "GV208")
-    assert message(result, "GV208").endswith(", when only y requires a gradient")
+    assert message(result, "GV208").startswith("when only y requires a gradient y0[")
 
 
 # ---- GV209 unused-output

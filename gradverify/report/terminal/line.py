@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gradverify.model.case import Json
-from gradverify.model.result import Calls, CaseResult, Comparison, Finding, RuleRun, left_out
+from gradverify.model.result import Calls, CaseResult, Comparison, RuleRun, left_out
 from gradverify.report.look import Look
 from gradverify.report.names import clean, device_of, one_line, output, title_of
 from gradverify.report.numbers import bar, counted, error, ratio, seconds
@@ -163,14 +163,7 @@ def _beyond(shown: tuple[Comparison, ...]) -> str:
     """What finite differences did not decide: `312 by forward's own derivative, 1 undecided`."""
     witnessed, agrees = sum(comparison.witnessed for comparison in shown), bool(shown) and all(comparison.witness_apart == 0 for comparison in shown)
     own = f"{witnessed:,} by forward's own derivative" if witnessed else "as does forward's own derivative, by torch" if agrees else ""
-    return ", ".join(filter(None, (own, by_a_fit(shown), _open(shown))))
-
-
-def by_a_fit(shown: Iterable[Comparison]) -> str:
-    """`3 by a fit over 256 points`; nothing where no fit decided."""
-    own = [comparison for comparison in shown if comparison.fitted]
-    count = sum(comparison.fitted for comparison in own)
-    return f"{count:,} by a fit over {max(comparison.fit_points for comparison in own)} points" if own else ""
+    return ", ".join(filter(None, (own, _open(shown))))
 
 
 def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
@@ -197,22 +190,13 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if status.left_open(check):
         yield Text(f"note: {status.left_open(check)}")
     if not status.is_red(check):
-        yield from (_known(finding) for finding in check.findings if _is_told(finding, check))
-        yield from (_warning(finding) for finding in check.findings if finding.severity == "warning" and finding.code not in check.expect)
-
-
-def _is_told(finding: Finding, check: CaseResult) -> bool:
-    """Of a check that is ok for its baseline: a known error that the line's reason does not tell already."""
-    return check.baselined and finding.known and finding.severity == "error" and finding.message != check.reason
-
-
-def _known(finding: Finding) -> Text:
-    return Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}")
-
-
-def _warning(finding: Finding) -> Text:
-    hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
-    return Text.assemble(("warning ", "yellow"), f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}")
+        for finding in check.findings:      # of a check that is ok for its baseline a known error that the line's reason does not tell already
+            if check.baselined and finding.known and finding.severity == "error" and finding.message != check.reason:
+                yield Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}")
+        for finding in check.findings:
+            if finding.severity == "warning" and finding.code not in check.expect:
+                hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
+                yield Text.assemble(("warning ", "yellow"), f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}")
 
 
 KINK = "at a kink the slopes on both sides differ: backward passes with either of them, or with one between"
@@ -282,9 +266,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
 
 
 def _own(comparison: Comparison) -> Iterator[str]:
-    """What torch's own derivative of forward says of it, where it was asked, and what a fit decided."""
-    if comparison.fitted:
-        yield by_a_fit((comparison,))
+    """What torch's own derivative of forward says of it, where it was asked."""
     if comparison.witnessed:
         yield f"{comparison.witnessed:,} by forward's own derivative"
     elif comparison.witness_apart == 0:

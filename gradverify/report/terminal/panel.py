@@ -34,7 +34,9 @@ WRITES = ("GV202", "GV203", "GV204")
 
 def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[RenderableType]:
     """Sentence and cause, tables, hint, the line of source, the user's frames."""
-    yield _heading(found)
+    kind = ("warning ", "bold yellow") if found.severity == "warning" else ("", "bold red")
+    pair = f"  {pair_of(found)}" if pair_of(found) else ""
+    yield Text.assemble((f"{kind[0]}{title_of(found)}", kind[1]), (pair, "bold"), ("  known" if found.known else "", "yellow"))
     yield Text(clean(found.message))
     if found.cause:
         yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {clean(found.cause.detail)}")
@@ -46,20 +48,16 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
         yield Text.assemble(("hint: ", "bold"), clean(found.hint))
     if found.also:
         yield Text(also(found), style="dim")
-    yield from _source(found, look)
+    if found.file is not None:
+        yield uncut(_place(found.file, found.line), look)
+        if found.source:
+            yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look, code=True)
     yield from _frames(found.frames, check.function.file, look)
 
 
 def also(found: Finding) -> str:
     """The codes that the finding stands for beside its own, and what is to be thought of them."""
     return f"also: {', '.join(found.also)}" + (", to be judged once nothing is written there" if found.code in WRITES else " at the same pair")
-
-
-def _heading(found: Finding) -> Text:
-    style = "bold yellow" if found.severity == "warning" else "bold red"
-    label = "warning " if found.severity == "warning" else ""
-    pair = f"  {pair_of(found)}" if pair_of(found) else ""
-    return Text.assemble((f"{label}{title_of(found)}", style), (pair, "bold"), ("  known" if found.known else "", "yellow"))
 
 
 def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
@@ -73,14 +71,6 @@ def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
         return tuple(own)
     claimed = {other.code for other in check.findings}
     return tuple(comparison for comparison in at_pair if comparison.worst and comparison.rule not in claimed)
-
-
-def _source(found: Finding, look: Look) -> Iterator[RenderableType]:
-    if found.file is None:
-        return
-    yield uncut(_place(found.file, found.line), look)
-    if found.source:
-        yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look, code=True)
 
 
 def _frames(frames: Sequence[Frame], own: str | None, look: Look) -> Iterator[RenderableType]:
@@ -117,18 +107,14 @@ def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator
     else:
         yield _framed(word, (name, *body), look)
     if argv is not None:
-        yield _again(check, argv)
+        # outside the frame and on one line, so that it can be copied
+        yield Text.assemble(("this again: ", "bold"), again(check, argv), no_wrap=True)
     yield Text("")
 
 
 def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
     box = ASCII if look.ascii else ROUNDED
     return Panel(Group(*body), title=title, title_align="left", box=box, width=look.columns)
-
-
-def _again(check: CaseResult, argv: Sequence[str]) -> Text:
-    """Outside the frame and on one line, so that it can be copied."""
-    return Text.assemble(("this again: ", "bold"), again(check, argv), no_wrap=True)
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
@@ -154,12 +140,9 @@ def missing(check: CaseResult) -> Iterator[str]:
             yield clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}")
 
 
-def _repeated(line: str, times: int) -> str:
-    return line if times == 1 else f"{line}  ({times} times)"
-
-
 def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    lines = [_repeated(line, len(list(same))) for line, same in groupby(uncolored(check.captured or "").strip("\n").splitlines())]
+    counted = [(line, len(list(same))) for line, same in groupby(uncolored(check.captured or "").strip("\n").splitlines())]
+    lines = [line if times == 1 else f"{line}  ({times} times)" for line, times in counted]
     if not lines:
         return
     shown = lines[-PRINTED_LINES:]
