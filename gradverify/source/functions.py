@@ -63,7 +63,8 @@ def _classes(library: Library, module: Module) -> Iterator[Function]:
             return next(((home, own) for home, own in found if isinstance(own, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
 
         forward, backward = method("forward"), method("backward", "vjp")
-        if forward is None or _is_abstract(forward[1]):
+        body = [each for each in forward[1].body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))] if forward else []
+        if forward is None or not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass))):     # a subclass is to define it
             continue
         line = backward[1].lineno if backward is not None and backward[0] is module else None
         inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
@@ -89,12 +90,6 @@ def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Mod
             elif not meant.rest:
                 waiting.append((meant.module, meant.name))
     return classes, others
-
-
-def _is_abstract(forward: Definition) -> bool:
-    """Does it only say that a subclass is to define it?"""
-    body = [line for line in forward.body if not (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))]
-    return not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass)))
 
 
 def operators(library: Library, module: Module) -> Iterator[Function]:
@@ -171,7 +166,11 @@ class Reach:
             if isinstance(meant, str) or (meant.module.file, meant.name) in seen:
                 continue
             seen.add((meant.module.file, meant.name))
-            for text, scope in product(sorted(_names(meant.node)), _scopes(meant)):
+            names = {text for each in ast.walk(meant.node) if isinstance(each, (ast.Attribute, ast.Name)) and (text := dotted(each)) is not None}
+            # where they are looked up: of a class both in its body and around it, because its methods do not see its names
+            scopes = (meant.name, meant.name.rpartition(".")[0]) if isinstance(meant.node, ast.ClassDef) else (
+                f"{meant.name}.{LOCALS}" if isinstance(meant.node, Definition) else "",)
+            for text, scope in product(sorted(names), scopes):
                 found = self.library.resolve(text, meant.module, scope)
                 if key := self._key(found, "apply"):
                     through.add(key)
@@ -188,15 +187,3 @@ class Reach:
         if key in self.functions and meant.rest in named:
             return key
         return next((known for known, function in self.functions.items() if function.symbol == meant.name and function.module is meant.module), None)
-
-
-def _scopes(meant: Meant) -> tuple[str, ...]:
-    """Where the names of its code are looked up: of a class both in its body and around it, because its methods do not see its names."""
-    if isinstance(meant.node, ast.ClassDef):
-        return meant.name, meant.name.rpartition(".")[0]
-    return (f"{meant.name}.{LOCALS}",) if isinstance(meant.node, Definition) else ("",)
-
-
-def _names(node: ast.AST) -> set[str]:
-    """Every dotted name in a piece of code, the longest form of each."""
-    return {text for each in ast.walk(node) if isinstance(each, (ast.Attribute, ast.Name)) and (text := dotted(each)) is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ANY_DEPTH = "**"
@@ -23,13 +23,9 @@ def matches(pattern: str, folder: str, file: str) -> bool:
 
 def any_file(pattern: str, folder: str) -> bool:
     """Is there anything that the glob stands for?"""
-    return not based(pattern, folder)[1] or any(True for _ in _found(pattern, folder))
-
-
-def _found(pattern: str, folder: str) -> Iterator[Path]:
     base, wanted = based(pattern, folder)
     names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]     # pathlib refuses `**.cu`; here it is `*.cu`
-    yield from Path(base).glob("/".join(names)) if wanted else (Path(base),)
+    return not wanted or any(True for _ in Path(base).glob("/".join(names)))
 
 
 def based(pattern: str, folder: str) -> tuple[str, tuple[str, ...]]:

@@ -6,8 +6,9 @@ import ast
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
@@ -122,26 +123,6 @@ class Module:
         return any(is_local(place) for place in ((self.file,) if self.file else self.folders))
 
 
-def _in_library(name: str) -> bool:
-    """Not all that Python's library has on some platform is there on this one."""
-    return name in sys.builtin_module_names or PathFinder.find_spec(name, [STDLIB, f"{STDLIB}lib-dynload"]) is not None
-
-
-def _otherwise(name: str) -> ModuleSpec | None:
-    """By the finders that installing in place (`pip install -e`) puts beside Python's own."""
-    for finder in sys.meta_path:
-        look = getattr(finder, "find_spec", None)
-        if look is None or finder in (PathFinder, BuiltinImporter, FrozenImporter):
-            continue
-        try:
-            found: ModuleSpec | None = look(name, None)
-        except Exception:       # somebody else's finder: it cannot tell, so the name is not found
-            continue
-        if found is not None:
-            return found
-    return None
-
-
 # ---- What is imported by way of others
 @dataclass
 class Imported:
@@ -230,10 +211,16 @@ class _Scope:
             spec = PathFinder.find_spec(name.rpartition(".")[2], list(folders))
         elif name == SELF:
             spec = PathFinder.find_spec(name, [str(Path(place).parent) for place in gradverify.__path__])
-        elif name in HEAVY or (name in sys.stdlib_module_names and _in_library(name)):
+        elif name in HEAVY or name in sys.builtin_module_names or (     # not all that Python's library has on some platform is there on this one
+                name in sys.stdlib_module_names and PathFinder.find_spec(name, [STDLIB, f"{STDLIB}lib-dynload"]) is not None):
             return Module(name, STDLIB)
         else:
-            spec = PathFinder.find_spec(name, [*self.folders, *sys.path]) or _otherwise(name)
+            spec = PathFinder.find_spec(name, [*self.folders, *sys.path])
+            for finder in sys.meta_path:    # what installing in place (`pip install -e`) puts beside Python's own
+                look = getattr(finder, "find_spec", None)
+                if spec is None and look is not None and finder not in (PathFinder, BuiltinImporter, FrozenImporter):
+                    with suppress(Exception):       # somebody else's finder: it cannot tell, so the name is not found
+                        spec = look(name, None)
         if spec is None:
             return None
         within = tuple(os.path.abspath(place) for place in spec.submodule_search_locations or ())  # noqa: PTH100

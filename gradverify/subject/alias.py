@@ -42,7 +42,10 @@ def shared(returned: Sequence[Any], cotangents: Sequence[Any], kept: Sequence[Na
     given = [cotangent for cotangent in cotangents if isinstance(cotangent, Tensor)]
     own = [(place, gradient) for place, gradient in enumerate(returned)
            if isinstance(gradient, Tensor) and not any(overlaps(gradient, cotangent) for cotangent in given)]
-    return (*_with_kept(own, kept), *_with_one_another(own))
+    named = ((place, next((name for name, tensor in kept if overlaps(gradient, tensor)), None)) for place, gradient in own)
+    return (*(Shared(place, name) for place, name in named if name is not None),
+            *(Shared(first, "the gradient of another argument", second)
+              for (first, one), (second, other) in combinations(own, 2) if overlaps(one, other)))
 
 
 def attributes(ctx: Any) -> Iterator[Named]:
@@ -51,19 +54,6 @@ def attributes(ctx: Any) -> Iterator[Named]:
     for cls in getattr(function_class(ctx), "__mro__", ()):
         if issubclass(cls, torch.autograd.Function) and cls is not torch.autograd.Function:
             yield from _tensors(cls.__name__, vars(cls))
-
-
-def _with_kept(own: Sequence[tuple[int, Tensor]], kept: Sequence[Named]) -> Iterator[Shared]:
-    for place, gradient in own:
-        name = next((name for name, tensor in kept if overlaps(gradient, tensor)), None)
-        if name is not None:
-            yield Shared(place, name)
-
-
-def _with_one_another(own: Sequence[tuple[int, Tensor]]) -> Iterator[Shared]:
-    for (first, one), (second, other) in combinations(own, 2):
-        if overlaps(one, other):
-            yield Shared(first, "the gradient of another argument", second)
 
 
 def _tensors(owner: str, values: Mapping[str, Any]) -> Iterator[Named]:

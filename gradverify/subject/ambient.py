@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import operator
 import os
 import sys
 import warnings
@@ -69,7 +70,9 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient("dispatch modes", lambda: len(dispatch_modes()), _popped(dispatch_modes, pop_dispatch_mode), "torch's dispatch modes", every=True),
         Ambient("saved tensors hooks", saved_tensors_hooks, _without_hooks, "hooks on saved tensors", every=True),
         Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype, "torch's default dtype"),
-        Ambient("default device", torch.get_default_device, _set_default_device, "torch's default device", every=True, ours=True),
+        # None of its own is the CPU, without a mode that passes every call of torch through Python
+        Ambient("default device", torch.get_default_device, lambda old: torch.set_default_device(None if old == torch.device("cpu") else old),
+                "torch's default device", every=True, ours=True),
         Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, GRADIENT_MODE, every=True),
         Ambient("threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"),
         Ambient("anomaly mode", lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
@@ -79,15 +82,18 @@ def ambient() -> tuple[Ambient, ...]:
                 lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1]), "the choice of deterministic algorithms"),
         Ambient("float32 products", float32_products, set_float32_products, "the precision of float32 products"),
         Ambient("backward's threads", backward_is_threaded, set_backward_threaded, "threads of backward", every=True),
-        Ambient("denormal numbers", _flushes, torch.set_flush_denormal, "flushing of denormal numbers"),
+        Ambient("denormal numbers", lambda: torch.tensor(DENORMAL, dtype=torch.float64, device="cpu").mul(1).item() == 0.0,     # not `*`, which the
+                torch.set_flush_denormal, "flushing of denormal numbers"),      # check may have replaced
         *(Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}", every=True) for device, words in AUTOCAST.items()),
         Ambient("reductions on CUDA", reductions, set_reductions, "the precision of reductions on CUDA"),
-        Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), _set_cudnn, "a setting of cuDNN"),
+        # below the attributes of torch.backends.cudnn, which are closed once torch's own test utilities are imported
+        Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), lambda old: [*map(set_cudnn, CUDNN, old)],
+                "a setting of cuDNN"),
         Ambient("NumPy's errors", np.geterr, lambda old: np.seterr(**old), "NumPy's handling of errors", every=True, ours=True),
         Ambient("warnings", lambda: list(warnings.filters), _set_filters, ours=True),
         Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable(), "the garbage collector"),
         Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, ours=True),
-        Ambient("sys.path", lambda: list(sys.path), _set_path, ours=True),
+        Ambient("sys.path", lambda: list(sys.path), lambda old: operator.setitem(sys.path, slice(None), old), ours=True),
         Ambient("current folder", _current_folder, lambda folder: os.chdir(folder) if folder is not None else None))
 
 
@@ -102,17 +108,6 @@ def in_every_way() -> tuple[Ambient, ...]:
 
 
 CUDNN = ("enabled", "benchmark", "deterministic")
-
-
-def _set_default_device(old: torch.device) -> None:
-    """None of its own is the CPU, without a mode that passes every call of torch through Python."""
-    torch.set_default_device(None if old == torch.device("cpu") else old)
-
-
-def _set_cudnn(old: Sequence[bool]) -> None:
-    """Below the attributes of torch.backends.cudnn, which are closed once torch's own test utilities are imported."""
-    for name, value in zip(CUDNN, old, strict=True):
-        set_cudnn(name, value)
 
 
 def _autocast(device: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
@@ -134,14 +129,6 @@ def _popped(stack: Callable[[], Sequence[Any]], pop: Callable[[], Any]) -> Calla
 def _without_hooks(old: Any) -> None:
     while saved_tensors_hooks() not in (None, old):
         pop_saved_tensors_hooks()
-
-
-def _flushes() -> bool:
-    return torch.tensor(DENORMAL, dtype=torch.float64, device="cpu").mul(1).item() == 0.0       # the check may have replaced `*`
-
-
-def _set_path(old: list[str]) -> None:
-    sys.path[:] = old
 
 
 def _set_filters(old: list[Any]) -> None:

@@ -82,14 +82,14 @@ def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
     if x.shape != y.shape or not x.numel() or x.layout != torch.strided:
         return True
     a, b = (each.real.double() if each.is_complex() else each.double() for each in (x, y))
-    both = of_chance or bool((a > 0).any() and (a < 0).any())
-    return not (both and torch.equal(a.sign(), b.sign())) and all(_order_differs(a, b, dim) for dim in range(a.dim()) if a.shape[dim] > 1)
-
-
-def _order_differs(a: Tensor, b: Tensor, dim: int) -> bool:
-    first, second = a.argmax(dim), b.argmax(dim)
-    throughout = first.numel() >= SORTED and bool((first == first.reshape(-1)[0]).all())
-    return throughout or bool((a == a.select(dim, 0).unsqueeze(dim)).all()) or not torch.equal(first, second)
+    if (of_chance or bool((a > 0).any() and (a < 0).any())) and torch.equal(a.sign(), b.sign()):
+        return False
+    for dim in (dim for dim in range(a.dim()) if a.shape[dim] > 1):
+        first = a.argmax(dim)
+        throughout = first.numel() >= SORTED and bool((first == first.reshape(-1)[0]).all())
+        if not throughout and not bool((a == a.select(dim, 0).unsqueeze(dim)).all()) and torch.equal(first, b.argmax(dim)):
+            return False
+    return True
 
 
 # ---- numbers that were given
@@ -250,7 +250,8 @@ class Variation:
 
     def takes(self, name: str, number: Any) -> bool:
         """Is it a number that is varied?"""
-        return _is_a_number(number) and self.only in (None, name) and (type(number) is float or name in self.whole)
+        is_number = type(number) in (float, int) and math.isfinite(number) and number != 0
+        return is_number and self.only in (None, name) and (type(number) is float or name in self.whole)
 
     def of(self, name: str, value: Any, divided: bool) -> Any:
         """A value with other numbers in it, as short as somebody would write them."""
@@ -260,10 +261,6 @@ class Variation:
             return float(f"{number / self.size if divided and abs(number) >= TINY else number * self.size:.6g}")
 
         return float(value + 1) if type(value) is int and self.takes(name, value) else pytree.tree_map(moved, value)
-
-
-def _is_a_number(value: Any) -> bool:
-    return type(value) in (float, int) and math.isfinite(value) and value != 0
 
 
 def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variation: Variation) -> Numbers | None:

@@ -19,9 +19,8 @@ from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forms import admit_outputs, comparable, is_plain, of_type
 from gradverify.subject.graph import RawReturn, Wrote, called_again, function_classes, function_nodes, tapped, watched
-from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.snapshot import Change, Snapshot, alike, change, freed, same
-from gradverify.subject.subject import Argument, Called, Subject, Way
+from gradverify.subject.subject import BACKWARD, Argument, Called, Subject, Way
 from gradverify.subject.unwritten import Memory, measured
 from gradverify.torch_private import function_class
 
@@ -233,45 +232,6 @@ def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
     return subject.probed(leaves)
 
 
-def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...], saved: Saved) -> BackwardSeen:
-    """One backward of the base graph, by the other ways that `Differentiable` knows where that is refused: raw returns, what it wrote into, tensors
-    unpacked, what it raised."""
-    given, raw, error = tuple(cotangent.clone() for cotangent in cotangents), list[RawReturn](), None
-    before, custody = Snapshot(given), Custody(held(subject, seen.called, seen.saved))
-    gradients: Gradients = (None,) * len(seen.leaves)
-    first, direct = gradients, True
-    drawn: Drawn = ((), ())
-    fresh = subject.fresh_states(BACKWARD)
-    with looked_at(subject, seen, seen.called, seen.nodes, seen.saved, saved.tensors, raw, lambda: gradients):
-        try:
-            with left_as_found(in_our_way()), noticed() as left:
-                try:
-                    outputs = [seen.outputs[place] for place in seen.checked]
-                    gradients = subject.pull(seen.called, outputs, seen.leaves, given, retain=True, way=Way.REUSED)
-                except UserCodeError as refused:
-                    direct = False
-                    try:
-                        gradients = function.vjp([cotangent.clone() for cotangent in given])
-                    except UserCodeError:
-                        raise refused from None
-            drawn = fresh, subject.states()
-            for argument, gradient in zip(subject.differentiable, gradients, strict=True):
-                odd = None if gradient is None else of_type(gradient)
-                if odd is not None:
-                    raise UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
-                                        hint=f"return a plain tensor: {odd[1]}")
-            first = copied(gradients)       # before a node is called again, which may write into what it returned
-        except UserCodeError as raised:
-            error = raised
-    damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    written = custody.broken()
-    if written or custody.freed():      # from now on no graph serves two backwards, and no call gets the arguments themselves
-        function.use_once()
-        subject.writes = subject.writes or any(each.held.kind == "argument" for each in written)
-        custody.restore()
-    return BackwardSeen(cotangents, first, tuple(raw), direct, error, damaged, written, saved.unpacked, tuple(left), drawn)
-
-
 @contextmanager
 def looked_at(subject: Subject, seen: ForwardSeen, called: Called, nodes: Sequence[Any], saves: Saves, packed: Sequence[Tensor],
               raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple) -> Iterator[None]:
@@ -405,7 +365,7 @@ class BaseCall:
     @property
     def draws(self) -> bool:
         """Does the forward draw random numbers? Also where it puts the generator's state back (`fork_rng`), as far as `reseeded` was asked for."""
-        return self.forward.random or ("_elsewhere" in self.__dict__ and self._draws_in_hiding)
+        return self.forward.random or ("_elsewhere" in vars(self) and self._draws_in_hiding)
 
     @cached_property
     def _draws_in_hiding(self) -> bool:
@@ -433,8 +393,43 @@ class BaseCall:
 
     @cached_property
     def backward(self) -> BackwardSeen:
-        """One backward of the base graph, watched, for dense random cotangents."""
-        return observe_backward(self.subject, self.forward, self.function, self._drawn_cotangents("base"), self._saved)
+        """One backward of the base graph for dense random cotangents, by the other ways that `Differentiable` knows where that is refused: raw
+        returns, what it wrote into, tensors unpacked, what it raised."""
+        subject, seen, function, cotangents, saved = self.subject, self.forward, self.function, self._drawn_cotangents("base"), self._saved
+        given, raw, error = tuple(cotangent.clone() for cotangent in cotangents), list[RawReturn](), None
+        before, custody = Snapshot(given), Custody(held(subject, seen.called, seen.saved))
+        gradients: Gradients = (None,) * len(seen.leaves)
+        first, direct = gradients, True
+        drawn: Drawn = ((), ())
+        fresh = subject.fresh_states(BACKWARD)
+        with looked_at(subject, seen, seen.called, seen.nodes, seen.saved, saved.tensors, raw, lambda: gradients):
+            try:
+                with left_as_found(in_our_way()), noticed() as left:
+                    try:
+                        outputs = [seen.outputs[place] for place in seen.checked]
+                        gradients = subject.pull(seen.called, outputs, seen.leaves, given, retain=True, way=Way.REUSED)
+                    except UserCodeError as refused:
+                        direct = False
+                        try:
+                            gradients = function.vjp([cotangent.clone() for cotangent in given])
+                        except UserCodeError:
+                            raise refused from None
+                drawn = fresh, subject.states()
+                for argument, gradient in zip(subject.differentiable, gradients, strict=True):
+                    odd = None if gradient is None else of_type(gradient)
+                    if odd is not None:
+                        raise UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
+                                            hint=f"return a plain tensor: {odd[1]}")
+                first = copied(gradients)       # before a node is called again, which may write into what it returned
+            except UserCodeError as raised:
+                error = raised
+        damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
+        written = custody.broken()
+        if written or custody.freed():      # from now on no graph serves two backwards, and no call gets the arguments themselves
+            function.use_once()
+            subject.writes = subject.writes or any(each.held.kind == "argument" for each in written)
+            custody.restore()
+        return BackwardSeen(cotangents, first, tuple(raw), direct, error, damaged, written, saved.unpacked, tuple(left), drawn)
 
     @property
     def worked(self) -> BackwardSeen:
@@ -498,19 +493,14 @@ class BaseCall:
             measured["repeats"] = ()
         if "backward" in measured:
             measured["backward"] = replace(self.backward, raw=())
-            self._keep_one_graph()
+            graph = self.function.shared
+            if graph is not None and self.reusable:     # it stands for the base graph too, which is let go with what was saved for it
+                nodes = function_nodes(self.function.of(graph))
+                self._saved.tensors = []
+                measured |= {"base": graph, "forward": replace(self.forward, leaves=graph.leaves, called=graph.called, nodes=nodes,
+                                                               saved=saved_tensors(nodes))}
         if "memory" in measured:
             measured["memory"] = replace(self.memory, repeats=(), earliest=None)
-
-    def _keep_one_graph(self) -> None:
-        """The graph that backwards share stands for the base graph too, which is let go with what was saved for it."""
-        graph = self.function.shared
-        if graph is None or not self.reusable:
-            return
-        nodes = function_nodes(self.function.of(graph))
-        self._saved.tensors = []
-        forward = replace(self.forward, leaves=graph.leaves, called=graph.called, nodes=nodes, saved=saved_tensors(nodes))
-        vars(self).update(base=graph, forward=forward)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""

@@ -137,21 +137,11 @@ def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator)
     return a
 
 
-def _simplex(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Positive rows that add up to one."""
-    return torch.softmax(_normal(shape, torch.float64, source), -1)
-
-
 def _unit_vector(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Rows of length one."""
     a = _normal(shape, dtype, source)
     unit: Tensor = a / torch.linalg.vector_norm(a, dim=-1, keepdim=True)
     return unit
-
-
-def _permutation(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Each row holds 0 … n − 1 in a random order (int64)."""
-    return torch.argsort(torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1)
 
 
 def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
@@ -169,8 +159,11 @@ def _mask(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
 
 
 KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType({
-    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular, "simplex": _simplex, "unit_vector": _unit_vector,
-    "permutation": _permutation, "one_hot": _one_hot, "mask": _mask})
+    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular, "unit_vector": _unit_vector,
+    "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, torch.float64, source), -1),      # positive rows that add up to one
+    # each row holds 0 … n − 1 in a random order (int64)
+    "permutation": lambda shape, dtype, source: torch.argsort(torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1),
+    "one_hot": _one_hot, "mask": _mask})
 
 
 # ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every
@@ -198,7 +191,14 @@ def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch
     of tensors: that, taken apart. `place`: where it stands in the spec, `inputs.x`."""
     dtype = DTYPES[recipe.dtype or own_dtype(recipe.draw, str(recipe.arguments), default)]
     with blamed(CODE, f"{place}: making the tensor"):
-        made = _repeated(recipe, dtype, source, place) if recipe.layout == "expanded" else _made(recipe, dtype, source, place)
+        repeated = recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"      # one slice along the first dimension
+        if repeated and not recipe.shape:
+            raise UserCodeError(CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []")
+        shape = recipe.shape or ()
+        made = _made(replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe, dtype, source, place)
+        if repeated and isinstance(made, Apart):
+            raise UserCodeError(CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
+        made = made.expand(shape).clone() if repeated else made
         if not isinstance(made, Apart):
             return _finished(recipe, made, dtype, place).to(device=device)
         return Apart(tuple((path, _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each)
@@ -206,25 +206,24 @@ def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch
 
 
 def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str) -> Tensor:
-    """In its dtype, as its structure is said to be."""
+    """In its dtype; symmetric where that is asked for (a draw is made so, given numbers must be), inside its domain, its elements apart."""
     if recipe.draw in ("file", "make") and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
         dtype = made.dtype
     if made.is_complex() and not dtype.is_complex:
         raise UserCodeError(CODE, f"{place}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
-    return _structured(recipe, made.to(dtype=dtype), place)
-
-
-def _repeated(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
-    """One slice along the first dimension, repeated: what an expanded tensor holds."""
-    if recipe.shape is None or recipe.draw == "linspace":
-        return _made(recipe, dtype, source, place)
-    if not recipe.shape:
-        raise UserCodeError(CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []")
-    one = replace(recipe, shape=(min(recipe.shape[0], 1), *recipe.shape[1:]))
-    made = _made(one, dtype, source, place)
-    if isinstance(made, Apart):
-        raise UserCodeError(CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
-    return made.expand(recipe.shape).clone()
+    tensor = made.to(dtype=dtype)
+    if recipe.symmetric:
+        if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+            raise UserCodeError(CODE, f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
+        if recipe.draw not in GIVEN:
+            tensor = (tensor + tensor.mH) / 2
+        elif not torch.equal(tensor, tensor.mH):
+            raise UserCodeError(CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
+    if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
+        raise UserCodeError(CODE, f"{place}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
+    if recipe.distinct is not None and smallest_gap(tensor) < recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0)) * (1 - SLACK):
+        raise UserCodeError(CODE, f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
+    return tensor
 
 
 def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
@@ -238,7 +237,15 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
         return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
     if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
         return _distinct(recipe, dtype, source, place)
-    return _redrawn(recipe, dtype, source, place)
+    tensor = _sample(recipe, dtype, source)
+    for _ in range(REDRAWS if recipe.avoid else 0):     # elements nearer than `margin` to an avoided value are drawn again
+        near = torch.stack([(tensor - value).abs() < recipe.margin for value in recipe.avoid]).any(0)
+        if not near.any():
+            return tensor
+        tensor = torch.where(near, _sample(recipe, dtype, source), tensor)
+    if recipe.avoid:
+        raise UserCodeError(CODE, f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
+    return tensor
 
 
 def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
@@ -272,49 +279,14 @@ def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator,
         numbers = spaced(arguments[0], arguments[1], count, apart, zones, source)
     elif recipe.draw == "integers":
         numbers = spaced(arguments[0], arguments[1], count, math.ceil(apart), (), source, whole=True)
-    else:
-        numbers = _chosen_once(recipe, count, source)
+    else:       # each of the numbers to choose from once
+        free = torch.tensor(arguments, dtype=torch.float64)
+        free = free[torch.stack([(free - value).abs() >= recipe.margin for value in recipe.avoid]).all(0)] if recipe.avoid else free
+        numbers = free[torch.randperm(len(free), generator=source)[:count]] if len(free) >= count else None
     if numbers is None:
         raise UserCodeError(CODE, f"{place}: {count} elements {apart:g} apart do not fit; widen the range, or lower `distinct`")
     real = numbers.reshape(shape)
     return torch.complex(real, _real(replace(recipe, avoid=()), source)) if dtype.is_complex and recipe.draw in ("normal", "uniform") else real
-
-
-def _chosen_once(recipe: TensorRecipe, count: int, source: torch.Generator) -> Tensor | None:
-    """`count` of the numbers to choose from, each once."""
-    numbers = torch.tensor(recipe.arguments, dtype=torch.float64)
-    if recipe.avoid:
-        numbers = numbers[torch.stack([(numbers - value).abs() >= recipe.margin for value in recipe.avoid]).all(0)]
-    return numbers[torch.randperm(len(numbers), generator=source)[:count]] if len(numbers) >= count else None
-
-
-def _redrawn(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
-    """A draw whose elements nearer than `margin` to an avoided value are drawn again."""
-    tensor = _sample(recipe, dtype, source)
-    for _ in range(REDRAWS if recipe.avoid else 0):
-        near = torch.stack([(tensor - value).abs() < recipe.margin for value in recipe.avoid]).any(0)
-        if not near.any():
-            return tensor
-        tensor = torch.where(near, _sample(recipe, dtype, source), tensor)
-    if recipe.avoid:
-        raise UserCodeError(CODE, f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
-    return tensor
-
-
-def _structured(recipe: TensorRecipe, tensor: Tensor, place: str) -> Tensor:
-    """Symmetric where that is asked for (a draw is made so, given numbers must be), inside its domain, its elements apart."""
-    if recipe.symmetric:
-        if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
-            raise UserCodeError(CODE, f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
-        if recipe.draw not in GIVEN:
-            tensor = (tensor + tensor.mH) / 2
-        elif not torch.equal(tensor, tensor.mH):
-            raise UserCodeError(CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
-    if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
-        raise UserCodeError(CODE, f"{place}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
-    if recipe.distinct is not None and smallest_gap(tensor) < recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0)) * (1 - SLACK):
-        raise UserCodeError(CODE, f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
-    return tensor
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -333,13 +305,10 @@ def _sample(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator) -
 
 def _real(recipe: TensorRecipe, source: torch.Generator) -> Tensor:
     shape, arguments = recipe.shape or (), recipe.arguments
-    tensor: Tensor
     if recipe.draw == "normal":
-        tensor = torch.randn(shape, generator=source, dtype=torch.float64) * arguments[1] + arguments[0]
-        return tensor
+        return torch.randn(shape, generator=source, dtype=torch.float64).mul(arguments[1]).add(arguments[0])
     if recipe.draw == "uniform":
-        tensor = torch.rand(shape, generator=source, dtype=torch.float64) * (arguments[1] - arguments[0]) + arguments[0]
-        return tensor
+        return torch.rand(shape, generator=source, dtype=torch.float64).mul(arguments[1] - arguments[0]).add(arguments[0])
     if recipe.draw == "integers":
         return torch.randint(int(arguments[0]), int(arguments[1]), shape, generator=source)
     if recipe.draw == "linspace":

@@ -49,6 +49,9 @@ WANTS_MASK = re.compile(r"only supports boolean masks|to be a boolean tensor|exp
 A_MASK = "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check's dtype: say `dtype: bool` in that input"
 WHOLE_NUMBERS = ("a tensor has the check's dtype, whole numbers in `values` too: for indices say `dtype: int64` in the input, or draw them with "
                  "`integers`")
+HINTS = ((NO_TRITON, INSTALL), (NO_DRIVER, TOO_LATE), (WANTS_CUDA, ON_CUDA), (WANTS_WHOLE, WHOLE_NUMBERS), (WANTS_MASK, A_MASK),
+         (REFUSES_DOUBLE, SINGLE_ONLY))
+"""What torch and Triton say, in the order in which it is looked for → what to write."""
 REFUSES_LIST = re.compile(r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' object has no attribute")
 OF_MODES = frozenset({"answer", "_answered", "_guarded", "guarded", "wrapped", "_called", "__torch_dispatch__"})
 """The functions that lie between an operation that the user's code calls and what a mode of ours makes of it."""
@@ -96,15 +99,10 @@ def unnamed(error: BaseException) -> UserCodeError:
 
 def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
     """A hint for the spec, where torch says what it wanted: a dtype, or a GPU."""
-    if NO_TRITON.search(text) or NO_DRIVER.search(text):
-        return INSTALL if NO_TRITON.search(text) else TOO_LATE
-    if WANTS_CUDA.search(text) or (text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text):
-        return ON_CURRENT if POINTER in text and torch.cuda.is_initialized() else ON_CUDA  # type: ignore[no-untyped-call]
-    if WANTS_WHOLE.search(text) or WANTS_MASK.search(text):
-        return WHOLE_NUMBERS if WANTS_WHOLE.search(text) else A_MASK
-    if REFUSES_DOUBLE.search(text):
-        return SINGLE_ONLY
-    return None
+    if text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text:
+        return ON_CUDA
+    hint = next((hint for pattern, hint in HINTS if pattern.search(text)), None)
+    return ON_CURRENT if hint is ON_CUDA and POINTER in text and torch.cuda.is_initialized() else hint  # type: ignore[no-untyped-call]
 
 
 def of_a_list(finding: Finding, case: Case) -> Finding:

@@ -35,7 +35,16 @@ def find_operator(name: str, key: str) -> Any:
     library, operator, *overload = name.removeprefix(REGISTERED).split(".")
     found = _operator_attribute(getattr(torch.ops, library), operator)
     if found is None:
-        raise UserCodeError(CODE, f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}", hint=_hint(library, operator))
+        registered = {each.partition(".")[0] for each in operator_names()}
+        names = [each.partition("::")[2] for each in registered if each.startswith(f"{library}::")]
+        libraries = [] if names else get_close_matches(library, {each.partition("::")[0] for each in registered}, n=3)
+        near = get_close_matches(operator, names, n=3) or libraries
+        meant = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if not names:
+            hint = f"nothing is registered in {library!r}: {f'{meant} Else ' if meant else ''}name the module that registers it under `import:`"
+        else:
+            hint = meant or "name the module that registers it under `import:`"
+        raise UserCodeError(CODE, f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}", hint=hint)
     if not overload:
         return found
     chosen = _operator_attribute(found, overload[0])
@@ -63,17 +72,6 @@ def _operator_attribute(owner: Any, name: str) -> Any:
         return getattr(owner, name)
     except (AttributeError, RuntimeError):
         return None
-
-
-def _hint(library: str, operator: str) -> str:
-    registered = {name.partition(".")[0] for name in operator_names()}
-    names = [name.partition("::")[2] for name in registered if name.startswith(f"{library}::")]
-    if not names:
-        libraries = get_close_matches(library, {name.partition("::")[0] for name in registered}, n=3)
-        nearest = f"did you mean {' or '.join(repr(other) for other in libraries)}? Else " if libraries else ""
-        return f"nothing is registered in {library!r}: {nearest}name the module that registers it under `import:`"
-    near = get_close_matches(operator, names, n=3)
-    return f"did you mean {' or '.join(repr(other) for other in near)}?" if near else "name the module that registers it under `import:`"
 
 
 # ---- Names in a spec to objects: `module:attribute`, `module.attribute`, `file.py:attribute`;
@@ -174,37 +172,25 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in set(sys.modules) - loaded:
-            _mark(name, folders)
+        for name in set(sys.modules) - loaded:      # in which of the folders a new module was found
+            file, top = getattr(sys.modules.get(name), "__file__", None), name.partition(".")[0]
+            found = [folder for folder in folders if isinstance(file, str) and file.startswith((f"{folder}{os.sep}{top}{os.sep}",
+                                                                                              f"{folder}{os.sep}{top}."))]
+            if found:
+                vars(sys.modules[name])[_FOUND_IN] = found[0]
         for folder in folders:
             if folder in sys.path:
                 sys.path.remove(folder)
-
-
-def _mark(name: str, folders: Sequence[str]) -> None:
-    """Notes on a new module in which of the folders it was found."""
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    for folder in folders:
-        if isinstance(file, str) and file.startswith(folder + os.sep):
-            beginning = file[len(folder) + 1:].partition(os.sep)[0].partition(".")[0]
-            if beginning == name.partition(".")[0]:
-                vars(module)[_FOUND_IN] = folder
-                return
 
 
 def _forget_others(folders: Sequence[str]) -> None:
     """Drops the modules of earlier specs of this process that would now be found somewhere else, or nowhere."""
     for name, module in list(sys.modules.items()):
         found_in = _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
-        if found_in is not None and found_in != _home(name.partition(".")[0], folders):
+        top = name.partition(".")[0]
+        homes = [folder for folder in folders if _file(top, folder)] or [folder for folder in folders if Path(folder, top).is_dir()]
+        if found_in is not None and found_in not in homes[:1]:
             del sys.modules[name]
-
-
-def _home(top: str, folders: Sequence[str]) -> str | None:
-    """The first of the folders that holds a module, or a package, of a name; else the first with a plain folder of it."""
-    return next((folder for folder in folders if _file(top, folder)), None) or next(
-        (folder for folder in folders if Path(folder, top).is_dir()), None)
 
 
 def _file(top: str, folder: str) -> Path | None:
@@ -216,28 +202,18 @@ def find(name: str, key: str) -> Any:
     """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError (GV001) where it is not to be had."""
     place = _PLACE.get()
     with nullcontext() if place is None else place.aside(), importing():
-        return _found(name, key)
-
-
-def _found(name: str, key: str) -> Any:
-    if name.startswith(REGISTERED):
-        return find_operator(name, key)
-    place, _, attribute = name.rpartition(":")
-    if place.endswith(".py"):
-        return _attribute(_import_file(Path(place), key), attribute, name, key)
-    if place:
-        return _attribute(_import(place, f"{key}: {name}"), attribute, name, key)
-    return _dotted(name, key)
-
-
-def _dotted(name: str, key: str) -> Any:
-    """`package.module.Class.attribute`: the longest importable beginning, then attributes."""
-    parts = name.split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        module = ".".join(parts[:end])
-        if _exists(module):
-            return _attribute(_import(module, f"{key}: {name}"), ".".join(parts[end:]), name, key)
-    return _import(parts[0], f"{key}: {name}")
+        if name.startswith(REGISTERED):
+            return find_operator(name, key)
+        module, _, attribute = name.rpartition(":")
+        if module.endswith(".py"):
+            return _attribute(_import_file(Path(module), key), attribute, name, key)
+        if not module:      # `package.module.Class.attribute`: the longest importable beginning, then attributes
+            parts = name.split(".")
+            end = next((end for end in range(len(parts) - 1, 0, -1) if _exists(".".join(parts[:end]))), 0)
+            if not end:
+                return _import(parts[0], f"{key}: {name}")
+            module, attribute = ".".join(parts[:end]), ".".join(parts[end:])
+        return _attribute(_import(module, f"{key}: {name}"), attribute, name, key)
 
 
 def _exists(module: str) -> bool:
@@ -255,40 +231,26 @@ def _import(module: str, what: str) -> ModuleType:
     except BaseException as error:
         absent = error.name if type(error) is ModuleNotFoundError else None
         if isinstance(absent, str) and (module == absent or module.startswith(f"{absent}.")):
-            raise UserCodeError(CODE, f"{what}: there is no module {absent!r}", hint=_searched()) from None
+            folders = [entry for entry in dict.fromkeys(sys.path)       # of the user's by name, the interpreter's own as one
+                       if Path(entry or ".").is_dir() and not entry.startswith((sys.prefix, sys.base_prefix))]
+            raise UserCodeError(CODE, f"{what}: there is no module {absent!r}", hint=f"searched: {', '.join(folders)} and what is installed in "
+                                f"{sys.prefix}; `path:` in the spec adds folders") from None
         if is_interrupt(error) or issubclass(type(error), UserCodeError):
             raise
         text, frames = describe(error), user_frames(error)
         raise UserCodeError(CODE, f"{what}: importing {module!r} raised {text}", frames, what_to_write(text, frames)) from error
-    _refuse_namesake(module.partition(".")[0], what)
-    return found
-
-
-def _refuse_namesake(top: str, what: str) -> None:
-    """A module of that name that is imported already may have a function of the same name too."""
-    place, module = _PLACE.get(), sys.modules.get(top)
+    top, place = module.partition(".")[0], _PLACE.get()
     own = next(filter(None, (_file(top, folder) for folder in place.folders)), None) if place is not None else None
-    theirs = getattr(module, "__file__", None)
-    if own is None or top in _PROTECTED or (theirs and os.path.realpath(theirs) == os.path.realpath(own)):
-        return
-    raise UserCodeError(CODE, f"{what}: {own} has the name of a module that is imported already, "
-                              f"{theirs or 'one of Python itself'}", hint="rename it, or name a file: `file.py:name`")
-
-
-def _searched() -> str:
-    """Where a module was looked for: folders of the user's by name, the interpreter's own as one."""
-    folders = [entry for entry in dict.fromkeys(sys.path) if Path(entry or ".").is_dir() and not entry.startswith((sys.prefix, sys.base_prefix))]
-    return f"searched: {', '.join(folders)} and what is installed in {sys.prefix}; `path:` in the spec adds folders"
-
-
-def module_name(path: Path) -> str:
-    """Under which name a file is imported as a module of its own."""
-    return f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    theirs = getattr(sys.modules.get(top), "__file__", None)        # which may have a function of the same name too
+    if own is not None and top not in _PROTECTED and not (theirs and os.path.realpath(theirs) == os.path.realpath(own)):
+        raise UserCodeError(CODE, f"{what}: {own} has the name of a module that is imported already, "
+                                  f"{theirs or 'one of Python itself'}", hint="rename it, or name a file: `file.py:name`")
+    return found
 
 
 def _import_file(path: Path, key: str) -> ModuleType:
     """A Python file as a module of its own, once per process; its folder is importable while it loads."""
-    name = module_name(path)
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -314,12 +276,9 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
             shown = Path(name.rpartition(":")[0]).name if value is module and ".py:" in name else named(value)
             with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
                 names = [name for name in dir(value) if isinstance(name, str)]
-            raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}", hint=_nearest(part, names))
+            near = get_close_matches(part, [other for other in names if not other.startswith("__")], n=3)
+            raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}",
+                                hint=f"did you mean {' or '.join(map(repr, near))}?" if near else None)
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             value = getattr(value, part)
     return value
-
-
-def _nearest(name: str, names: Sequence[str]) -> str | None:
-    near = get_close_matches(name, [other for other in names if not other.startswith("__")], n=3)
-    return f"did you mean {' or '.join(repr(other) for other in near)}?" if near else None

@@ -24,10 +24,6 @@ from gradverify.torch_private import MKLDNN, FakeTensor, has_holes
 
 # ---- Kinds of tensors whose elements cannot be moved and compared one by one: told in a sentence
 # where they enter, as inputs, parameters or outputs
-LAYOUTS = {
-    torch.sparse_coo: "a sparse COO tensor", torch.sparse_csr: "a sparse CSR tensor", torch.sparse_csc: "a sparse CSC tensor",
-    torch.sparse_bsr: "a sparse BSR tensor", torch.sparse_bsc: "a sparse BSC tensor",
-    MKLDNN: "an MKLDNN tensor"}
 PLAIN = (*DTYPES.values(), torch.uint16, torch.uint32, torch.uint64)
 DENSE = "make it dense: `.to_dense()`"
 _OWN = Tensor.__torch_dispatch__
@@ -40,7 +36,7 @@ def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
     if found is not None:
         return found
     if tensor.layout != torch.strided:
-        return LAYOUTS.get(tensor.layout, f"a {tensor.layout} tensor"), DENSE
+        return {**NAMES, MKLDNN: "an MKLDNN tensor"}.get(tensor.layout, f"a {tensor.layout} tensor"), DENSE
     if tensor.is_meta:
         return "a meta tensor, which has a shape and no numbers", "make it on the CPU or a GPU"
     if tensor.is_quantized:

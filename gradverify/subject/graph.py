@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,12 +29,7 @@ def lacking(classes: Sequence[type], *names: str) -> str | None:
     declares a vmap rule where the operator has one."""
     plain = torch.autograd.Function
     return next((shown_name(cls) for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)
-                 and not ("vmap" in names and _registers_vmap(cls))), None)
-
-
-def _registers_vmap(cls: type) -> bool:
-    generated = generated_for(cls)
-    return generated is not None and has_kernel(generated[0], BATCHED)
+                 and not ("vmap" in names and (generated := generated_for(cls)) and has_kernel(generated[0], BATCHED))), None)
 
 
 def registered_backward(cls: type) -> Any:
@@ -122,25 +118,53 @@ def gradient_numbers(outputs: Sequence[Tensor]) -> int:
     return sum(math.prod(tensor.shape) for node in every_node(outputs) for tensor in expected_gradients(node))
 
 
-def _nothing(ctx: Any) -> Sequence[Named]:
-    return ()
-
-
 @contextmanager
-def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept = _nothing) -> Iterator[None]:
+def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept = lambda ctx: ()) -> Iterator[None]:
     """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`. Restored whatever happens.
 
     `kept` names the tensors beside its own attributes that a ctx must not return the memory of.
     """
+    def recording(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
+        added = added_arguments(cls)
+
+        @own_code
+        def recorded(ctx: Any, *cotangents: Any) -> Any:
+            returned = wrapped(original, ctx, *cotangents)
+            as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
+            if (function_class(ctx) or cls) is cls:        # a subclass that inherits or calls this backward leaves its own
+                shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
+                theirs, needs = as_tuple[:len(as_tuple) - added], tuple(ctx.needs_input_grad)
+                sink.append(RawReturn(cls, theirs, needs[:len(needs) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
+            return returned
+
+        return recorded
+
     names = [(cls, "vjp" if getattr(cls, "vjp", None) is not torch.autograd.Function.vjp else "backward") for cls in classes]
-    with _patched(names, lambda cls, original: _recording(cls, original, sink, kept)):
+    with _patched(names, recording):
         yield
 
 
 @contextmanager
 def watched(classes: Sequence[type], sink: list[Wrote]) -> Iterator[None]:
     """Inside, every `forward` of these classes leaves the arguments that it changed in `sink`. Restored whatever happens."""
-    with _patched([(cls, "forward") for cls in classes], lambda cls, original: _watching(cls, original, sink)):
+    def watching(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
+        takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
+
+        @own_code
+        def recorded(*arguments: Any) -> Any:
+            places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor) and is_plain(tensor)]
+            before = Snapshot([tensor for _, tensor in places])
+            returned = wrapped(original, *arguments)
+            given_back = [id(output) for output in pytree.tree_leaves(returned)]
+            for i in before.changed():
+                place, tensor = places[i]
+                if id(tensor) not in given_back:        # one that is returned was written in place on purpose
+                    sink.append(Wrote(cls, place, tensor.requires_grad, before.difference(i)))
+            return returned
+
+        return recorded
+
+    with _patched([(cls, "forward") for cls in classes], watching):
         yield
 
 
@@ -149,51 +173,13 @@ def _patched(names: Sequence[tuple[type, str]], wrapper: Callable[[type, Callabl
     restore: list[Callable[[], None]] = []
     try:
         for cls, name in names:
-            restore.append(_patch(cls, name, wrapper(cls, getattr(cls, name))))
+            own, instead = vars(cls).get(name), wrapper(cls, getattr(cls, name))
+            restore.append(partial(delattr, cls, name) if own is None else partial(setattr, cls, name, own))
+            setattr(cls, name, staticmethod(instead))
         yield
     finally:
         for undo in reversed(restore):
             undo()
-
-
-def _patch(cls: type, name: str, instead: Callable[..., Any]) -> Callable[[], None]:
-    own = cls.__dict__.get(name)
-    setattr(cls, name, staticmethod(instead))
-    return (lambda: delattr(cls, name)) if own is None else (lambda: setattr(cls, name, own))
-
-
-def _recording(cls: type, original: Callable[..., Any], sink: list[RawReturn], kept: Kept) -> Callable[..., Any]:
-    added = added_arguments(cls)
-
-    @own_code
-    def recorded(ctx: Any, *cotangents: Any) -> Any:
-        returned = wrapped(original, ctx, *cotangents)
-        as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
-        if (function_class(ctx) or cls) is cls:        # a subclass that inherits or calls this backward leaves its own
-            shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
-            theirs, needs = as_tuple[:len(as_tuple) - added], tuple(ctx.needs_input_grad)
-            sink.append(RawReturn(cls, theirs, needs[:len(needs) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
-        return returned
-
-    return recorded
-
-
-def _watching(cls: type, original: Callable[..., Any], sink: list[Wrote]) -> Callable[..., Any]:
-    takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
-
-    @own_code
-    def recorded(*arguments: Any) -> Any:
-        places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor) and is_plain(tensor)]
-        before = Snapshot([tensor for _, tensor in places])
-        returned = wrapped(original, *arguments)
-        given_back = [id(output) for output in pytree.tree_leaves(returned)]
-        for i in before.changed():
-            place, tensor = places[i]
-            if id(tensor) not in given_back:        # one that is returned was written in place on purpose
-                sink.append(Wrote(cls, place, tensor.requires_grad, before.difference(i)))
-        return returned
-
-    return recorded
 
 
 def edge_of(node: Any, number: int) -> Edge | None:
@@ -219,7 +205,12 @@ def called_again(nodes: Sequence[Any], sink: list[RawReturn], kept: Callable[[],
     leaves nothing.
     """
     taken: dict[Any, Given] = {}
-    handles = [node.register_prehook(_taking(taken, node)) for node in nodes if is_native(node)]
+
+    @own_code
+    def take(node: Any, cotangents: Given) -> None:
+        taken.setdefault(node, tuple(None if each is None else each.detach().clone() for each in cotangents))
+
+    handles = [node.register_prehook(partial(take, node)) for node in nodes if is_native(node)]
     try:
         yield
     finally:
@@ -233,7 +224,10 @@ def called_again(nodes: Sequence[Any], sink: list[RawReturn], kept: Callable[[],
         except Exception:       # the engine was told before
             continue
         with torch.no_grad():
-            sink.append(_raw(node, returned if isinstance(returned, tuple) else (returned,), cotangents, kept()))
+            returned = returned if isinstance(returned, tuple) else (returned,)
+            edges = tuple(edge_of(*following) for following in node.next_functions)     # the engine asks for gradients of tensor arguments only
+            sink.append(RawReturn(native_name(node.name()), returned, tuple(edge is not None for edge in edges), edges,
+                                  shared(returned, cotangents, kept())))
 
 
 def is_native(node: Any) -> bool:
@@ -253,17 +247,3 @@ def wrong_number(message: str) -> tuple[str, int, int] | None:
         return None
     name = native_name(found[2]) if found[1] == "function" else "::".join(found[2].split(".")[:2])
     return name, int(found[3]), int(found[4])
-
-
-def _taking(taken: dict[Any, Given], node: Any) -> Callable[[Given], None]:
-    @own_code
-    def take(cotangents: Given) -> None:
-        taken.setdefault(node, tuple(None if each is None else each.detach().clone() for each in cotangents))
-
-    return take
-
-
-def _raw(node: Any, returned: tuple[Any, ...], cotangents: Given, kept: Sequence[Named]) -> RawReturn:
-    """The engine asks a C++ Function for gradients of its tensor arguments only."""
-    edges = tuple(edge_of(*following) for following in node.next_functions)
-    return RawReturn(native_name(node.name()), returned, tuple(edge is not None for edge in edges), edges, shared(returned, cotangents, kept))

@@ -14,6 +14,7 @@ CALLS = (
     (torch.autograd, "torch.autograd", ("grad", "backward")),
     (torch.autograd.Function, "torch.autograd.Function", ("apply",)),
 )
+_CODE = compile("", "", "exec")
 TORCH = str(Path(torch.__file__).parent)
 
 
@@ -23,8 +24,8 @@ def replaced() -> tuple[str, ...]:
     return tuple(
         f"{'replaced' if name in now else 'removed'} {name}"
         for name, before in AT_FIRST.items()
-        if not _is_same(now.get(name), before)
-    )
+        if (found := now.get(name)) is not before and not (      # also as torch itself wraps it, when its compiler is imported
+            getattr(found, "__wrapped__", None) is before and getattr(found, "__code__", _CODE).co_filename.startswith(TORCH)))
 
 
 def _instruments() -> Iterator[tuple[str, Any]]:
@@ -33,16 +34,6 @@ def _instruments() -> Iterator[tuple[str, Any]]:
             found = inspect.getattr_static(owner, name, None)
             if found is not None:
                 yield f"{words}.{name}", found
-
-
-def _is_same(now: object, before: object) -> bool:
-    """Also as torch itself wraps it, when its compiler is imported."""
-    code = getattr(now, "__code__", None)
-    return now is before or (
-        getattr(now, "__wrapped__", None) is before
-        and code is not None
-        and code.co_filename.startswith(TORCH)
-    )
 
 
 OPERATORS = tuple(

@@ -28,16 +28,13 @@ def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
 def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, place: str) -> Layout:
     """The layout of an input: as its own recipe says (UserCodeError that names its place, `inputs.x`, where it cannot have that), else as
     is meant for all that can."""
-    complaint = _complaint(tensor, wanted or others or "contiguous")
+    layout = wanted or others or "contiguous"
+    complaint = dimension_complaint(layout, tuple(tensor.shape))
+    if layout == "expanded" and tensor.dim() and not bool((tensor == tensor[:1]).all()):
+        complaint = "an expanded tensor repeats one slice along its first dimension, and the slices given differ"
     if complaint and wanted:
         raise UserCodeError(CODE, f"{place}.layout: {complaint}")
-    return "contiguous" if complaint else wanted or others or "contiguous"
-
-
-def _complaint(tensor: Tensor, layout: Layout) -> str | None:
-    if layout == "expanded" and tensor.dim() and not bool((tensor == tensor[:1]).all()):
-        return "an expanded tensor repeats one slice along its first dimension, and the slices given differ"
-    return dimension_complaint(layout, tuple(tensor.shape))
+    return "contiguous" if complaint else layout
 
 
 def laid(tensor: Tensor, layout: str | None) -> Tensor:

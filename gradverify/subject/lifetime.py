@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.multiprocessing import reductions
 
-from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
+from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.forms import is_plain
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Subject
@@ -37,7 +37,11 @@ def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence
     was_on = gc.isenabled()
     gc.disable()
     try:
-        graph, values, gradients = _finished(subject, function, cotangents)
+        leaves = subject.leaves()       # the inputs are results of their own, so that nothing of ours holds them
+        graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
+        values = tuple(y.detach().clone() for y in function.of(graph))
+        gradients = copied(function.gradients(graph, cotangents))
+        del leaves
         outputs = graph.called.outputs
         shown = [_address(output) for output in outputs if isinstance(output, Tensor)]      # an input that an output is a view of
         given = {a.name: _weak(x.untyped_storage()) for a, x in zip(subject.arguments, graph.called.arguments, strict=True)
@@ -55,14 +59,6 @@ def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence
     finally:
         if was_on:
             gc.enable()
-
-
-def _finished(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor]) -> tuple[Graph, tuple[Tensor, ...], Gradients]:
-    """A graph whose backward is over, and copies of what it gave. The inputs are results of their own, so that nothing of ours holds them."""
-    leaves = subject.leaves()
-    graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
-    values = tuple(y.detach().clone() for y in function.of(graph))
-    return graph, values, copied(function.gradients(graph, cotangents))
 
 
 def _address(tensor: Tensor) -> int:

@@ -57,13 +57,10 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
         for kind in TENSOR_HOOKS:
             hooks = getattr(old, kind, None)
             if hooks and new.requires_grad:
-                setattr(new, kind, OrderedDict((key, _belonging(hook, memo)) for key, hook in hooks.items()))
+                # a hook that is a method of the module becomes the copy's; any other is shared
+                setattr(new, kind, OrderedDict((key, copy.deepcopy(hook, memo) if inspect.ismethod(hook) and id(hook.__self__) in memo else hook)
+                                               for key, hook in hooks.items()))
     return other
-
-
-def _belonging(hook: Any, memo: dict[int, Any]) -> Any:
-    """A hook that is a method of the module becomes the copy's; any other is shared."""
-    return copy.deepcopy(hook, memo) if inspect.ismethod(hook) and id(hook.__self__) in memo else hook
 
 
 def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
@@ -226,7 +223,8 @@ def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], sta
     for call in range(1, MOST):
         now = forward()
         moved = max((float((a - b).abs().max()) for a, b in zip(last, now, strict=True) if a.numel()), default=0.0)
-        if all(_stands_still(a, b) for a, b in zip(last, now, strict=True)):
+        if all(not b.numel() or same(a, b) or float((b - a).abs().max()) <= STILL * torch.finfo(b.dtype).eps * float(b.abs().max())
+               for a, b in zip(last, now, strict=True)):
             for _ in range(max(call, LEAST)):
                 forward()
             return True
@@ -236,12 +234,6 @@ def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], sta
     if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in last if y.numel()), default=0.0):
         raise Restless      # it may come to rest, much later
     return False
-
-
-def _stands_still(before: Tensor, now: Tensor) -> bool:
-    if not now.numel() or same(before, now):
-        return True
-    return float((now - before).abs().max()) <= STILL * torch.finfo(now.dtype).eps * float(now.abs().max())
 
 
 def _state(module: torch.nn.Module) -> State:

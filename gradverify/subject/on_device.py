@@ -70,12 +70,12 @@ class Compiler:
         def called(*given: Any, **named: Any) -> Any:     # what lies in torch itself, as `apply` does, is not compiled by itself
             return call(*given, **named)
 
-        made: Callable[..., Any] = torch.compile(called, backend=self._aot_eager)
-        return made
+        def backend(graph: Any, inputs: Any) -> Any:
+            self.graphs += 1
+            return aot_eager(graph, inputs)
 
-    def _aot_eager(self, graph: Any, inputs: Any) -> Any:
-        self.graphs += 1
-        return aot_eager(graph, inputs)
+        made: Callable[..., Any] = torch.compile(called, backend=backend)
+        return made
 
     @contextmanager
     def compiling(self, subject: Subject) -> Iterator[None]:

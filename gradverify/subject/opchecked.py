@@ -55,7 +55,8 @@ class Operator:
         self.subject.count(forward=2 if many else 1, backward=2 if many else 0)
         try:
             with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
-                given, named = pytree.tree_map_only(Tensor, _leaf, self.subject.given(self.subject.leaves()))
+                given, named = pytree.tree_map_only(Tensor, lambda x: x.detach().clone().requires_grad_(x.requires_grad),
+                                                    self.subject.given(self.subject.leaves()))
                 import_compiler()       # an ImportError is not the operator's
                 found: object = torch.library.opcheck(self.overload, given, named, test_utils=test, raise_exception=False)[test]
         except BaseException as error:
@@ -104,7 +105,3 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             logging.disable(before)
-
-
-def _leaf(x: Tensor) -> Tensor:
-    return x.detach().clone().requires_grad_(x.requires_grad)

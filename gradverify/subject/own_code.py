@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gradverify.model.fault import ToolError, frames_of
 from gradverify.subject.failure import is_users
-from gradverify.torch_private import TorchDispatchMode
+from gradverify.torch_private import TorchDispatchMode, device_key, has_kernel, kernel, python_kernel, pytree
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
@@ -92,3 +94,33 @@ class FunctionMode(OwnMode, TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         return self._answered(func, args, kwargs)
+
+
+# ---- Operators that are written in Python: `torch.library.custom_op`, `Library.impl`. A mode sees each as one operation, and torch runs what is
+# inside with that mode off. Called as found here, past everything else that torch does for an operator, their Python runs in the mode that is on.
+OF_TORCH = ("aten", "prim", "prims")
+FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+"""What runs on a device that has no implementation of its own, the first before the others."""
+
+
+def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
+    """The implementation of an operator for these arguments, to be called with them, where it is Python's; None for all others."""
+    key = _implemented_at(func, values)
+    return None if key is None else python_kernel(func, key)
+
+
+def kernel_of(func: Any, values: Any) -> Callable[..., Any] | None:
+    """The implementation of an operator for these arguments, be it Python's or C++'s; None for torch's own operators."""
+    key = _implemented_at(func, values)
+    return None if key is None else kernel(func, key)
+
+
+def _implemented_at(func: Any, values: Any) -> str | None:
+    """The dispatch key of that implementation."""
+    if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
+        return None
+    tensors = [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
+    if not tensors or any(type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_conj() or x.is_neg() for x in tensors):
+        return None     # there is more to what torch dispatches on than where plain tensors lie
+    key = device_key(next(iter({x.device.type for x in tensors} - {"cpu"}), "cpu"))
+    return None if key is None else next((each for each in (key, *FOR_ALL) if has_kernel(func.name(), each)), None)

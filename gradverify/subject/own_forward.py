@@ -61,7 +61,8 @@ def own_forward(subject: Subject, leaves: Sequence[Tensor], tape: Tape) -> OwnFo
     graphs = Graphs()
     subject.count(forward=1)
     with torch.enable_grad(), _quietly():
-        values, lent = twin._lent(leaves)
+        values = twin._arguments(leaves)
+        lent = twin.parameters(values) | twin._buffers()
         tape.give(values)
 
         @contextmanager

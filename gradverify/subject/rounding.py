@@ -18,8 +18,7 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, UNITS
 from gradverify.numerics.rungs import U32
 from gradverify.subject.draw import generator
-from gradverify.subject.in_python import in_python
-from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
+from gradverify.subject.own_code import DispatchMode, FunctionMode, in_python, wrapped
 from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema, without_modes
 
 # ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
@@ -28,6 +27,7 @@ LOW = (torch.float32, *SIXTEEN)
 SHOWN: Mapping[Any, Any] = {
     torch.float64: torch.float32, torch.complex128: torch.complex64, "torch.DoubleTensor": "torch.FloatTensor",
     "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor"}
+CASTS = ("aten::to", "aten::type_as")
 ROWS = 4096     # of which a sum is made one by one
 
 
@@ -67,8 +67,14 @@ class Disguised(Exchanged):
         if inside is not None:
             return inside[0]
         own, own_named = pytree.tree_map(self._narrow, args), pytree.tree_map(self._narrow, named)
-        if not named and _of_a_parameter(func, own, self._rows):
-            return self._wide(_one_by_one(*own))
+        if not named and func is torch.ops.aten.sum.dim_IntList and inside_backward():
+            x, dims = own[0], sorted(dim % max(own[0].dim(), 1) for dim in own[1] or ())
+            if 0 < len(dims) < x.dim() and dims == list(range(len(dims))) and 0 < x.shape[:len(dims)].numel() <= self._rows:
+                rows = x.reshape(-1, *x.shape[len(dims):])      # the gradient of a weight or bias of all rows, rounded after each of them, as
+                total = rows[0]                                 # torch's own `layer_norm` makes it on the CPU
+                for row in rows[1:]:
+                    total = total + row
+                return self._wide(total.reshape((*[1] * len(dims), *total.shape)) if own[2:] and own[2] else total)
         try:
             found, back = wrapped(func, *own, **own_named), self._wide
         except (RuntimeError, NotImplementedError):
@@ -81,7 +87,12 @@ class Disguised(Exchanged):
         for into, value in pairs:
             if into.dtype == torch.float64:
                 into.copy_(self._rounded(value))
-        return _originals(func, found, [into for into, _ in pairs])
+        own_returns = [each.alias_info is not None and each.alias_info.is_write for each in schema(func).returns]
+        originals = [original for original, _ in pairs]
+        if own_returns == [True]:       # what it wrote into, and no copies
+            return originals if isinstance(found, (tuple, list)) else originals[0]
+        own_each = iter(originals)
+        return tuple(next(own_each) if is_own else y for is_own, y in zip(own_returns, found, strict=True)) if isinstance(found, tuple) else found
 
     def _inside(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any] | None:
         """What an operator written in Python gives, its own operations disguised; None for others, and where torch does not compute it (NumPy,
@@ -134,7 +145,8 @@ class Lifted(Exchanged):
             return wrapped(body, *args, **named)
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
+        # casts are views where nothing is to be done; under inference_mode they come as they are
+        if not _concerns((args, named), self._low) or (_is_view(func) and str(schema(func).name) not in CASTS) or _writes(func):
             return self._called(func, args, named)
         return self._called(func, pytree.tree_map(self._lifted, args), pytree.tree_map(self._lifted, named))
 
@@ -183,34 +195,12 @@ def _tensors(values: Any) -> list[Tensor]:
     return [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
 
 
-def _of_a_parameter(func: Any, args: Sequence[Any], rows: int) -> bool:
-    """Is it a sum over the first dimensions, within a backward: how the gradient of a weight or bias of all rows is made?"""
-    if func is not torch.ops.aten.sum.dim_IntList or not inside_backward():
-        return False
-    dims = sorted(dim % max(args[0].dim(), 1) for dim in args[1] or ())
-    return 0 < len(dims) < args[0].dim() and dims == list(range(len(dims))) and 0 < args[0].shape[:len(dims)].numel() <= rows
-
-
-def _one_by_one(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
-    """That sum, rounded after each row, as torch's own `layer_norm` makes it on the CPU."""
-    rows = x.reshape(-1, *x.shape[len(dims):])
-    found = rows[0]
-    for row in rows[1:]:
-        found = found + row
-    return found.reshape((*[1] * len(dims), *found.shape)) if keepdim else found
-
-
 def _is_view(func: Any) -> bool:
     """Does it return memory of its arguments, and write no number? `x.squeeze_()` writes a shape."""
     if torch.Tag.inplace_view in func.tags:
         return True
     returns = [each.alias_info for each in schema(func).returns]
     return any(alias is not None and not alias.is_write for alias in returns)
-
-
-def _casts(func: Any) -> bool:
-    """Is it `.to(dtype)`, which is a view where nothing is to be done? Under inference_mode it comes as it is."""
-    return str(schema(func).name) in ("aten::to", "aten::type_as")
 
 
 def _writes(func: Any) -> bool:
@@ -226,17 +216,6 @@ def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[A
 def _pairs(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tuple[Sequence[Any], dict[str, Any]]) -> list[tuple[Tensor, Tensor]]:
     """The tensors that an operation writes into, beside those in their place that it did write into."""
     return [pair for pair in zip(_written(func, *before), _written(func, *after), strict=True) if all(isinstance(x, Tensor) for x in pair)]
-
-
-def _originals(func: Any, found: Any, written: list[Tensor]) -> Any:
-    """What an operation returns, the tensors that it wrote into in the place of copies of them."""
-    returns = [each.alias_info is not None and each.alias_info.is_write for each in schema(func).returns]
-    if returns == [True]:
-        return written if isinstance(found, (tuple, list)) else written[0]
-    if not isinstance(found, tuple):
-        return found
-    own = iter(written)
-    return tuple(next(own) if is_own else each for is_own, each in zip(returns, found, strict=True))
 
 
 # ---- What fewer bits (16, or those of TF32) cost a function: its outputs and gradients with
@@ -263,22 +242,18 @@ class Rounded(DispatchMode):
         return pytree.tree_map_only(Tensor, self._shaken, returned)
 
     def _shaken(self, x: Tensor) -> Tensor:
-        if x.dtype not in ROUNDOFF or x.layout is not torch.strided or type(x) is not Tensor or not x.numel():
-            return x
-        return shaken(x, self._dtype, self._source)
+        rounds = x.dtype in ROUNDOFF and x.layout is torch.strided and type(x) is Tensor and x.numel()
+        return shaken(x, self._dtype, self._source) if rounds else x
 
 
 def shaken(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Each element times 1 ± up to the roundoff, rounded to `dtype`; in the dtype that it had, and in its own memory layout."""
     signs = torch.rand(x.shape, generator=source, dtype=torch.float32).to(x.device) * 2 - 1
     moved = x.detach().float() * (1 + ROUNDOFF[dtype] * signs)
-    return torch.empty_like(x).copy_(in_tf32(moved) if dtype is TF32 else moved.to(dtype))
-
-
-def in_tf32(x: Tensor) -> Tensor:
-    """Numbers of float32, rounded as tensor cores read them."""
-    mantissa, exponent = torch.frexp(x)
-    return torch.ldexp(mantissa.to(torch.float16).float(), exponent)
+    if dtype is TF32:       # as tensor cores read them
+        mantissa, exponent = torch.frexp(moved)
+        return torch.empty_like(x).copy_(torch.ldexp(mantissa.to(torch.float16).float(), exponent))
+    return torch.empty_like(x).copy_(moved.to(dtype))
 
 
 rounded = Rounded

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,12 +24,11 @@ from gradverify.subject.failure import UserCodeError, blame, blamed
 from gradverify.subject.forms import compared, is_dense, named
 from gradverify.subject.graph import every_node
 from gradverify.subject.layout import copied, laid, relaid
-from gradverify.subject.machine import seeded
+from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
 from gradverify.subject.modules import Held, Restless, State, at_rest, hooked, hooks_of, reached
 from gradverify.subject.on_cuda import devices_of, finished
 from gradverify.subject.outputs import leaves as flattened
 from gradverify.subject.outputs import names
-from gradverify.subject.seeded import BACKWARD, Seeded
 from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.torch_private import gradients
@@ -83,6 +82,65 @@ class Counted:
         watch, of_backward = self.watches
         forward = 0.0 if watch.fastest == inf else watch.fastest
         return forward, of_backward.fastest if of_backward.calls >= TIMED else PER_BACKWARD * forward
+
+
+# ---- Random numbers of the checked function: the same for every forward, others for every backward
+Measured = TypeVar("Measured")
+BACKWARD, ELSEWHERE = 104_729, 2    # added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set itself
+
+
+class Seeded:
+    """What seeds the generators before its calls, as its case's settings say (`reseed`)."""
+
+    case: Case
+
+    def __init__(self, on_cuda: bool) -> None:
+        self.on_cuda = on_cuda
+        self._followed: Seeded | None = None
+        self._quiet = False     # nothing is seeded, as nothing is drawn
+
+    def follow(self, other: Seeded) -> None:
+        """From now on nothing is seeded while the other one seeds nothing."""
+        self._followed = other
+
+    def reseed(self, offset: int = 0) -> None:
+        """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
+        quiet = self._quiet or (self._followed is not None and self._followed._quiet)
+        if not quiet and self.case.settings.reseed:
+            seed_all(self.case.settings.seed + offset, self.on_cuda)
+
+    def fresh_states(self, offset: int = 0) -> tuple[object, ...]:
+        """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
+        self.reseed(offset)
+        found = self.states()
+        self.reseed(offset)
+        return found
+
+    def states(self) -> tuple[object, ...]:
+        """What the generators would draw next: equal before and after code that drew nothing. Draws it, where every call seeds them anew."""
+        return next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
+
+    def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
+        """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
+
+        Three generators that nobody draws from cost as much to seed as a small forward takes.
+        """
+        before, self._quiet = self.fresh_states(), True
+        try:
+            found = measure()
+        finally:
+            self._quiet = False
+        return found if self.states() == before else measure()
+
+    def seeded_elsewhere(self, measure: Callable[[], Measured], number: int = 0) -> Measured:
+        """What is measured where the generators start elsewhere than for every other call, for each `number` at another place."""
+        if self.case.settings.reseed:
+            seed_all(self.case.settings.seed + ELSEWHERE + number, self.on_cuda)
+        self._quiet = True
+        try:
+            return measure()
+        finally:
+            self._quiet = False
 
 
 # ---- The live function of a check: called through here only, so that every call is counted and
@@ -173,7 +231,9 @@ class Subject(Counted, Seeded):
 
     def leaves(self) -> list[Tensor]:
         """Fresh copies of the differentiable inputs that require grad, laid out as the spec says."""
-        return [_leaf(argument).requires_grad_() for argument in self.differentiable]
+        plain = torch.contiguous_format
+        return [(copied(a.value) if a.layout is None else laid(a.value.detach().clone(memory_format=plain), a.layout)).requires_grad_()
+                for a in self.differentiable]
 
     def twin(self, arguments: Sequence[Argument], kwargs: Mapping[str, Any] | None = None, target: Target | None = None) -> Subject:
         """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
@@ -184,7 +244,9 @@ class Subject(Counted, Seeded):
         other.around, other.lent = self.around, self.lent
         if target is None and self._looked:     # a module's buffers follow its inputs and parameters, if they do so at all
             other._rest = self._rest
-            other._looked = self._rest is None or all(_alike(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True))
+            pairs = [(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True)]
+            other._looked = self._rest is None or all(
+                same(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or bool(a == b) for a, b in pairs)
         return other
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
@@ -195,7 +257,11 @@ class Subject(Counted, Seeded):
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
-            values, lent = self._lent(inputs)
+            if self._bare:
+                values, lent = (self._arguments(inputs) if self.writes else inputs), dict[str, Tensor]()
+            else:
+                values = self._arguments(inputs)
+                lent = self.parameters(values) | self._buffers()
             outputs = self._outputs(values, lent)
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
         return Called(tuple(values), lent, tuple(outputs))
@@ -260,13 +326,6 @@ class Subject(Counted, Seeded):
         each = iter(found)
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
 
-    def _lent(self, inputs: Sequence[Tensor]) -> tuple[Sequence[Any], dict[str, Tensor]]:
-        """All arguments, as the function is to get them, and what is to stand in the place of a module's parameters and buffers (fresh clones)."""
-        if self._bare:
-            return self._arguments(inputs) if self.writes else inputs, {}
-        values = self._arguments(inputs)
-        return values, self.parameters(values) | self._buffers()
-
     def standing(self, called: Called) -> AbstractContextManager[None]:
         """Inside, what stood in the place of a module's parameters during that forward stands there again, and copies of its buffers: a forward that
         backward runs once more may move them."""
@@ -278,14 +337,16 @@ class Subject(Counted, Seeded):
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
-        values = [next(moved) if argument.differentiable else self._own_value(argument) for argument in self.arguments]
-        if self.writes:
-            values = [_clone(value, argument) for value, argument in zip(values, self.arguments, strict=True)]
-        return [laid(value, argument.layout) if argument.is_tensor else value for value, argument in zip(values, self.arguments, strict=True)]
-
-    def _own_value(self, argument: Argument) -> Any:
-        fence, value = self._fence, _own(argument.value)
-        return fence(value, argument.name) if fence is not None and isinstance(value, Tensor) else value
+        values = list[Any]()
+        for argument in self.arguments:
+            value = next(moved) if argument.differentiable else _own(argument.value)
+            if isinstance(value, Tensor):
+                if self._fence is not None and not argument.differentiable:
+                    value = self._fence(value, argument.name)
+                if self.writes:
+                    value = relaid(value) if argument.layout is None else value.clone()
+            values.append(laid(value, argument.layout) if argument.is_tensor else value)
+        return values
 
     @contextmanager
     def fenced(self, fence: Callable[[Tensor, str], Tensor]) -> Iterator[None]:
@@ -404,22 +465,6 @@ def _own_grads(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[Non
     finally:
         for leaf, gradient in zip(others, before, strict=True):
             leaf.grad = gradient
-
-
-def _alike(a: Any, b: Any) -> bool:
-    return same(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or bool(a == b)
-
-
-def _leaf(argument: Argument) -> Tensor:
-    if argument.layout is None:
-        return copied(argument.value)
-    return laid(argument.value.detach().clone(memory_format=torch.contiguous_format), argument.layout)
-
-
-def _clone(value: Any, argument: Argument) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return relaid(value) if argument.layout is None else value.clone()
 
 
 def _own(value: Any) -> Any:

@@ -60,31 +60,32 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
         return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *(definition(found) or ()))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
-        found = _build(found, name, init or {}, dtype)
+        before, init = torch.get_default_dtype(), init or {}
+        torch.set_default_dtype(torch.float64)      # so that no parameter's value is a rounded float32 number
+        try:
+            with blamed(CODE, f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})"):
+                found = found(**init)
+        finally:
+            torch.set_default_dtype(before)
     elif init is not None:
         raise UserCodeError(CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
     else:
-        found = _copied(found)
+        try:        # a module instance is somebody's: its copy is cast and moved. One that cannot be copied (it holds a handle) is used itself
+            found = copied(found) if isinstance(found, torch.nn.Module) else found
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
     if isinstance(found, torch.nn.Module):
         return Target(name, "module", found, found, _parameters(found.forward), *(definition(type(found)) or ()))
     if inspect.isclass(found) or not callable(found):
+        names = [each for each, value in vars(found).items() if inspect.isclass(value) and issubclass(value, torch.autograd.Function)] \
+            if inspect.ismodule(found) else []
+        hint = "name what to check in it, after a colon" + f": {', '.join(names)}" * bool(names)
         raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
-                            hint=_class_hint(found))
+                            hint=hint if inspect.ismodule(found) else None)
     if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, found, operator_parameters(found))
     return Target(name, "callable", found, found, _parameters(found), *(definition(found) or ()))
-
-
-def _copied(found: Any) -> Any:
-    """A module instance is somebody's: its copy is cast and moved. One that cannot be copied (it holds a handle) is used itself."""
-    if not isinstance(found, torch.nn.Module):
-        return found
-    try:
-        return copied(found)
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        return found
 
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
@@ -142,24 +143,6 @@ def _kind_of(found: object) -> str:
     if inspect.ismodule(found):
         return "a Python module"
     return f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
-
-
-def _class_hint(found: object) -> str | None:
-    if inspect.ismodule(found):
-        names = [name for name, value in vars(found).items() if inspect.isclass(value) and issubclass(value, torch.autograd.Function)]
-        return f"name what to check in it, after a colon: {', '.join(names)}" if names else "name what to check in it, after a colon"
-    return None
-
-
-def _build(cls: type[torch.nn.Module], name: str, init: Mapping[str, Any], dtype: torch.dtype) -> torch.nn.Module:
-    """Parameters are initialised in float64 (or the check's complex type), so that no value is a rounded float32 number."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        with blamed(CODE, f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})"):
-            return cls(**init)
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:

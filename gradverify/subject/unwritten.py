@@ -8,7 +8,7 @@ there. Only where these two differ, each is made twice more: what then depends o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,10 @@ from gradverify.subject.ambient import ambient, left_as_found
 from gradverify.subject.differentiable import Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forms import comparable, is_plain
-from gradverify.subject.in_python import kernel_of
-from gradverify.subject.own_code import wrapped
+from gradverify.subject.own_code import kernel_of, wrapped
 from gradverify.subject.rounding import Exchanged
 from gradverify.subject.snapshot import alike
-from gradverify.torch_private import Overload, is_zerotensor, pytree, schema
+from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
 
 if TYPE_CHECKING:
     from gradverify.subject.base_call import BaseCall
@@ -96,14 +95,27 @@ class Poisoned(Exchanged):
             self._fill(returned, 0)
         taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
-        return pytree.tree_map(lambda y: self._moved(y, f"the result of {name}", taken), returned)
+
+        def moved(y: Any) -> Any:
+            """A fresh result, moved between guard elements where its memory is all its own."""
+            if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
+                return y
+            whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
+            return self.guarded(y, f"the result of {name} {list(y.shape)}") if whole and self._held + _bytes_of(y) <= MOST else y
+
+        return pytree.tree_map(moved, returned)
 
     def guarded(self, x: Tensor, name: str) -> Tensor:
         """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as
         many bytes as that of `x`: what reads or rebuilds the whole of it finds the same."""
         if not self._guards or not _has_memory(x):
             return x
-        own, guard = _memory(x), self._guard(x)
+        own, numbers = _memory(x), x.is_floating_point() or x.is_complex()
+        # bytes that stay what they are: NaN of another payload for each tensor, or a large number; -1 or 0 in integers
+        guard = own.new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
+        size = x.element_size() // (2 if x.is_complex() else 1)
+        if self._loud and numbers and size > 1:
+            guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
         memory = torch.cat((guard, own, guard))
         inside = from_dlpack(to_dlpack(memory[GUARD:-GUARD])).untyped_storage()     # keeps it alive
         self._rooms[inside.data_ptr()] = _Room(name, memory, x.element_size(), guard)
@@ -128,16 +140,8 @@ class Poisoned(Exchanged):
 
     def _filled(self, array: Any) -> Any:
         if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
-            numbers, kind = array.ravel(order="K"), array.dtype.kind
-            memory = numbers.view(np.uint8)
-            memory[:] = (1 if kind == "b" else LOUD) if self._loud else 0
-            if kind == "i" and not self._loud:
-                numbers[:] = 1
-            if kind in "fc" and not self._loud:
-                parts = numbers.view(numbers.real.dtype)
-                parts[:] = np.finfo(parts.dtype).max / 4
-                parts[1::2] *= -1
-            self.handed_out = True
+            with suppress(TypeError), without_modes():      # a type that torch has not
+                self._fill(torch.from_numpy(array.ravel(order="K")), 0)
         return array
 
     def beside(self) -> Beside | None:
@@ -149,22 +153,6 @@ class Poisoned(Exchanged):
             if len(before):
                 return Beside(room.name, (int(before[-1]) - GUARD) // room.element)
         return None
-
-    def _guard(self, x: Tensor) -> Tensor:
-        """Bytes that stay what they are: NaN of another payload for each tensor, or a large number; -1 or 0 in integers."""
-        numbers = x.is_floating_point() or x.is_complex()
-        guard = _memory(x).new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
-        size = x.element_size() // (2 if x.is_complex() else 1)
-        if self._loud and numbers and size > 1:
-            guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
-        return guard
-
-    def _moved(self, y: Any, name: str, taken: set[int]) -> Any:
-        """A fresh result, moved between guard elements where its memory is all its own."""
-        if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
-            return y
-        whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
-        return self.guarded(y, f"{name} {list(y.shape)}") if whole and self._held + _bytes_of(y) <= MOST else y
 
     def _fill(self, x: Any, start: int) -> None:
         if type(x) is not Tensor or not _has_memory(x) or start >= _bytes_of(x):
@@ -299,7 +287,15 @@ class _Calls:
         if raised is None and first.error is not None and (first.graph is None or base.backward.error is None):
             self._guards = False        # as what gives its memory back refuses, which lies within another one's
             first = self._again(True)
-        allocated, quiet = first.mode.handed_out, self._again(False) if self._doubtful(first, raised is not None) else None
+        allocated, random = first.mode.handed_out, raised is None and base.forward.random
+        # is another filling to be tried? (where forward draws, the generators started elsewhere)
+        doubtful = raised is not None or first.error is not None or allocated
+        if not doubtful and random:
+            doubtful = not all(y is None or bool(y.isfinite().all()) for y in first.results)
+        elif not doubtful:
+            gradients = base.backward.gradients if self._pulls else ()
+            doubtful = not close(first.results, (*base.outputs, *(gradients if _can_be_compared(gradients) else ())), self._unit)
+        quiet = self._again(False) if doubtful else None
         if quiet is not None and not self._agree(first, quiet):
             depending = self._depends(quiet)
             if depending:
@@ -308,7 +304,6 @@ class _Calls:
             raise raised
         if first.error is not None:
             return Memory(allocated=allocated)
-        random = base.forward.random
         same = random or alike(first.outputs, base.outputs)
         found = Memory(allocated=allocated, elsewhere=(first.outputs if random else base.outputs, first.states) if same else None)
         if random:
@@ -321,15 +316,6 @@ class _Calls:
         if not all(close(each, gradients, self._unit) for each in calls) and self._agree(self._again(True), first):
             return found        # their way makes them others, and not their number
         return replace(found, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, self._unit)))
-
-    def _doubtful(self, first: Probe, raised: bool) -> bool:
-        """Is another filling to be tried?"""
-        if raised or first.error is not None or first.mode.handed_out:
-            return True
-        if self._base.forward.random:       # the generators started elsewhere
-            return not all(y is None or bool(y.isfinite().all()) for y in first.results)
-        gradients = self._base.backward.gradients if self._pulls else ()
-        return not close(first.results, (*self._base.outputs, *(gradients if _can_be_compared(gradients) else ())), self._unit)
 
     def _depends(self, quiet: Probe) -> tuple[Depends, ...]:
         """In an order in which no counter of calls that comes round keeps step with the filling. Without NaN it may be

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -106,7 +106,8 @@ class Batches:
 
     def _loop(self, points: Points, dims: Dims) -> Batch:
         singles = [self._single(point, cotangent) for point, cotangent in zip(points, self._cotangents, strict=True)]
-        outputs, gradients = ([_stacked(each) for each in zip(*parts, strict=True)] for parts in zip(*singles, strict=True))
+        outputs, gradients = ([torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each]) for each in zip(*parts, strict=True)]
+                              for parts in zip(*singles, strict=True))
         return Batch(tuple(outputs), tuple(g if dim is not None else g.sum(0) for g, dim in zip(gradients, self._own(dims), strict=True)))
 
     def _single(self, point: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
@@ -133,7 +134,13 @@ class Batches:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")     # of slow batching rules
             try:
-                outputs = _plain(one, dims, wide)
+                with blamed(CODE, "the vmapped call"):
+                    try:
+                        outputs: tuple[Tensor, ...] = torch.vmap(one, in_dims=dims)(*wide)
+                    except UserCodeError as error:      # what the user's code raised in it is blamed itself, and not the UserCodeError around it
+                        if error.__cause__ is not None:
+                            raise error.__cause__ from None
+                        raise
                 self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
                 given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
                 fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
@@ -150,24 +157,8 @@ class Batches:
         return (dim for dim, wanted in zip(dims, self.differentiable, strict=True) if wanted)
 
 
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.to_dense() if tensor.layout != torch.strided else tensor for tensor in tensors])
-
-
 def _filled(gradients: Gradients, leaves: Sequence[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
-
-
-def _plain(one: Callable[..., tuple[Tensor, ...]], dims: Dims, wide: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """What the vmapped call gives. What the user's code raised in it is blamed itself, and not the UserCodeError around it."""
-    with blamed(CODE, "the vmapped call"):
-        try:
-            found: tuple[Tensor, ...] = torch.vmap(one, in_dims=dims)(*wide)
-        except UserCodeError as error:
-            if error.__cause__ is not None:
-                raise error.__cause__ from None
-            raise
-    return found
 
 
 # ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes it

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,8 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import SIXTEEN, WIDE
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.rounding import Lifted, Shown
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.subject import Subject
+from gradverify.torch_private import pytree
 
 LIFTED = {**WIDE, **SIXTEEN}
 """All that float64 (complex128) stands in for."""
@@ -69,10 +69,10 @@ def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] |
     Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its calls are counted by the subject, and seeded as
     the subject's are.
     """
-    twin = subject.twin([_wide(argument) for argument in subject.arguments])
-    twin.kwargs = {name: _value(value) for name, value in twin.kwargs.items()}
+    twin = subject.twin([replace(a, value=wide(a.value)) if a.is_tensor else a for a in subject.arguments])
+    twin.kwargs = pytree.tree_map_only(Tensor, wide, twin.kwargs)
     twin.follow(subject)
-    twin.around, twin.lent = mode or by_default, _buffers
+    twin.around, twin.lent = mode or by_default, lambda buffers: {name: wide(buffer) for name, buffer in buffers.items()}
     return twin
 
 
@@ -121,19 +121,3 @@ def by_default() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-def _wide(argument: Argument) -> Argument:
-    return replace(argument, value=wide(argument.value)) if argument.is_tensor else argument
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return wide(value)
-    if isinstance(value, Mapping):
-        return {key: _value(item) for key, item in value.items()}
-    return [_value(item) for item in value] if isinstance(value, Sequence) and type(value) is list else value
-
-
-def _buffers(buffers: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: wide(buffer) for name, buffer in buffers.items()}

@@ -61,7 +61,7 @@ def test_a_function_that_draws_now_and_then_draws_the_same_in_every_call_of_what
 
 def test_a_function_that_never_draws_is_seeded_once(monkeypatch):
     seeds = []
-    monkeypatch.setattr("gradverify.subject.seeded.seed_all", lambda seed, cuda: seeds.append(seed) or seed_all(seed, cuda))
+    monkeypatch.setattr("gradverify.subject.subject.seed_all", lambda seed, cuda: seeds.append(seed) or seed_all(seed, cuda))
     live = subject(torch.sin, randn(2))
     assert live.seldom_seeded(lambda: [live.forward(live.inputs) for _ in range(5)] and live.calls.forward) == 5
     assert len(seeds) == 2      # the first one is for what would be drawn, which is heard by drawing it
