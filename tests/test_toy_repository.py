@@ -201,7 +201,7 @@ def test_a_saved_failure_shows_the_element_with_torch_alone(wrong):
 
 
 def test_pytest_and_the_action_stop_it_too(wrong):
-    code, text = wrong.call(sys.executable, "-m", "pytest", "-q", *PLUGIN, "-n", "1")
+    code, text = wrong.call(sys.executable, "-m", "pytest", "-q", *PLUGIN)
     assert code == 1 and "2 failed, 3 passed" in text and all(f"FAILED {name}" in text for name in WRONG_CHECKS), text
     code, text, outputs, summary = action(wrong.folder, args="-j 2")
     assert (code, outputs["failed"]) == (1, "2") and "2 failed, 3 passed" in summary, text
