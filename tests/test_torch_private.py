@@ -390,7 +390,7 @@ def reached(path: Path) -> set[str]:
 def dotted(path: Path) -> set[str]:
     """Every dotted name of torch in a file that has a private part."""
     tree = tree_of(path)
-    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {each.name for each in node.names}

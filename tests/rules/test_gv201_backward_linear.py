@@ -76,7 +76,7 @@ DUST = {
 }
 
 
-@pytest.mark.population(most=14)
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("function", DUST.values(), ids=DUST)
@@ -269,7 +269,7 @@ class WrongAtSumZero(Function):
         return torch.where(zero, cls.factor * right, right)
 
 
-@pytest.mark.population(most=16)
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5), (1, 64)])
 @pytest.mark.parametrize(("exactly", "factor"), [(True, 0.0), (True, 1.1), (False, 0.0), (True, 1.0)])
