@@ -10,7 +10,6 @@ from live import check, codes
 from corpus.stateful import RIGHT, WarmStarts, normal
 
 
-
 @pytest.mark.parametrize("function, arguments", RIGHT.values(), ids=RIGHT)
 def test_a_right_operator_is_accused_of_nothing(function: Any, arguments: tuple[Any, ...]):
     result = check(function, *arguments)
