@@ -105,13 +105,6 @@ def test_the_cuda_kernel_is_right(folder):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_init_writes_a_spec_for_an_operator_in_cpp(folder, tmp_path):
-    spec = tmp_path / "cpp.yaml"
-    done = run("init", "torch.ops.gradverify_gallery.linear", "--import", "gradverify_gallery_cpp", "-o", str(spec), folder=folder)
-    assert done.returncode == 0 and "linear: runs" in done.stdout, done.stdout + done.stderr
-    assert "\nimport: [gradverify_gallery_cpp]" in spec.read_text() and "function: torch.ops.gradverify_gallery.linear" in spec.read_text()
-
-
 # ---- the twins
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_the_right_twin_is_torchs_linear_to_second_order(operators, dtype):
