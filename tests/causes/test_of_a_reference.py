@@ -64,7 +64,7 @@ def found(function, rows, columns, **changes):
     return check(function, *inputs(rows, columns), oracles=Oracles(reference=f"{__file__}:plain"), **changes)
 
 
-@pytest.mark.population(most=4)
+@pytest.mark.population(most=2)
 @pytest.mark.parametrize("select", [(), ("GV106",)], ids=["with finite differences", "alone"])
 @pytest.mark.parametrize("size", [(2, 3), (4, 5), (8, 9), (16, 12)])
 def test_it_is_told_at_every_size(size, select):

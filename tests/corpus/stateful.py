@@ -56,31 +56,6 @@ numbered.register_autograd(lambda ctx, gs: [g * (i + 2) for i, g in enumerate(gs
 
 
 # ---- vmap
-class Picks(Function):
-    """Columns by an index; the rule loops where the index is batched."""
-
-    @staticmethod
-    def forward(x: Tensor, index: Tensor) -> Tensor:
-        return x.index_select(-1, index)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(inputs[1])
-        ctx.n = inputs[0].shape[-1]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        index, = ctx.saved_tensors
-        return g.new_zeros(*g.shape[:-1], ctx.n).index_add(-1, index, g), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, index: Tensor) -> Any:
-        if in_dims[1] is None:
-            return Picks.apply(x.movedim(in_dims[0], 0), index), 0
-        wide = x.expand(info.batch_size, *x.shape) if in_dims[0] is None else x.movedim(in_dims[0], 0)
-        return torch.stack([Picks.apply(a, b) for a, b in zip(wide, index.movedim(in_dims[1], 0), strict=True)]), 0
-
-
 class AllModes(Function):
     """x @ w with a generated vmap rule and jvp."""
 
@@ -121,24 +96,6 @@ class KeepsAGraph(Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> Any:
         return torch.autograd.grad(ctx.result, ctx.own, g, retain_graph=True)[0]
-
-
-class DrawsAgain(Function):
-    """Dropout whose mask is drawn again in backward, from the generator's state at forward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.state = torch.get_rng_state()
-        ctx.save_for_backward(x)
-        return x * torch.bernoulli(torch.full_like(x, 0.7)) / 0.7
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
-        with torch.random.fork_rng():
-            torch.set_rng_state(ctx.state)
-            return g * torch.bernoulli(torch.full_like(x, 0.7)) / 0.7
 
 
 # ---- hooks, writing in place
@@ -224,10 +181,8 @@ RIGHT: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "an operator with vmap": (silu, (X,)),
     "an operator with keywords": (lambda x: scaled(x, by=3.0), (X,)),
     "an operator on a list": (numbered, ([X, WEIGHT],)),
-    "a vmap rule by hand": (Picks, (X, torch.tensor([3, 0, 0]))),
     "vmap and forward mode": (AllModes, (X, WEIGHT)),
     "a graph of its own": (KeepsAGraph, (X,)),
-    "dropout drawn again": (DrawsAgain, (X,)),
     "a checkpoint with dropout": (lambda x: checkpoint(lambda y: DROPOUT(y) * y, x, use_reentrant=False), (X,)),
     "hooks on tensors and nodes": (hooked, (X,)),
     "writing in place": (writes_in_place, (X,)),

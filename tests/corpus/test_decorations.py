@@ -37,7 +37,7 @@ def test_the_labels_are_what_is_found(plain):
     assert {name: found for name, found in plain.items() if found[0] == "fail"}.keys() == {each.name for each in SIMPLE if each.label == "wrong"}
 
 
-@pytest.mark.population(most=32)
+@pytest.mark.population(most=20)
 @pytest.mark.parametrize(("decoration", "each"), [pytest.param(decoration, each, id=f"{decoration}-{each.name}") for decoration, each in SAMPLE])
 def test_the_verdict_is_the_same(decoration: str, each: Labelled, plain: dict[str, tuple[str, str]]):
     function, arguments = decorated(decoration, each.function, each.arguments)

@@ -37,7 +37,7 @@ def result(operator: Operator) -> CaseResult:
     return check(operator.call, *operator.make(0), dtype="float32")
 
 
-@pytest.mark.population(most=20)
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_a_right_operator_in_float32_is_decided_and_not_accused(operator: Operator) -> None:
     found = result(operator)
@@ -95,7 +95,7 @@ def smallest_element(operator: Operator) -> tuple[int, int, int, int, float]:
     return min(seen)[1]
 
 
-@pytest.mark.population(most=8)
+@pytest.mark.population(most=5)
 @pytest.mark.parametrize("factor", [-1.0, 0.01], ids=["zero", "one percent"])
 @pytest.mark.parametrize("operator", DAMAGED, ids=lambda operator: operator.name)
 def test_one_small_element_of_the_float32_gradient_alone_is_found(operator: Operator, factor: float) -> None:

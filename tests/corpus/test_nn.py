@@ -42,3 +42,4 @@ def test_a_module_of_torch_passes_every_rule_without_a_warning(make):
     assert (result.verdict, codes(result)) == ("pass", set())
     assert {run.status for run in result.rules if run.code in ("GV113", "GV202", "GV207", "GV218")} == {"ran"}
     assert sum(each.elements for each in result.comparisons) >= 5
+    assert {each.input for each in result.comparisons if each.rule == "GV111"} == {name for name, _ in module.named_parameters()}

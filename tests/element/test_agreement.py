@@ -22,7 +22,7 @@ from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name
 
-EACH = 3      # elements of a pair, those that do not pass first
+EACH = 2      # elements of a pair, those that do not pass first
 RIGHT = ("pass", "kink")
 
 

@@ -1,7 +1,7 @@
 import pytest
 from commands import SQUARES, checks, here, spec
 
-AFTER = "name: after, function: 'op.py:Square', inputs: {x: {shape: [2]}}"
+AFTER = "name: after, function: 'op.py:Square', inputs: {x: {shape: [2]}}, rules: {select: [GV101]}"
 
 
 @pytest.fixture

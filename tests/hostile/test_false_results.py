@@ -38,8 +38,6 @@ ORACLES = """
 f = Square
 def values_only(x):
     with torch.no_grad(): return x * x
-def nan(x): return x * x + torch.tensor([0.0, 0.0, 0.0, torch.nan])
-def wrong(x): return (x * x + 1).detach()
 def no_gradient(x, grad_output): return None
 def nan_gradient(x, grad_output): return 2 * x * grad_output * torch.tensor([1.0, 1.0, 1.0, torch.nan])
 def half_gradient(x, grad_output): return x * grad_output
@@ -51,12 +49,6 @@ def test_a_reference_without_a_graph_is_told_as_such_and_not_as_a_gradient_of_ze
     code, check = verdict(ORACLES, f"{INPUTS}, reference: 'op.py:values_only'")
     finding, = check["findings"]
     assert code == 1 and finding["code"] == "GV106" and "has no graph" in finding["message"] and "gradient:" in finding["hint"]
-
-
-@pytest.mark.parametrize("name", ["nan", "wrong"])
-def test_a_reference_with_other_values_is_a_mismatch_even_where_it_is_nan(verdict, name):
-    code, check = verdict(ORACLES, f"{INPUTS}, reference: 'op.py:{name}'")
-    assert code == 1 and "GV105" in codes(check) + [also for finding in check["findings"] for also in finding["also"]]
 
 
 @pytest.mark.parametrize("name, exit_code, found", [("no_gradient", 3, "GV002"), ("nan_gradient", 1, "GV107"), ("half_gradient", 1, "GV107")])

@@ -85,7 +85,6 @@ def ended(process, folder):
     [
         ("op.py:hangs", 2, signal.SIGHUP, 129),
         ("op.py:swallows", 1, signal.SIGINT, 130),
-        ("importing.py:f", 2, signal.SIGTERM, 143),
     ],
 )
 def test_while_user_code_runs_or_is_imported(started, tmp_path, where, jobs, number, code):

@@ -16,10 +16,10 @@ from gradverify.running import crew
 
 SPEC = """gradverify: 1
 checks:
-  - {name: before, function: 'op.py:Square', inputs: {x: {shape: [2]}}}
+  - {name: before, function: 'op.py:Square', inputs: {x: {shape: [2]}}, rules: {select: [GV101]}}
   - {name: struck, function: 'op.py:NAME', inputs: {x: {shape: [3]}}}
-  - {name: after, function: 'op.py:Square', inputs: {x: {shape: [2]}}}
-  - {name: last, function: 'op.py:Wrong', inputs: {x: {shape: [2]}}}
+  - {name: after, function: 'op.py:Square', inputs: {x: {shape: [2]}}, rules: {select: [GV101]}}
+  - {name: last, function: 'op.py:Wrong', inputs: {x: {shape: [2]}}, rules: {select: [GV101]}}
 """
 
 

@@ -59,7 +59,8 @@ def planted(folder):
             place = function if ":" in function else f"planted.py:{function}"
             limit = ", timeout: 3" if function in HANGS else ""
             lines.append(
-                f"name: '{name}', function: '{place}', inputs: {{x: {{shape: [2]}}}}{limit}"
+                f"name: '{name}', function: '{place}', inputs: {{x: {{shape: [2]}}}}, "
+                f"rules: {{select: [GV101]}}{limit}"
             )
         (folder / "s.yaml").write_text(spec(*lines))
 

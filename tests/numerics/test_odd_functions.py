@@ -81,7 +81,7 @@ def compared(name, mode, damage=None):
     return compare(Differentiable(forward, *inputs, damage=damage), mode=mode, seed=Seed(3))
 
 
-@pytest.mark.population(most=22)
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_function_is_no_false_alarm(name, mode):
@@ -125,7 +125,7 @@ def test_steps_stay_inside_the_domain_however_near_it_ends(mode):
     assert min(low for low, _ in seen) >= 0 and max(high for _, high in seen) <= 1
 
 
-@pytest.mark.population(most=22)
+@pytest.mark.population(most=14)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", ODD)
 def test_its_last_input_off_by_one_per_cent_is_the_one_that_is_named(name, mode):

@@ -17,17 +17,8 @@ def identity(x):
     return x * 1
 
 
-def off_by_a_millionth(x):
-    return x * (1 + 3e-6)
-
-
 def values(function, reference, **settings):
     return evidence(function, randn(6), oracles=Oracles(reference=f"{HERE}:{reference}"), **settings).reference.values[0]
-
-
-def test_a_right_reference_passes_and_a_wrong_one_does_not():
-    assert values(identity, "identity").count(Outcome.PASS) == 6
-    assert values(identity, "off_by_a_millionth").count(Outcome.MISMATCH) == 6
 
 
 def test_where_rounding_hides_more_than_the_tolerance_nothing_is_said():

@@ -76,12 +76,11 @@ DUST = {
 }
 
 
-@pytest.mark.population(most=14)
+@pytest.mark.population(most=10)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("function", DUST.values(), ids=DUST)
-def test_gradients_that_are_rounding_throughout_raise_no_false_alarm(function, seed, dtype):
-    result = check(function, randn(3, 5, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch."), select=("GV201",), ignore=("GV0",))
+def test_gradients_that_are_rounding_throughout_raise_no_false_alarm(function, dtype):
+    result = check(function, randn(3, 5).to(dtype), dtype=str(dtype).removeprefix("torch."), select=("GV201",), ignore=("GV0",))
     assert "GV201" not in codes(result)
 
 
@@ -180,9 +179,8 @@ class HalvesExponential(Exponential):
         return Exponential.backward(ctx, g) / 2
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_what_float32_alone_makes_of_large_cotangents_is_a_warning(seed):
-    x = randn(3, 3, seed=seed, dtype=torch.float32)
+def test_what_float32_alone_makes_of_large_cotangents_is_a_warning():
+    x = randn(3, 3, dtype=torch.float32)
     right = check(Exponential, x)
     assert (right.verdict, [(found.code, found.severity) for found in right.findings]) == ("pass", [("GV201", "warning")])
     assert "loses digits for large ones" in message(right, "GV201")
@@ -269,7 +267,7 @@ class WrongAtSumZero(Function):
         return torch.where(zero, cls.factor * right, right)
 
 
-@pytest.mark.population(most=16)
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 5), (1, 64)])
 @pytest.mark.parametrize(("exactly", "factor"), [(True, 0.0), (True, 1.1), (False, 0.0), (True, 1.0)])

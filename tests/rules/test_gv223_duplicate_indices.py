@@ -140,13 +140,12 @@ def ordered(gradient):
     return Ranked
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_a_permutation_is_not_repeated(seed):
+def test_a_permutation_is_not_repeated():
     """`scatter` undoes x[order] for every permutation, which never repeats; whether it is always one the function does not say."""
     x, order = randn(4), fixed(torch.tensor([2, 0, 3, 1]))
-    result = check(ordered(OVERWRITE["index_put"]), x, order, seed=seed, second_order=False)
+    result = check(ordered(OVERWRITE["index_put"]), x, order, second_order=False)
     assert (result.verdict, codes(result), run(result).reason) == ("pass", set(), "its indices are permutations")
-    assert check(ordered(OVERWRITE["index_put"]), x, fixed(torch.tensor([2, 0, 3, 0])), seed=seed, second_order=False).verdict == "fail"
+    assert check(ordered(OVERWRITE["index_put"]), x, fixed(torch.tensor([2, 0, 3, 0])), second_order=False).verdict == "fail"
 
 
 def sums(x, segments):

@@ -19,14 +19,6 @@ def test_a_forward_that_differs_is_found_although_its_gradient_fits_itself():
     assert "6 of 6 numbers of y0 differ from reference torch:sin" in message(result, "GV105")
 
 
-def test_another_shape_is_found():
-    assert "shape [2, 3], the reference [3, 2]" in message(checked(torch.sin, "rules.test_opinions:transposed", randn(2, 3)), "GV105")
-
-
-def transposed(x):
-    return x.sin().t()
-
-
 def test_another_order_of_the_same_sum_is_no_difference():
     assert codes(checked(lambda x: x.flip(0).sum(0), "rules.test_opinions:summed", randn(50, 2))) == set()
 
@@ -58,20 +50,18 @@ def shifted(x):
     return x + x * x
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_a_float32_forward_that_computes_in_fewer_bits_is_found_by_both_legs(seed):
+def test_a_float32_forward_that_computes_in_fewer_bits_is_found_by_both_legs():
     """Its values move in steps, a noise that does not let them be compared."""
-    result = checked(lambda x: sums(in_fewer_bits(x)), "rules.test_opinions:sums", randn(6, 24, seed=seed, dtype=torch.float32))
+    result = checked(lambda x: sums(in_fewer_bits(x)), "rules.test_opinions:sums", randn(6, 24, dtype=torch.float32))
     assert result.verdict == "fail" and "GV105" in codes(result)
 
 
-@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize(("function", "reference", "at"), [
     (lambda x: x.square().mean(-1) - x.mean(-1).square(), "varies", 200.0), (lambda x: (x + 1e4) - 1e4 + x * x, "shifted", 0.0),
     (lambda x: x.flip(-1).cumsum(-1).flip(-1)[..., :1] - x.flip(-1).cumsum(-1).flip(-1) + x, "before", 0.0)])
-def test_a_float32_forward_whose_numbers_cancel_is_not_accused(function, reference, at, seed):
+def test_a_float32_forward_whose_numbers_cancel_is_not_accused(function, reference, at):
     """It is float32's own noise, in that way to compute it."""
-    result = checked(lambda x: function(x), f"rules.test_opinions:{reference}", randn(6, 24, seed=seed, dtype=torch.float32) + at)
+    result = checked(lambda x: function(x), f"rules.test_opinions:{reference}", randn(6, 24, dtype=torch.float32) + at)
     assert result.verdict in ("pass", "undecided")
 
 
@@ -97,14 +87,6 @@ def test_where_only_the_reference_differs_it_is_said_that_finite_differences_agr
 
 def detached(x):
     return F.relu(x.detach()) + 0 * x
-
-
-def test_an_equal_gradient_by_another_way_is_no_difference():
-    assert codes(check(lambda x: F.softmax(x, 1), randn(3, 4), oracles=Oracles(reference="rules.test_opinions:softmax"))) == set()
-
-
-def softmax(x):
-    return (x - torch.logsumexp(x, 1, keepdim=True)).exp()
 
 
 # ---- GV107 expected-gradient

@@ -105,19 +105,6 @@ def test_a_mask_that_is_drawn_in_hiding_and_kept_is_right(mask_of, shape):
     assert codes(check(dropout(mask_of), randn(*shape))) == set()
 
 
-def test_a_backward_that_draws_what_does_not_matter_is_right():
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, g):
-            return turned(2 * g)
-
-    assert codes(check(Doubled, randn(12))) == set()
-
-
 @pytest.mark.parametrize("period", [2, 3])
 def test_what_is_different_now_and_then_is_no_random_number_in_hiding(period):
     calls = [0]
@@ -156,16 +143,6 @@ def test_the_first_call_of_all_is_among_those_compared():
     result = check(wrong_in_calls(lambda n: n == 1), X)
     assert codes(result) == {"GV206"}
     assert "the first call of all differs from the second" in message(result, "GV206")
-
-
-def test_memory_that_nobody_wrote_is_found():
-    calls = [0]
-
-    def backward(x, g):
-        calls[0] += 1
-        return torch.full_like(x, torch.nan) if calls[0] % 7 == 0 else 2 * x * g      # what torch.empty may hold
-
-    assert codes(check(square(backward), X)) == {"GV206"}
 
 
 @pytest.mark.parametrize(("size", "severity"), [(2.0**-51, None), (2.0**-46, "warning"), (2.0**-40, "error")])
@@ -262,13 +239,12 @@ def test_a_backward_that_is_wrong_for_every_nth_forward_is_found_as_that(often, 
     assert any(found.code == "GV206" and found.severity == "error" for found in result.findings)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_a_backward_that_is_wrong_where_the_input_is_a_result_is_found(seed):
-    result = check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4, seed=seed), seed=seed, ignore=("GV215",))
+def test_a_backward_that_is_wrong_where_the_input_is_a_result_is_found():
+    result = check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4), ignore=("GV215",))
     assert result.verdict == "fail"
     assert message(result, "GV206").startswith("backward of another graph, whose inputs are results (x * 1), gives another gradient: ")
-    assert codes(check(by_graph(lambda n, leaf: 2), randn(3, 4, seed=seed), seed=seed)) == set()
-    assert "GV206" not in codes(check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4, seed=seed), seed=seed, ignore=("GV206",)))
+    assert codes(check(by_graph(lambda n, leaf: 2), randn(3, 4))) == set()
+    assert "GV206" not in codes(check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4), ignore=("GV206",)))
 
 
 DROPS = {
@@ -278,10 +254,9 @@ DROPS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("generator", DROPS)
-def test_a_backward_that_drops_a_few_gradients_at_random_is_found_though_every_call_is_seeded_alike(generator, seed):
-    result = check(square(lambda x, g: DROPS[generator](2 * x * g)), X, seed=seed)
+def test_a_backward_that_drops_a_few_gradients_at_random_is_found_though_every_call_is_seeded_alike(generator):
+    result = check(square(lambda x, g: DROPS[generator](2 * x * g)), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV206"})
     assert "backward draws random numbers, and its gradient depends on them" in message(result, "GV206")
 

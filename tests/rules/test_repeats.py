@@ -41,9 +41,8 @@ def gathered(*, forward=True, backward=True, wrong=1.0, seed=0):
 X, W = randn(12, 7), randn(7, seed=1)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_the_right_one_passes_and_its_results_are_counted(seed):
-    result = check(gathered(seed=seed), X, W)
+def test_the_right_one_passes_and_its_results_are_counted():
+    result = check(gathered(), X, W)
     assert result.verdict == "pass"
     assert {finding.code for finding in result.findings} <= {"GV205", "GV206"}
     of = {each.of: each for each in result.reproducibility}

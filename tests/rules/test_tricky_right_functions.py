@@ -1,4 +1,4 @@
-"""What is unusual and right stays without a word from the rules on the contract, and is cheap to look at."""
+"""What is unusual and right passes every rule without a warning but a true one, and is cheap to look at."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from rules.tricky import TRICKY, X, Y
 
 CONTRACT = ("GV203", "GV204", "GV207", "GV208", "GV213", "GV214", "GV215", "GV218", "GV219", "GV220")
 """Those whose measurements are shared by `evidence`; each has its faults in a file of its own."""
+TRUE_OF_IT = {      # warnings
+    "a second backward is refused": {"GV227"},      # aloud and on purpose, as reversible networks do
+    "leaf backward only": {"GV109"},        # `.backward(create_graph=True)` through a re-entrant checkpoint is silently a constant
+}
 MOST_FORWARD, MOST_BACKWARD = 40, 60        # of all GV2xx together, up to four inputs, nothing wrong
 
 
@@ -19,8 +23,7 @@ MOST_FORWARD, MOST_BACKWARD = 40, 60        # of all GV2xx together, up to four 
 def test_no_rule_finds_fault_with_it(name):
     function, values = TRICKY[name]
     result = check(function, *values)
-    assert result.verdict == "pass"
-    assert codes(result) & set(CONTRACT) == set()
+    assert (result.verdict, codes(result)) == ("pass", TRUE_OF_IT.get(name, set()))
 
 
 @pytest.mark.parametrize("function", [F.relu_, lambda x: F.layer_norm(x, (3,)).sum(), lambda x: F.softmax(x, 1).sum(1), lambda x: x.detach() * x])

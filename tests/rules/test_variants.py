@@ -455,11 +455,10 @@ def raises_for_two(f, g, h):
     return sum_of_three(f, g, h)
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_of_three_outputs_every_two_are_asked(seed):
-    assert codes(check(three(sum_of_three), X, seed=seed)) == set()
-    wrong = check(three(loses_one_of_two), X, seed=seed)
+def test_of_three_outputs_every_two_are_asked():
+    assert codes(check(three(sum_of_three), X)) == set()
+    wrong = check(three(loses_one_of_two), X)
     assert [(found.code, found.output) for found in wrong.findings] == [("GV209", 2)]
     assert "without a gradient for y2, the gradient at x[" in message(wrong, "GV209")
-    raises = check(three(raises_for_two), X, seed=seed, select=("GV209",))
+    raises = check(three(raises_for_two), X, select=("GV209",))
     assert "without a gradient for y1, backward raised TypeError" in message(raises, "GV209")

@@ -20,7 +20,7 @@ def normed(gap, n=6):
     return torch.nn.utils.parametrizations.spectral_norm(layer)
 
 
-@pytest.mark.parametrize("gap", [0.01, 0.0005])
+@pytest.mark.parametrize("gap", [0.0005])
 def test_what_does_not_come_to_rest_is_undecided_and_says_why(gap):
     result = check(normed(gap), randn(3, 6, seed=1), select=("GV1", "GV007"))
     assert result.verdict == "undecided"

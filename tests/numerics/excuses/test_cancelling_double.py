@@ -57,7 +57,7 @@ def accused(function, mode, seed=0):
     return sum(pair.count(Outcome.MISMATCH) for pair in compare(function, mode=mode, seed=Seed(seed)).pairs)
 
 
-@pytest.mark.population(most=10)
+@pytest.mark.population(most=6)
 @pytest.mark.parametrize("mode", [*Mode, None])
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_a_right_gradient_is_not_accused(name, mode):
