@@ -88,13 +88,6 @@ LISTED: Mapping[str, Listed] = {
     "probing.seed_matrices.SCREEN": Listed("By which share of its norm may a row or block be off?"),
     "probing.seed_matrices.SLACK": Listed("How wide may the bar of one be that agrees?"),
     "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
-    # a fit through noise
-    "entries.interval_fits.DEGREE": Listed("Up to which degree is f fitted?", counted=True, on=NOISE),
-    "entries.interval_fits.STRUCTURE": Listed("From how many times the noise of the twins on is what a fit leaves structure?", on=NOISE),
-    "entries.interval_fits.OUTLIER": Listed("How many standard deviations may one point be off?", on=NOISE),
-    "entries.interval_fits.LATE": Listed("How many higher degrees must agree?", counted=True, on=NOISE),
-    "entries.interval_fits.AGREE": Listed("How many widths must agree?", counted=True, on=NOISE),
-    "oracles.rounding.BEYOND": Listed("How many tolerances and bars off is wrong by a fit?", on=NOISE),
     # a backward that differs in float32
     "rules.low_precision.LEAST": Listed("By which share must a gradient differ in float32?", on=FLOAT32),
     "rules.low_precision.TIMES": Listed("By how many times what the forward differs by?", on=FLOAT32),

@@ -28,7 +28,7 @@ from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobi
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
-from gradverify.oracles.rounding import beside_fits, beside_lost, steps_left_open
+from gradverify.oracles.rounding import beside_lost, steps_left_open
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
 from gradverify.oracles.witness import beside_agreement, beside_witness
@@ -132,7 +132,7 @@ class Evidence(BaseCall):
             found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
             if self.settings.witness == "always" and asked is None:
                 found = beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
-        return beside_fits(found, self.measured, self.settings, self.wishes, self.spending.short_of)
+        return found
 
     def _by_differences(self, asked: Asked | None) -> Jacobian:
         """Less what is known to be no fault of backward."""

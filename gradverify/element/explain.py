@@ -25,14 +25,13 @@ from gradverify.subject.subject import Subject
 from gradverify.verify import described, evidence_of
 
 # ---- The verdict on one element in a sentence
-Excuse = Literal["", "leftover", "witness", "sum"] | int
+Excuse = Literal["", "leftover", "witness", "sum"]
 
 
 def conclusion(m: Measured, excuse: Excuse = "") -> str:
     """One sentence: what was compared and what came of it. `m.limit` is a name yet.
 
-    `excuse`: why its pair passes where the finite difference alone does not tell; a number: of the points that a fit rests on which decided it;
-    "sum": it is wrong together with those at other kinks."""
+    `excuse`: why its pair passes where the finite difference alone does not tell; "sum": it is wrong together with those at other kinks."""
     if m.fixed:
         return _by_fixed_step(m)
     if m.limit:
@@ -47,22 +46,12 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
         return f"right: {m.error:.2g} away from the finite difference, as an iteration may leave it, small compared with its row"
     if m.outcome == "pass" and excuse == "witness" and m.error + m.bar > m.tolerance.value:
         return f"right: the finite difference is known to {m.bar:.2g} only, and torch's derivative of forward agrees with backward to rounding"
-    if isinstance(excuse, int):
-        return _by_a_fit(m, excuse)
     if m.outcome == "pass":
         return f"right: within {m.tolerance.value:.2g} of the finite difference, whose bar is {m.bar:.2g}"
     if not m.error < float("inf"):
         return "wrong: the analytic value is not finite, and f is on both sides"
     times = m.error / m.tolerance.value if m.tolerance.value else float("inf")
     return f"wrong: {m.error:.3g} away from a finite difference that is known to {m.bar:.2g}; that is {times:.3g} times the tolerance"
-
-
-def _by_a_fit(m: Measured, points: int) -> str:
-    """Of an element that a fit decided, as noise limits every step."""
-    fit = f"the slope of a polynomial fitted to forward over {points} points, whose bar is {m.bar:.2g}"
-    if m.outcome == "pass":
-        return f"right: within {m.tolerance.value:.2g} of {fit}"
-    return f"wrong: {m.error:.3g} away from {fit}; that is {m.error / m.tolerance.value:.3g} times the tolerance"
 
 
 def in_words(m: Measured) -> Measured:
@@ -163,11 +152,9 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
 
 
 def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) -> Excuse:
-    """What lets an element pass that the finite difference alone would not; the points of the fit that decided it."""
+    """What lets an element pass that the finite difference alone would not."""
     if told is not None and told.outcome is Outcome.MISMATCH and told.limit is Limit.KINK_SUM:
         return "sum"
-    if told is not None and told.points:
-        return told.points
     return "leftover" if key in found.left else "witness" if found.pairs[key].witnessed else ""
 
 

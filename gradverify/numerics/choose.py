@@ -57,20 +57,6 @@ class Counts:
     linear_tensors: int = 0
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Seconds of a forward call, a backward call and the solving of one element."""
-
-    forward: float
-    backward: float
-    element: float = SOLVED
-
-
-def speed(forward: float) -> Speed:
-    """Where only the forward was timed."""
-    return Speed(forward, BACKWARD * forward)
-
-
 def to_power_of_two(seconds: float) -> float:
     """A measured time to the next power of two, so that two runs, whose times are never the same, mostly predict the same; 0 where none was."""
     return float(2.0 ** round(math.log2(seconds))) if 0 < seconds < math.inf else 0.0
@@ -108,45 +94,35 @@ class Costs:
     one_probe: Cost | None = None
 
 
-def predicted(counts: Counts, timed: Speed) -> Costs:
-    """Calls of each comparison where nothing is wrong (method.md section 5); gradcheck: 2N + 1 forward, M backward."""
-    groups = RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups
-    grouped = counts.column_groups + counts.linear_groups
-    check = VERIFIED_ALONG if grouped < counts.inputs or counts.row_groups < counts.outputs else 0
-    nonlinear, linear = counts.input_tensors - counts.linear_tensors, counts.linear_tensors
-    of_gradcheck = replace(timed, forward=timed.forward + GRADCHECK_CALL[0], backward=timed.backward + GRADCHECK_CALL[1])
-    gradcheck = _cost(of_gradcheck, 2 * counts.inputs + 1, counts.outputs, 0, 2 * FLOAT64 * counts.inputs * counts.outputs)
-    timed = replace(timed, forward=timed.forward + CALL_OVERHEAD, backward=timed.backward + CALL_OVERHEAD)
-    climbing, pulling = CLIMBED * RUNG_CALLS * counts.column_groups * timed.forward, PULLED * counts.row_groups * counts.inputs
-    held = RESIDENT + ELEMENT_BYTES * (counts.inputs + counts.outputs)
-    tensors, shared = counts.input_tensors, VERIFIED_ALONG * counts.output_tensors
-    room = max(1, TILES // 2 // (FLOAT64 * max(counts.outputs, 1)))
+def predicted(counts: Counts, seconds: float) -> Costs:
+    """Calls of each comparison where nothing is wrong (method.md section 5) of a function whose forward takes so many seconds; gradcheck: 2N + 1
+    forward, M backward."""
+    forward, backward = seconds + CALL_OVERHEAD, BACKWARD * seconds + CALL_OVERHEAD
+
+    def cost(calls: int, pulled: int, solved: int, memory: int, extra: float) -> Cost:
+        return Cost(calls, pulled, calls * forward + pulled * backward + solved * SOLVED + extra, memory)
+
+    def directions(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
+        """Forward calls of so many directions of each tensor, of whose first the survey has taken one rung."""
+        return max(0, each * probes - SURVEYED) * tensors
+
+    n, m, tensors, linear = counts.inputs, counts.outputs, counts.input_tensors, counts.linear_tensors
+    nonlinear, grouped, held = tensors - linear, counts.column_groups + counts.linear_groups, n + m
+    check = VERIFIED_ALONG if grouped < n or counts.row_groups < m else 0
+    room, pulling = max(1, TILES // 2 // (FLOAT64 * max(m, 1))), PULLED * counts.row_groups * n
     passes = 1 if grouped <= room else 1 + -(-grouped // room)      # each tile of the Jacobian is pulled back anew
-    entries = _cost(timed, groups + _direction_calls(check, nonlinear, VERIFYING), passes * counts.row_groups + check, grouped * counts.outputs,
-                    held + min(TILES, TILE_BYTES * grouped * counts.outputs), climbing + pulling)
-    rows = _cost(timed, _calls_of_rows(nonlinear, linear), counts.row_groups + shared,
-                 DIRECTIONS * counts.outputs * tensors, held, pulling)
-    held = RESIDENT + BLOCKS_BYTES * (counts.inputs + counts.outputs)
-    three, one = (_cost(timed, _direction_calls(probes, tensors), probes * counts.output_tensors, probes * counts.blocks, held)
+    entries = cost(RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups + directions(check, nonlinear, VERIFYING),
+                   passes * counts.row_groups + check, grouped * m, RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
+                   CLIMBED * RUNG_CALLS * counts.column_groups * forward + pulling)
+    # rows of tensors in which f is linear take one wide rung, and are verified near x
+    wide = (LINEAR_CALLS * DIRECTIONS - SURVEYED) * linear + directions(VERIFIED_ALONG, linear)
+    rows = cost(directions(DIRECTIONS, nonlinear) + wide, counts.row_groups + VERIFIED_ALONG * counts.output_tensors, DIRECTIONS * m * tensors,
+                RESIDENT + ELEMENT_BYTES * held, pulling)
+    three, one = (cost(directions(probes, tensors), probes * counts.output_tensors, probes * counts.blocks, RESIDENT + BLOCKS_BYTES * held, 0.0)
                   for probes in (PROBES, 1))
-    of = {Mode.ENTRIES: entries, Mode.ROWS: rows, Mode.BLOCKS: three}
-    return Costs(of, gradcheck, counts.inputs * counts.outputs, one)
-
-
-def _direction_calls(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
-    """Forward calls of `probes` directions of each tensor, of whose first the survey has taken one rung."""
-    return max(0, each * probes - SURVEYED) * tensors
-
-
-def _calls_of_rows(nonlinear: int, linear: int) -> int:
-    """Forward calls of rows; those of `linear` tensors, in which f is linear, take one wide rung, and are verified near x."""
-    wide = (LINEAR_CALLS * DIRECTIONS - SURVEYED) * linear
-    return _direction_calls(DIRECTIONS, nonlinear) + wide + _direction_calls(VERIFIED_ALONG, linear)
-
-
-def _cost(timed: Speed, forward: int, backward: int, solved: int, memory: int, extra: float = 0.0) -> Cost:
-    """`solved`: elements; `extra`: further seconds."""
-    return Cost(forward, backward, forward * timed.forward + backward * timed.backward + solved * timed.element + extra, memory)
+    calls, pulls = 2 * n + 1, m
+    gradcheck = Cost(calls, pulls, calls * (seconds + GRADCHECK_CALL[0]) + pulls * (BACKWARD * seconds + GRADCHECK_CALL[1]), 2 * FLOAT64 * n * m)
+    return Costs({Mode.ENTRIES: entries, Mode.ROWS: rows, Mode.BLOCKS: three}, gradcheck, n * m, one)
 
 
 # ---- What the structure of a function says of the calls that a comparison takes: its counts of columns, rows, groups and blocks

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from gradverify.model.interrupt import Spent
-from gradverify.numerics.choose import Choice, Costs, Limits, Mode, Why, cheapest, choose, counts, predicted, speed, to_power_of_two
+from gradverify.numerics.choose import Choice, Costs, Limits, Mode, Why, cheapest, choose, counts, predicted, to_power_of_two
 from gradverify.numerics.entries.confirm import with_asked
 from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.excuses.insensitive import beside_insensitive
@@ -49,7 +49,7 @@ def compare(
         return Compared((), None, Structure(), 0, 0, 0)
     prepared = replace(prepared, over_budget=over_budget, asked=asked)
     point = prepared.point
-    costs = predicted(counts(prepared), speed(to_power_of_two(point.fastest)))
+    costs = predicted(counts(prepared), to_power_of_two(point.fastest))
     choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point))
     if watch:
         watch(choice)

@@ -63,58 +63,41 @@ def gradients(point: Point, output: int, cotangents: Sequence[Cotangent], wanted
     `wanted`: the inputs that are asked for, None for all; what stands at the others is void.
     """
     asked = range(len(point.buffers)) if wanted is None else wanted
-    if len(cotangents) < WORTH_A_BATCH or point.batched is False or not _fits(point, output):
-        return _one_by_one(point, output, cotangents)
-    found, fresh = _in_batches(point, output, cotangents, asked), [t for t in asked if (output, t) not in point.compared]
-    point.batched = found is not None and (not fresh or _agree(point, output, cotangents, found, fresh))
-    if found is None or not point.batched:
-        return _one_by_one(point, output, cotangents)
-    point.compared.update((output, t) for t in fresh)
-    return found
-
-
-def _fits(point: Point, output: int) -> bool:
-    """Is everything in float64? Other types are pulled back as training does, with its roundings."""
-    return point.shapes[output][1] is torch.float64 and all(x.dtype is torch.float64 for x in point.buffers)
-
-
-def _one_by_one(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
     found = np.empty((len(cotangents), len(point.x)))
+    # other types than float64 are pulled back as training does, with its roundings
+    fits = point.shapes[output][1] is torch.float64 and all(x.dtype is torch.float64 for x in point.buffers)
+    if len(cotangents) >= WORTH_A_BATCH and point.batched is not False and fits:
+        fresh = [t for t in asked if (output, t) not in point.compared]
+        point.batched = _in_batches(point, output, cotangents, asked, found) and (not fresh or _agree(point, output, cotangents, found, fresh))
+        if point.batched:
+            point.compared.update((output, t) for t in fresh)
+            return found
     for gradient, (rows, weights) in zip(found, cotangents, strict=True):
-        vector = np.zeros(point.parts[output].stop - point.parts[output].start)
-        vector[rows] = weights
-        gradient[:] = _plain(point, output, vector)
+        gradient[:] = _plain(point, output, rows, weights)
     return found
 
 
-def _plain(point: Point, output: int, vector: Array) -> Array:
+def _plain(point: Point, output: int, rows: Index, weights: Array) -> Array:
     """The gradient [N] of one backward, in memory of its own: a backward may use that of the returned ones again."""
+    vector = np.asarray(np.bincount(rows, weights, point.parts[output].stop - point.parts[output].start), float)
     return np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])
 
 
-def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int]) -> Array | None:
-    if not hasattr(point.function, "vjps"):
-        return None
+def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int], found: Array) -> bool:
+    """Writes the gradients [n, N] of these inputs where the function gives many at once."""
     shape, _, device = point.shapes[output]
-    found, most = np.empty((len(cotangents), len(point.x))), max(1, NUMBERS // (shape.numel() + len(point.x)))
-    for start in range(0, len(cotangents), most):
-        batch = _dense(point, output, cotangents[start : start + most])
+    most = max(1, NUMBERS // (shape.numel() + len(point.x)))
+    for start in range(0, len(cotangents) if hasattr(point.function, "vjps") else 0, most):
+        part = cotangents[start : start + most]
+        batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
+        batch[which, rows] = weights
         pulled = point.function.vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
         if pulled is None:
-            return None
+            return False
         point.backward += len(batch)
         for t, gradient in zip(asked, pulled, strict=True):
             found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(batch), -1)
-    return found
-
-
-def _dense(point: Point, output: int, cotangents: Sequence[Cotangent]) -> Array:
-    """All real coordinates [n, m] of an output tensor."""
-    part = point.parts[output]
-    dense = np.zeros((len(cotangents), part.stop - part.start))
-    which, rows, weights = _concatenated(cotangents)
-    dense[which, rows] = weights
-    return dense
+    return hasattr(point.function, "vjps")
 
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
@@ -127,8 +110,7 @@ def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Ar
     """Do all gradients of these inputs add up, with weights of either sign, to what one plain backward makes of the sum of the cotangents?"""
     weights = away_from_zero(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
     which, rows, values = _concatenated(cotangents)
-    together = np.asarray(np.bincount(rows, weights[which] * values, point.shapes[output][0].numel()), float)
-    plain = _plain(point, output, together)
+    plain = _plain(point, output, rows, weights[which] * values)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
         off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])
         finite = np.isfinite(size)

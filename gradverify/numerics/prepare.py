@@ -1,10 +1,11 @@
-"""What is measured of a function at its point before anything is compared: noise, the inputs in which it is linear, and the structure of the
-Jacobian: sparsity pattern and colouring of each input tensor's part; tensors without any go column by column.
+"""What is measured of a function at its point before anything is compared: noise, the inputs in
+which it is linear, and the structure of the Jacobian: sparsity pattern and colouring of each
+input tensor's part; tensors without any go column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -21,23 +22,31 @@ from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_dead_outputs
-from gradverify.numerics.sparsity.pattern import Pattern, RowGroups, column_groups, dense, row_groups
+from gradverify.numerics.sparsity.pattern import (
+    Pattern,
+    RowGroups,
+    column_groups,
+    dense,
+    row_groups,
+)
 from gradverify.numerics.survey import STRAY, DirectionSample, Survey, linear_inputs, survey
 
-# ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part; tensors without any go column by column
-SMALL = 10  # columns: finding structure saves little, and pays only where every element is compared and nothing hides a move
+# ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
+# tensors without any go column by column
+# columns: finding structure saves little, and pays only where every element is compared and nothing
+# hides a move
+SMALL = 10
 FEWEST = 5  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
 
 Patterns = tuple[Pattern, ...]
 """The sparsity patterns of one input tensor, one per output tensor."""
-Detect = Callable[[Point, Survey, int, bool], Patterns]
-"""Detects the patterns of a tensor (by its number); the flag asks for the complete code instead of a guess."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The groups of one input tensor: of its columns, and per output tensor of rows. `size`: its columns."""
+    """The groups of one input tensor: of its columns, and per output tensor of rows. `size`: its
+    columns."""
 
     grouping: Grouping
     rows: tuple[RowGroups, ...]
@@ -54,15 +63,6 @@ class Plan:
     def size(self) -> int:
         return self.rows[0].pattern.size
 
-    @property
-    def patterns(self) -> Patterns:
-        """One per output tensor."""
-        return tuple(rows.pattern for rows in self.rows)
-
-    def pointwise(self, output: int) -> bool:
-        """Is it one group of columns, of which each output depends on that in its own place?"""
-        return self.grouping.groups.count == 1 and self.rows[output].pattern.pointwise
-
 
 class Level(IntEnum):
     """How a tensor's structure was looked for."""
@@ -74,7 +74,8 @@ class Level(IntEnum):
 
 @dataclass(frozen=True)
 class Structure:
-    """Plans of the tensors whose groups save calls; the `patterns` of all, one per output tensor; the `level` of each tensor."""
+    """Plans of the tensors whose groups save calls; the `patterns` of all, one per output tensor;
+    the `level` of each tensor."""
 
     plans: tuple[Plan, ...] = ()
     patterns: Mapping[int, Patterns] = field(default_factory=dict)
@@ -84,142 +85,180 @@ class Structure:
         """The groups of a tensor; None where it goes column by column."""
         return next((plan for plan in self.plans if plan.tensor == tensor), None)
 
-    def updated(self, new: Structure) -> Structure:
-        """With the tensors of `new` exchanged for what they are there."""
-        plans = [*(plan for plan in self.plans if plan.tensor not in new.level), *new.plans]
-        return Structure(tuple(sorted(plans, key=lambda plan: plan.tensor)), {**self.patterns, **new.patterns}, {**self.level, **new.level})
-
 
 # ---- finding it
-def find_structure(point: Point, survey: Survey, detect: Detect, *, thrifty: bool = False) -> Structure:
+def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> Structure:
     """The structure of each tensor as guessed; small tensors without groups.
 
-    `thrifty`: small tensors by the complete code, where f is quiet and no output dense.
+    `thrifty`: small tensors by the complete code, where f is quiet and no output dense; those of
+    which every output seems to depend on the element in its place, by one call for all, one each
+    where that says no. Such a guess that is wrong for no row, column or block of dependent elements
+    does not add up, and the tensor goes column by column.
     """
-    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
-    tensors = range(len(point.buffers))
+    tensors, quiet = (
+        range(len(point.buffers)),
+        point.columns.free and len(point.f0) > 1 and bool(np.isfinite(point.f0).all()),
+    )
     small = [tensor for tensor in tensors if thrifty and len(point.columns.of(tensor)) <= SMALL]
-    promising = [tensor for tensor in small if _eligible(point, tensor, FEWEST)] if small and not _moves_are_hidden(point, survey) else []
-    pointwise = _seem_pointwise(point, promising)
+    hidden = bool(small) and (
+        not quiet or survey.some_unmoved or bool(survey.noisy(point).any())
+    )  # what moves
+    promising = [tensor for tensor in small if not hidden and _eligible(point, tensor, FEWEST)]
+    fitting = [
+        t
+        for t in promising
+        if {part.stop - part.start for part in point.parts} == {len(point.columns.of(t))}
+    ]
+    pointwise = (
+        fitting
+        if not fitting or _middle_rests(point, fitting)
+        else [t for t in fitting if len(fitting) > 1 and _middle_rests(point, [t])]
+    )
 
     def patterns_of(tensor: int) -> Patterns | None:
+        columns, x = point.columns.of(tensor), point.buffers[tensor]
         if tensor in pointwise:
-            return _pointwise_patterns(point, tensor)
-        if tensor in small:
-            return detect(point, survey, tensor, True) if tensor in promising and not _moves_most(point, tensor) else None
-        return detect(point, survey, tensor, False) if _eligible(point, tensor, SMALL + 1) else None
+            shape = real_shape(x.shape, x.dtype)
+            places = tuple(
+                place.astype(np.intp) for place in np.unravel_index(np.arange(len(columns)), shape)
+            )
+            return (
+                Pattern(shape, places, places, np.zeros(len(columns), bool), pointwise=True),
+            ) * len(point.parts)
+        if tensor in small:  # by the first column alone, one call: does it move most outputs?
+            return (
+                _detected(point, survey, tensor, Level.COMPLETE)
+                if tensor in promising and np.mean(_moved(point, columns[:1])) <= SAVES
+                else None
+            )
+        return (
+            _detected(point, survey, tensor, Level.GUESSED)
+            if _eligible(point, tensor, SMALL + 1)
+            else None
+        )
 
     level = {tensor: Level.COMPLETE if tensor in small else Level.GUESSED for tensor in tensors}
-    return _planned(point, level, {tensor: patterns_of(tensor) for tensor in tensors}, weights)
+    return _planned(point, level, {tensor: patterns_of(tensor) for tensor in tensors})
 
 
-def find_other_structure(point: Point, survey: Survey, detect: Detect, before: Structure, broken: frozenset[int]) -> Structure:
-    """Other groups for `broken` tensors, which have not those of `before`: by the complete code where these were guessed, else none."""
-    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
-    level = {tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED for tensor in sorted(broken)}
-    detected = {tensor: detect(point, survey, tensor, True) if level[tensor] == Level.COMPLETE else None for tensor in level}
-    return before.updated(_planned(point, level, detected, weights))
+def find_other_structure(
+    point: Point, survey: Survey, before: Structure, broken: frozenset[int]
+) -> Structure:
+    """Other groups for `broken` tensors, which have not those of `before`: by the complete code
+    where these were guessed, else none."""
+    level = {
+        tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED
+        for tensor in sorted(broken)
+    }
+    new = _planned(
+        point,
+        level,
+        {tensor: _detected(point, survey, tensor, each) for tensor, each in level.items()},
+    )
+    plans = sorted(
+        [*(plan for plan in before.plans if plan.tensor not in level), *new.plans],
+        key=lambda plan: plan.tensor,
+    )
+    return Structure(tuple(plans), {**before.patterns, **new.patterns}, {**before.level, **level})
 
 
-def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> Patterns:
-    """Detection with random slices; once more with a threshold where f is noisy and its noise may have looked like moves."""
+def _detected(point: Point, survey: Survey, tensor: int, level: Level) -> Patterns | None:
+    """Detection with random slices; once more with a threshold where f is noisy and its noise may
+    have looked like moves."""
     outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
 
     def above(threshold: Array | None, purpose: str) -> Patterns:
-        seed = point.seed.within(purpose, tensor, "complete" if exact else "guessed")
+        seed = point.seed.within(purpose, tensor, "complete" if level else "guessed")
         probe = PointProbe(point, tensor, seed, threshold)
-        patterns = detect(probe, probe.shape, outputs, seed, guess=not exact)
-        return tuple(with_dead_outputs(pattern, shape) for pattern, shape in zip(patterns, outputs, strict=True))
+        patterns = detect(probe, probe.shape, outputs, seed, guess=not level)
+        return tuple(
+            with_dead_outputs(pattern, shape)
+            for pattern, shape in zip(patterns, outputs, strict=True)
+        )
 
+    if level is Level.UNGROUPED:
+        return None
     patterns = above(None, "detection")
-    if column_groups(patterns).count <= SAVES * len(point.columns.of(tensor)):
+    if (
+        column_groups(patterns).count <= SAVES * len(point.columns.of(tensor))
+        or not survey.noisy(point).any()
+    ):
         return patterns
-    return above(STRAY * survey.noise(point), "detection above noise") if survey.noisy(point).any() else patterns
+    return above(STRAY * survey.noise(point), "detection above noise")
 
 
-# ---- which tensors are worth it
 def _eligible(point: Point, tensor: int, least: int) -> bool:
-    """Does a tensor have at least so many columns, a column for each coordinate and none paired, all finite, and elements that may be zero?"""
+    """Does a tensor have at least so many columns, a column for each coordinate and none paired,
+    all finite, and elements that may be zero?"""
     c, columns = point.columns, point.columns.of(tensor)
-    symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[tensor + 1] - point.starts[tensor]
-    if len(columns) < least or symmetric or not len(point.f0) or not np.isfinite(c.x[columns]).all():
+    symmetric = (c.paired and bool((c.mirror[columns] >= 0).any())) or len(columns) != point.starts[
+        tensor + 1
+    ] - point.starts[tensor]
+    if (
+        len(columns) < least
+        or symmetric
+        or not len(point.f0)
+        or not np.isfinite(c.x[columns]).all()
+    ):
         return False
-    return len(point.f0) > 1 or not point.row(0)[columns].all()      # one output leaves nothing but dead elements to be found
-
-
-def _moves_are_hidden(point: Point, survey: Survey) -> bool:
-    """Is there no structure to be found in small tensors, or something that hides what moves?"""
-    quiet = point.columns.free and len(point.f0) > 1 and bool(np.isfinite(point.f0).all())
-    return survey.some_unmoved or not quiet or bool(survey.noisy(point).any())
-
-
-def _moves_most(point: Point, tensor: int) -> bool:
-    """Does the first column of a tensor move most outputs by itself? One call."""
-    return bool(np.mean(_moved(point, point.columns.of(tensor)[:1])) > SAVES)
+    return (
+        len(point.f0) > 1 or not point.row(0)[columns].all()
+    )  # one output leaves nothing but dead elements to be found
 
 
 def _moved(point: Point, columns: Index) -> Mask:
-    """Which outputs [M] change when these columns do."""
+    """Which outputs [M] change when these columns do: one call."""
     to = point.columns.cast(point.columns.x[columns] + STEP * point.columns.scale[columns], columns)
     return np.asarray(point.values_at(columns, to) != point.f0)
 
 
-# ---- small tensors, element by element
-def _seem_pointwise(point: Point, small: Sequence[int]) -> list[int]:
-    """The small tensors of which every output seems to depend on the element in its place: by one call for all, one each where that says no.
-
-    A guess that is wrong for no row, column or block of dependent elements; what it misses does not add up, and goes column by column.
-    """
-    sizes = {part.stop - part.start for part in point.parts}
-    fitting = [tensor for tensor in small if sizes == {len(point.columns.of(tensor))}]
-    if not fitting or _middle_rests(point, fitting):
-        return fitting
-    return [tensor for tensor in fitting if len(fitting) > 1 and _middle_rests(point, [tensor])]
-
-
 def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:
-    """Do all elements of these tensors but the middle ones move outputs, and none in the middle? One call."""
+    """Do all elements of these tensors but the middle ones move outputs, and none in the middle?"""
     columns = [point.columns.of(tensor) for tensor in tensors]
     middle = len(columns[0]) // 2
-    moved = _moved(point, np.concatenate([np.delete(of_tensor, middle) for of_tensor in columns])).reshape(-1, len(columns[0]))
+    moved = _moved(
+        point, np.concatenate([np.delete(of_tensor, middle) for of_tensor in columns])
+    ).reshape(-1, len(columns[0]))
     return bool(moved.any()) and not moved[:, middle].any()
 
 
-def _pointwise_patterns(point: Point, tensor: int) -> Patterns:
-    """The patterns of a tensor of which every output depends on the element in its place."""
-    x, n = point.buffers[tensor], len(point.columns.of(tensor))
-    places = tuple(place.astype(np.intp) for place in np.unravel_index(np.arange(n), real_shape(x.shape, x.dtype)))
-    return (Pattern(real_shape(x.shape, x.dtype), places, places, np.zeros(n, bool), pointwise=True),) * len(point.parts)
+def _planned(
+    point: Point, level: Mapping[int, Level], detected: Mapping[int, Patterns | None]
+) -> Structure:
+    """With a plan for each tensor whose groups save calls; not where there are nearly as many as
+    columns, and as rows. For others the dense pattern, as more than what was seen is sound."""
+    weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
+    plans, patterns = list[Plan](), dict[int, Patterns]()
+    for tensor, found in detected.items():
+        x, columns = point.buffers[tensor], point.columns.of(tensor)
+        groups, rows = (
+            (column_groups(found), tuple(row_groups(pattern) for pattern in found))
+            if found
+            else (None, ())
+        )
+        if (
+            found
+            and groups
+            and (
+                groups.count <= SAVES * len(columns)
+                or sum(r.count for r in rows) <= SAVES * len(point.f0)
+            )
+        ):
+            plans.append(Plan(Grouping(tensor, int(columns[0]), groups, weights), rows))
+            patterns[tensor] = found
+        else:
+            patterns[tensor] = tuple(
+                dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts
+            )
+    return Structure(tuple(plans), patterns, level)
 
 
-# ---- patterns -> plans
-def _planned(point: Point, level: Mapping[int, Level], detected: Mapping[int, Patterns | None], weights: Array) -> Structure:
-    """With a plan for each tensor whose groups save calls; for others the dense pattern, as more than what was seen is sound."""
-    plans = {tensor: _plan(point, tensor, patterns, weights) for tensor, patterns in detected.items() if patterns}
-    worthwhile = {tensor: plan for tensor, plan in plans.items() if plan}
-    patterns = {tensor: worthwhile[tensor].patterns if tensor in worthwhile else _dense_patterns(point, tensor) for tensor in detected}
-    return Structure(tuple(worthwhile.values()), patterns, level)
-
-
-def _plan(point: Point, tensor: int, patterns: Patterns, weights: Array) -> Plan | None:
-    """None where there are nearly as many groups as columns, and as rows."""
-    groups, rows = column_groups(patterns), tuple(row_groups(pattern) for pattern in patterns)
-    columns = point.columns.of(tensor)
-    if groups.count > SAVES * len(columns) and sum(r.count for r in rows) > SAVES * len(point.f0):
-        return None
-    return Plan(Grouping(tensor, int(columns[0]), groups, weights), rows)
-
-
-def _dense_patterns(point: Point, tensor: int) -> Patterns:
-    x = point.buffers[tensor]
-    return tuple(dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts)
-
-
-# ---- What is measured of a function at its point before anything is compared: noise, structure, the inputs in which it is linear
+# ---- What is measured of a function at its point before anything is compared: noise, structure,
+# the inputs in which it is linear
 @dataclass(frozen=True)
 class Prepared:
-    """A function at its point, with what was measured before anything is compared. `linear`: the tensors in which f is linear, and what
-    showed it."""
+    """A function at its point, with what was measured before anything is compared. `linear`: the
+    tensors in which f is linear, and what showed it."""
 
     point: Point
     survey: Survey
@@ -233,39 +272,64 @@ class Prepared:
 
     def run(self) -> Run:
         """A fresh start: nothing learnt yet of how far the outputs go."""
-        return Run(self.point, self.survey, self.atol, self.rtol, Reach(self.point), frozenset(self.linear),
-                   over_budget=self.over_budget, asked=self.asked, stops=self.stops)
+        return Run(
+            self.point,
+            self.survey,
+            self.atol,
+            self.rtol,
+            Reach(self.point),
+            frozenset(self.linear),
+            over_budget=self.over_budget,
+            asked=self.asked,
+            stops=self.stops,
+        )
 
     def again(self, broken: frozenset[int]) -> Prepared:
         """With other groups for these tensors."""
-        return replace(self, structure=find_other_structure(self.point, self.survey, detected, self.structure, broken))
+        return replace(
+            self, structure=find_other_structure(self.point, self.survey, self.structure, broken)
+        )
 
     def holding(self, columns: Index) -> Prepared:
-        """With these columns held where they are, now and in the `point` itself; what was sampled along directions that move them is forgotten."""
+        """With these columns held where they are, now and in the `point` itself; what was sampled
+        along directions that move them is forgotten."""
         self.point.hold(columns)
         moved = set(self.point.columns.tensor[columns].tolist())
-        samples = tuple(None if t in moved else sample for t, sample in enumerate(self.survey.direction_samples))
+        samples = tuple(
+            None if t in moved else sample for t, sample in enumerate(self.survey.direction_samples)
+        )
         linear = {t: sample for t, sample in self.linear.items() if t not in moved}
         return replace(self, survey=replace(self.survey, direction_samples=samples), linear=linear)
 
 
 def prepare(
-    function: Function, *, atol: float = 0.0, rtol: float | None = None, domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None, specified: Sequence[Tensor | None] = (), seed: Seed = Seed(),
-    grouped: bool = True, thrifty: bool = False, clock: Clock | None = None,
+    function: Function,
+    *,
+    atol: float = 0.0,
+    rtol: float | None = None,
+    domains: Sequence[tuple[float, float] | None] | None = None,
+    symmetric: Sequence[bool] | None = None,
+    specified: Sequence[Tensor | None] = (),
+    seed: Seed = Seed(),
+    grouped: bool = True,
+    thrifty: bool = False,
+    clock: Clock | None = None,
 ) -> Prepared | None:
-    """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are float32 or
-    the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry per input. `thrifty`: with what saves
-    calls of small tensors where every element is compared. Raises what the function raises at its own inputs.
+    """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3
+    where inputs or outputs are float32 or the output bits show float32 inside. `domains`,
+    `symmetric`, `specified`: one entry per input. `thrifty`: with what saves calls of small
+    tensors where every element is compared. Raises what the function raises at its own inputs.
     """
     n = len(function.inputs)
     if not n:
         return None
     keep_freed()
-    columns = columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n, specified)
+    columns = columns_of(
+        function.inputs, domains or [None] * n, symmetric or [False] * n, specified
+    )
     with np.errstate(all="ignore"):
         point = Point(function, columns, clock, seed)
         noise_survey = survey(point)
-        structure = find_structure(point, noise_survey, detected, thrifty=thrifty) if grouped else Structure()
+        structure = find_structure(point, noise_survey, thrifty=thrifty) if grouped else Structure()
         linear = linear_inputs(point, noise_survey, thrifty)
     return Prepared(point, noise_survey, linear, structure, atol, rtol)

@@ -1,4 +1,5 @@
-"""The modes `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged judged element by element."""
+"""The modes `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged
+judged element by element."""
 
 from __future__ import annotations
 
@@ -13,15 +14,19 @@ from gradverify.numerics.excuses.treads import ending_columns
 from gradverify.numerics.flagged.follow import FollowUp
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.prepare import Level, Prepared, Structure
-from gradverify.numerics.probing.screen import DIRECTIONS, Screened, check_blocks, check_rows
+from gradverify.numerics.probing.screen import DIRECTIONS, Screened, screen
 from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.verdict import Verdict
 
 
-def compare_sums(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pair], Structure, int]:
-    """A pair per (input, output), its lines judged; the structure that held; and how many flagged lines the end of the budget left.
+def compare_sums(
+    prepared: Prepared, choice: Choice, keep: int
+) -> tuple[list[Pair], Structure, int]:
+    """A pair per (input, output), its lines judged; the structure that held; and how many flagged
+    lines the end of the budget left.
 
-    Once more with complete detection where lines stay open. `keep`: how many of the worst elements a pair keeps.
+    Once more with complete detection where lines stay open. `keep`: how many of the worst elements
+    a pair keeps.
     """
     while True:
         with np.errstate(all="ignore"):
@@ -30,33 +35,64 @@ def compare_sums(prepared: Prepared, choice: Choice, keep: int) -> tuple[list[Pa
             pairs, open_ = follow_up.pairs(choice.mode, screened, verifying)
         if prepared.over_budget():
             return pairs, prepared.structure, follow_up.unfollowed
-        broken = frozenset(t for t in open_ if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t))
+        broken = frozenset(
+            t
+            for t in open_
+            if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t)
+        )
         if not broken:
-            return _beside_ends(prepared, choice, keep, [*screened, *verifying], pairs), prepared.structure, 0
+            return (
+                _beside_ends(prepared, choice, keep, [*screened, *verifying], pairs),
+                prepared.structure,
+                0,
+            )
         prepared = prepared.again(broken)
 
 
 def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
-    """The lines, and the blocks that verify rows: along one direction, which rows may have sampled already.
+    """The lines, and the blocks that verify rows: along one direction, which rows may have sampled
+    already.
 
-    That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes one wide step leaps over what f does near x.
+    That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes
+    one wide step leaps over what f does near x.
     """
     point, survey = prepared.point, prepared.survey
-    surveyed, tensors, linear = SurveyedPoint(point, survey), range(len(point.buffers)), prepared.linear
+    surveyed, tensors, linear = (
+        SurveyedPoint(point, survey),
+        range(len(point.buffers)),
+        prepared.linear,
+    )
     patterns = [prepared.structure.patterns[t] for t in tensors]
     if choice.mode is Mode.BLOCKS:
-        return check_blocks(surveyed, patterns, probes=choice.probes), []
-    near = [draw_directions(point, t, VERIFIED_ALONG if t in linear else DIRECTIONS, sample) for t, sample in enumerate(survey.direction_samples)]
-    drawn = [draw_directions(point, t, DIRECTIONS, linear[t]) if t in linear else near[t] for t in tensors]
-    verifying = [near_x.first() for near_x in near]
-    return (check_rows(surveyed, patterns, directions=drawn, linear=linear),
-            check_blocks(surveyed, patterns, probes=VERIFIED_ALONG, directions=verifying))
+        return screen(
+            surveyed,
+            patterns,
+            [
+                draw_directions(point, t, choice.probes, survey.direction_samples[t])
+                for t in tensors
+            ],
+            rows=False,
+        ), []
+    near = [
+        draw_directions(point, t, VERIFIED_ALONG if t in linear else DIRECTIONS, sample)
+        for t, sample in enumerate(survey.direction_samples)
+    ]
+    drawn = [
+        draw_directions(point, t, DIRECTIONS, linear[t]) if t in linear else near[t]
+        for t in tensors
+    ]
+    return screen(surveyed, patterns, drawn, rows=True, linear=linear), screen(
+        surveyed, patterns, [near_x.first() for near_x in near], rows=False
+    )
 
 
-def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]) -> list[Pair]:
-    """Screened once more without the columns along which f ends, where sums are lost to them: they tell nothing of what else is wrong."""
+def _beside_ends(
+    prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]
+) -> list[Pair]:
+    """Screened once more without the columns along which f ends, where sums are lost to them: they
+    tell nothing of what else is wrong."""
     undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
-    lost = undecided & {(screen.input, screen.output) for screen in screened if len(screen.lost)}
+    lost = undecided & {(pair.input, pair.output) for pair in screened if len(pair.lost)}
     if not lost:
         return pairs
     with np.errstate(all="ignore"):
@@ -66,16 +102,28 @@ def _beside_ends(prepared: Prepared, choice: Choice, keep: int, screened: Sequen
         held = prepared.holding(ends)
         follow_up = FollowUp(held.run(), held.structure, keep)
         beside, _ = follow_up.pairs(choice.mode, *_screened(held, choice))
-    return [_wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
-            for pair, without_ends in zip(pairs, beside, strict=True)]
+    return [
+        _wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
+        for pair, without_ends in zip(pairs, beside, strict=True)
+    ]
 
 
 def _wrong_beside(pair: Pair, without_ends: Pair) -> Pair:
-    """The pair with the lines that are wrong beside those that stay open, if any; `without_ends`: as it is without the columns that f ends along."""
+    """The pair with the lines that are wrong beside those that stay open, if any; `without_ends`:
+    as it is without the columns that f ends along."""
     wrong = without_ends.count(Outcome.MISMATCH)
     if not wrong:
         return pair
     counts = [0] * len(Outcome)
-    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = wrong, min(pair.count(Outcome.UNDECIDED), pair.elements - wrong)
+    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = (
+        wrong,
+        min(pair.count(Outcome.UNDECIDED), pair.elements - wrong),
+    )
     counts[Outcome.PASS] = pair.elements - sum(counts)
-    return replace(without_ends, elements=pair.elements, counts=tuple(counts), quick=pair.quick, limits=pair.limits)
+    return replace(
+        without_ends,
+        elements=pair.elements,
+        counts=tuple(counts),
+        quick=pair.quick,
+        limits=pair.limits,
+    )

@@ -1,9 +1,12 @@
-"""Numbers of 16 bits against float64, by what that many bits cost anyway: the native error, row by row.
+"""Numbers of 16 bits against float64, by what that many bits cost anyway: the native error, row by
+row.
 
-The native error of a row (the last dimension) is the root mean square of two things: by how much the verified computation is off when its
-operations run in 16 bits, at the point and at several points an ulp away, and by how much its exact value moves when its inputs move by half an ulp.
-What a kernel may be off by is told per element, per row, over the whole tensor, and for the gain ⟨kernel, exact⟩ / ⟨exact, exact⟩; no less than the
-computation itself was off by in any of its runs, so that errors which depend on few numbers, and vary more, have their due.
+The native error of a row (the last dimension) is the root mean square of two things: by how much
+the verified computation is off when its operations run in 16 bits, at the point and at several
+points an ulp away, and by how much its exact value moves when its inputs move by half an ulp. What
+a kernel may be off by is told per element, per row, over the whole tensor, and for the gain
+⟨kernel, exact⟩ / ⟨exact, exact⟩; no less than the computation itself was off by in any of its runs,
+so that errors which depend on few numbers, and vary more, have their due.
 """
 
 from __future__ import annotations
@@ -15,22 +18,34 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-ELEMENT, ROW, WHOLE, GAIN = 8.0, 2.0, 1.5, 8.0     # times the native error: an element's, a row's, the tensor's, and that of its gain
-OWN_RUNS = 3.0           # times the largest error that the verified computation has in an element: rows whose elements are of several kinds
-ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15     # beside it
-WIDE_ROW = 8        # elements of a row whose root mean square is more than a few numbers
-MANY = 64           # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
-ONE_ROUNDING = 0.29      # of an ulp: the root mean square of one rounding
-NOTHING = 2.0**-30  # of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of the others
-DUST = 8.0          # unit roundoffs of the tensor's root mean square
+ELEMENT, ROW, WHOLE, GAIN = (
+    8.0,
+    2.0,
+    1.5,
+    8.0,
+)  # times the native error: an element's, a row's, the tensor's, and that of its gain
+# times the largest error that the verified computation has in an element: rows whose elements are
+# of several kinds
+OWN_RUNS = 3.0
+ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15  # beside it
+WIDE_ROW = 8  # elements of a row whose root mean square is more than a few numbers
+MANY = 64  # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
+ONE_ROUNDING = 0.29  # of an ulp: the root mean square of one rounding
+NOTHING = (
+    2.0**-30
+# of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of
+# the others
+)
+DUST = 8.0  # unit roundoffs of the tensor's root mean square
 
 Miss = Literal["", "overflow", "element", "row", "whole", "gain"]
 
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """One tensor: of the kernel [draw, …], one draw per cotangent; exact, for the same draws; by how much the verified computation is off in 16 bits
-    [run, …]; by how much the exact value moves with half an ulp [run, …]; the exact values of these runs [run, …]."""
+    """One tensor: of the kernel [draw, …], one draw per cotangent; exact, for the same draws; by
+    how much the verified computation is off in 16 bits [run, …]; by how much the exact value
+    moves with half an ulp [run, …]; the exact values of these runs [run, …]."""
 
     kernel: Tensor
     exact: Tensor
@@ -43,10 +58,12 @@ class Legs:
 
 @dataclass(frozen=True, slots=True)
 class TensorResult:
-    """What came of one tensor. `miss`: what is wrong, nothing where all is right; `wrong`: elements that are off by themselves.
+    """What came of one tensor. `miss`: what is wrong, nothing where all is right; `wrong`: elements
+    that are off by themselves.
 
-    draw, index: the worst element; row: the worst row; ratio: that row's error over its native one; ulps: of the worst element. beyond: elements
-    left out as their exact value is none that the dtype can hold. sees: the smallest error of an element that would have been seen everywhere;
+    draw, index: the worst element; row: the worst row; ratio: that row's error over its native one;
+    ulps: of the worst element. beyond: elements left out as their exact value is none that the
+    dtype can hold. sees: the smallest error of an element that would have been seen everywhere;
     share: of a row's size, the error that would have been seen in half of the rows.
     """
 
@@ -77,104 +94,128 @@ def ulp(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 def nudged(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Numbers of `dtype`, in float64, each moved to one of its neighbours. Zeros stay."""
-    signs = torch.randint(0, 2, x.shape, generator=source).to(device=x.device, dtype=torch.float64) * 2 - 1
+    signs = (
+        torch.randint(0, 2, x.shape, generator=source).to(device=x.device, dtype=torch.float64) * 2
+        - 1
+    )
     wanted = (x + torch.where(x == 0, 0.0, signs * ulp(x, dtype))).to(dtype=dtype).double()
     return torch.where(wanted.isfinite(), wanted, x)
 
 
 def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
-    """Kernel against exact."""
-    kernel, exact = _in_rows(legs.kernel), _in_rows(legs.exact)
+    """Kernel against exact. By row [R]: the native error, the largest of it and of all runs, and
+    the dust that may be there."""
+    kernel, exact, runs = _in_rows(legs.kernel), _in_rows(legs.exact), _in_rows(legs.exact_runs)
     held, finite = torch.finfo(dtype), exact.isfinite()
     fits = finite & (exact.abs() <= held.max)
     if not exact.numel():
         return TensorResult(0)
-    bar, exact, ulps = _Bar.of(legs, dtype), torch.where(fits, exact, 0.0), ulp(torch.where(fits, exact, 0.0), dtype)
-    lost = fits & ~kernel.isfinite()
+    rounded, moved = (
+        torch.where(each.isfinite(), each, 0.0)
+        for each in (_in_rows(legs.rounded), _in_rows(legs.moved))
+    )
+    size = _mean_square(torch.cat([exact, runs])).sqrt()
+    native = (_mean_square(rounded) + _mean_square(moved)).sqrt()
+    if legs.spread is not None:  # no more than doubles its square: a race is no rounding
+        native = (
+            native.square() + torch.minimum(native.square(), _mean_square(_in_rows(legs.spread)))
+        ).sqrt()
+    alive = size > NOTHING * size.max()
+    native = torch.maximum(native, ONE_ROUNDING * ulp(size, dtype) * alive)
+    if bool(alive.any()):
+        native = torch.maximum(native, (native[alive] / size[alive]).median() * size)
+    dust, by_run = (
+        torch.where(alive, 0.0, DUST * held.eps / 2 * _mean_square(exact).mean().sqrt()),
+        _rms(rounded),
+    )
+    largest = torch.maximum(native, by_run.amax(0))
+    exact = torch.where(fits, exact, 0.0)
+    ulps, lost = ulp(exact, dtype), fits & ~kernel.isfinite()
     error = torch.where(fits & ~lost, kernel - exact, 0.0)
-    limit = bar.elements + ELEMENT_ULPS * ulps + bar.dust[None, :, None]
-    over = error.abs() / limit
-    rows, whole, gain = bar.of_rows(error, ulps), bar.of_all(error, ulps), bar.of_gain(error, exact, held.eps / 2)
+    limit = (
+        torch.maximum(ELEMENT * native[:, None], OWN_RUNS * rounded.abs().amax(0))[None]
+        + ELEMENT_ULPS * ulps
+        + dust[None, :, None]
+    )
+    over, off, of_ulps = error.abs() / limit, _rms(error), _rms(ulps)
+    rows = (
+        float((off / (ROW * largest + ROW_ULPS * of_ulps + dust)).max())
+        if error.shape[2] >= WIDE_ROW
+        else 0.0
+    )
+    whole, gain, gain_over = 0.0, 0.0, 0.0
+    if error[0].numel() >= MANY:
+        own = max(
+            1.0, float(by_run.div(native + dust).nan_to_num(0.0).square().mean(1).sqrt().max())
+        )
+        each = off.div(native + WHOLE_ULPS / WHOLE * of_ulps + dust).nan_to_num(0.0)
+        whole = float(each.square().mean(1).sqrt().max()) / (WHOLE * own)
+        squares = float(exact.square().sum())
+        if squares and isfinite(squares):  # a scalar that is rounded once is no fault
+            gain = float((error * exact).sum()) / squares
+            gain_over = abs(gain) / (GAIN * _gain(rounded, runs, native) + held.eps / 2)
     wrong = int((over > 1).sum() + lost.sum())
     place = int((torch.where(lost, torch.inf, over)).argmax())
     draw, index = divmod(place, exact[0].numel())
-    ratios = (_rms(error) / bar.native[None]).nan_to_num(0.0)
-    worst = int(torch.where(lost.any(2), torch.inf, ratios).argmax()) % len(bar.native)
-    miss: Miss = "overflow" if lost.any() else "element" if wrong else "row" if rows > 1 else "whole" if whole > 1 else "gain" if gain[1] > 1 else ""
+    ratios = (off / native[None]).nan_to_num(0.0)
+    worst = int(torch.where(lost.any(2), torch.inf, ratios).argmax()) % len(native)
+    miss: Miss = (
+        "overflow"
+        if lost.any()
+        else "element"
+        if wrong
+        else "row"
+        if rows > 1
+        else "whole"
+        if whole > 1
+        else "gain"
+        if gain_over > 1
+        else ""
+    )
     sizes = _rms(exact)
-    shares = torch.where(sizes > 0, (ROW * bar.rows[None] + ROW_ULPS * _rms(ulps)) / sizes, 0.0)
-    flat_kernel, flat_exact = kernel.flatten()[place], exact.flatten()[place]
+    shares = torch.where(sizes > 0, (ROW * largest[None] + ROW_ULPS * of_ulps) / sizes, 0.0)
     return TensorResult(
-        int(fits.sum()), miss, wrong, draw, index, worst, float(flat_kernel), float(flat_exact), float(limit.flatten()[place]),
-        float(error.flatten()[place].abs() / ulps.flatten()[place]), float(ratios.max()), 1 + gain[0], int((finite & ~fits).sum()),
-        float(limit.max()), float(shares.median()), float(error.abs().max()))
+        int(fits.sum()),
+        miss,
+        wrong,
+        draw,
+        index,
+        worst,
+        float(kernel.flatten()[place]),
+        float(exact.flatten()[place]),
+        float(limit.flatten()[place]),
+        float(error.flatten()[place].abs() / ulps.flatten()[place]),
+        float(ratios.max()),
+        1 + gain,
+        int((finite & ~fits).sum()),
+        float(limit.max()),
+        float(shares.median()),
+        float(error.abs().max()),
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Bar:
-    """By row: the native error [R], the largest of it and of all runs [R], and what dust is there [R]; what elements may be off by [1, R, C]; of all
-    rows together, the largest of one native error and of all runs; of the gain, one number."""
-
-    native: Tensor
-    rows: Tensor
-    dust: Tensor
-    elements: Tensor
-    whole: float
-    gain: float
-
-    @classmethod
-    def of(cls, legs: Legs, dtype: torch.dtype) -> _Bar:
-        exact, runs = _in_rows(legs.exact), _in_rows(legs.exact_runs)
-        rounded, moved = (torch.where(each.isfinite(), each, 0.0) for each in (_in_rows(legs.rounded), _in_rows(legs.moved)))
-        size = _mean_square(torch.cat([exact, runs])).sqrt()        # [R]
-        native = (_mean_square(rounded) + _mean_square(moved)).sqrt()
-        if legs.spread is not None:     # no more than doubles its square: a race is no rounding
-            native = (native.square() + torch.minimum(native.square(), _mean_square(_in_rows(legs.spread)))).sqrt()
-        alive = size > NOTHING * size.max()
-        native = torch.maximum(native, ONE_ROUNDING * ulp(size, dtype) * alive)
-        if bool(alive.any()):
-            native = torch.maximum(native, (native[alive] / size[alive]).median() * size)
-        dust = torch.where(alive, 0.0, DUST * torch.finfo(dtype).eps / 2 * _mean_square(exact).mean().sqrt())
-        by_run = _rms(rounded)      # [run, R]
-        elements = torch.maximum(ELEMENT * native[:, None], OWN_RUNS * rounded.abs().amax(0))[None]
-        whole = max(1.0, float(by_run.div(native + dust).nan_to_num(0.0).square().mean(1).sqrt().max()))
-        return cls(native, torch.maximum(native, by_run.amax(0)), dust, elements, whole, cls._gain(rounded, runs, native))
-
-    @staticmethod
-    def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
-        """Its standard deviation: as seen in the runs, or as of errors that do not know of each other, where that is more."""
-        runs = torch.where(runs.isfinite(), runs, 0.0)
-        squares = runs.square().sum((1, 2))
-        seen = ((rounded * runs).sum((1, 2)) / squares).nan_to_num(0.0).square().mean().sqrt()
-        alone = ((native.square()[None, :, None] * runs.square()).sum((1, 2)).sqrt() / squares).nan_to_num(0.0).mean()
-        return float(torch.maximum(seen, alone))
-
-    def of_rows(self, error: Tensor, ulps: Tensor) -> float:
-        """The worst row's error over what it may be off by."""
-        if error.shape[2] < WIDE_ROW:
-            return 0.0
-        return float((_rms(error) / (ROW * self.rows + ROW_ULPS * _rms(ulps) + self.dust)).max())
-
-    def of_all(self, error: Tensor, ulps: Tensor) -> float:
-        """The same of all rows together, each in its native errors."""
-        if error[0].numel() < MANY:
-            return 0.0
-        allowed = self.native + WHOLE_ULPS / WHOLE * _rms(ulps) + self.dust
-        return float(_rms(error).div(allowed).nan_to_num(0.0).square().mean(1).sqrt().max()) / (WHOLE * self.whole)
-
-    def of_gain(self, error: Tensor, exact: Tensor, unit: float) -> tuple[float, float]:
-        """By how much the gain is off 1, and that over what it may be: a scalar that is rounded once is no fault."""
-        squares = float(exact.square().sum())
-        if exact[0].numel() < MANY or not squares or not isfinite(squares):
-            return 0.0, 0.0
-        off = float((error * exact).sum()) / squares
-        return off, abs(off) / (GAIN * self.gain + unit)
+def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
+    """The standard deviation of the gain: as seen in the runs, or as of errors that do not know of
+    each other, where that is more."""
+    runs = torch.where(runs.isfinite(), runs, 0.0)
+    squares = runs.square().sum((1, 2))
+    seen = ((rounded * runs).sum((1, 2)) / squares).nan_to_num(0.0).square().mean().sqrt()
+    alone = (
+        ((native.square()[None, :, None] * runs.square()).sum((1, 2)).sqrt() / squares)
+        .nan_to_num(0.0)
+        .mean()
+    )
+    return float(torch.maximum(seen, alone))
 
 
 def _in_rows(values: Tensor) -> Tensor:
     """[draw, row, element]; a vector is one row."""
     shape = values.shape[1:]
-    return values.double().reshape(len(values), -1, shape[-1] if shape else 1) if values.numel() else values.double().reshape(len(values), 0, 0)
+    return (
+        values.double().reshape(len(values), -1, shape[-1] if shape else 1)
+        if values.numel()
+        else values.double().reshape(len(values), 0, 0)
+    )
 
 
 def _rms(values: Tensor) -> Tensor:

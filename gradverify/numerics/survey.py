@@ -12,11 +12,27 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.model.fault import UserCodeError
-from gradverify.numerics.estimate.noise import POINTS, Ray, RayNoise, gradient_noise, noise_along, pooled, repeat_noise
+from gradverify.numerics.estimate.noise import POINTS, Ray, gradient_noise, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.samples import Rung, sample_rung
 from gradverify.numerics.function.point import DirectionLine, Point
-from gradverify.numerics.rungs import BASE, QUICK, WIDE_RUNG, Array, Codes, Index, Mask, Z, finite_size, in_a_row, joined, piecewise, repeated, step
-from gradverify.numerics.seed_vectors import Drawn, signed_weights, uniform
+from gradverify.numerics.rungs import (
+    BASE,
+    QUICK,
+    VISIBLE,
+    WIDE_RUNG,
+    Array,
+    Codes,
+    Index,
+    Mask,
+    Z,
+    finite_size,
+    in_a_row,
+    joined,
+    piecewise,
+    repeated,
+    step,
+)
+from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uniform
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 SUMMED = 10  # columns: where only sums of them are measured, two calls to find f linear would not be earned back
@@ -28,23 +44,6 @@ VALLEY = 0.1  # of an even change: the odd part that a change beside a point of 
 EVERY = slice(None)
 KEPT = 1 << 20  # outputs: the values of more are sampled again, in two calls, as they take more memory than that is worth
 VANISHES = 1e-3  # of the values at the first step: f at x
-
-
-@dataclass(frozen=True)
-class Secant:
-    """f's change [M] where the columns [k] of one tensor changed by `moved_by` [k]: what their derivatives must add up to."""
-
-    columns: Index
-    moved_by: Array
-    change: Array
-
-    def by_column(self, c: int) -> Array:
-        """`moved_by` of all c columns, 0 of others than its own; itself where these are all."""
-        if len(self.columns) == c:
-            return self.moved_by
-        moved_by = np.zeros(c)
-        moved_by[in_a_row(self.columns)] = self.moved_by
-        return moved_by
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,9 @@ class DirectionSample:
 
 @dataclass(frozen=True)
 class Survey:
-    """Noise and largest |f| of each output [M]; a secant per input tensor; `forward` calls spent; a sample per input tensor (None: near a border).
+    """Noise and largest |f| of each output [M]; `forward` calls spent; a sample per input tensor (None: near a border).
 
+    reach: how far an output [M] surely goes for a relative change of its inputs: at least a typical entry of its row.
     far_change: by how much an output [M] changes where inputs change by their own size, of those that vanish at x with their slope; else 0.
     unmoved, wide [tensors, M]: the quick rungs do not surely move anything of the output tensor; a step of 0.23·s does, or only one of
     0.23·max(s, 1).
@@ -87,7 +87,7 @@ class Survey:
 
     sigma: Array
     size: Array
-    secants: tuple[Secant, ...]
+    reach: Array
     unmoved: Mask
     wide: Mask
     forward: int
@@ -109,7 +109,7 @@ class Survey:
 
 
 def survey(point: Point) -> Survey:
-    """About eleven forward calls and three more per input tensor but the first, one repeat (five where it differs)."""
+    """About eleven forward calls and two more per input tensor but the first, one repeat (five where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
     sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
@@ -124,18 +124,20 @@ def survey(point: Point) -> Survey:
         changes.append(_odd_change((up, down), point.f0))
         vanishing.append(_vanishes(up, down, point.f0))
         del up, down, f
-    secants = list[Secant]()
     used = [t for t, c in enumerate(columns) if len(c)]
     if used:
-        level, secants = _noise(point, [columns[t] for t in used], [moved[t] for t in used], size)
+        level = _noise(point, [columns[t] for t in used], [moved[t] for t in used], size)
         sigma = np.maximum(sigma, pooled(level, size, point.parts, point.shared(size)))
         del level
+    reach = np.zeros(len(size))
+    for t in used:
+        np.fmax(reach, _sure_reach(changes[t], len(columns[t]), sigma, point.unit, size), out=reach)
     unmoved, wide = np.zeros((2, len(columns), len(size)), bool)
     for t in used:
         unmoved[t], wide[t] = _unmoved(point, columns[t], directions[t], changes[t], np.maximum(sigma, point.unit * size))
     far = [_far_change(point, columns[t], directions[t], vanishing[t]) for t in range(len(columns)) if vanishing[t].any()]
     far_change = np.max(far, 0, initial=0.0) if far else repeated(0.0, len(size))
-    return Survey(sigma, size, tuple(secants), unmoved, wide, point.forward - before, tuple(samples), far_change)
+    return Survey(sigma, size, reach, unmoved, wide, point.forward - before, tuple(samples), far_change)
 
 
 def _dense(point: Point, columns: Index, purpose: str, tensor: int) -> Drawn:
@@ -144,32 +146,29 @@ def _dense(point: Point, columns: Index, purpose: str, tensor: int) -> Drawn:
     return Drawn(1, lambda _: signed_weights(len(columns), point.seed.generator(purpose, tensor)) * scale)
 
 
-def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array) -> tuple[Array, list[Secant]]:
-    """Noise [M] along one ray through all tensors, and a secant per tensor; along one ray each where f is not defined all the way."""
+def _noise(point: Point, columns: Sequence[Index], moved: Sequence[Mask], size: Array) -> Array:
+    """Noise [M] along one ray through all tensors; along one ray each where f is not defined all the way."""
+    def along(c: Index, sign: Codes, moves: Mask) -> tuple[Array, Array]:
+        return noise_along(_ray(point, c, sign), size, moves)
+
     together = joined(columns)
     sign = _signs(point, together, "noise")
-    ray = _ray(point, together, sign)
-    along = noise_along(ray, size, np.logical_or.reduce(moved))
-    if (np.isfinite(along.change) | ~np.isfinite(point.f0)).all():
-        return along.sigma, _secants(ray, along, columns)
+    sigma, change = along(together, sign, np.logical_or.reduce(moved))
+    if (np.isfinite(change) | ~np.isfinite(point.f0)).all():
+        return sigma
     signs = np.split(sign, np.cumsum([len(c) for c in columns[:-1]]))
-    rays = [_ray(point, c, inwards) for c, inwards in zip(columns, signs, strict=True)]
-    along_each = [noise_along(ray, size, moves) for ray, moves in zip(rays, moved, strict=True)]
-    secants = [Secant(c, ray.moved_by(), noise.change) for c, ray, noise in zip(columns, rays, along_each, strict=True)]
-    return np.max([noise.sigma for noise in along_each], 0), secants
+    return np.asarray(np.max([along(*each)[0] for each in zip(columns, signs, moved, strict=True)], 0))
 
 
-def _secants(ray: Ray, along: RayNoise, columns: Sequence[Index]) -> list[Secant]:
-    """Of each tensor, by a call that takes its columns from the start of the ray's points to their end; the last has what is left of the change."""
-    found, left, first, moved_by = list[Secant](), along.change, 0, ray.moved_by()
-    start = ray.point(ray.finest(), 0) if len(columns) > 1 else moved_by
-    for c in columns[:-1]:
-        at, of_tensor = start.copy(), slice(first, first + len(c))
-        at[of_tensor] += moved_by[of_tensor]
-        change, first = ray.evaluate(at) - along.f, of_tensor.stop
-        found.append(Secant(c, at[of_tensor] - start[of_tensor], change))
-        left = left - change
-    return [*found, Secant(columns[-1], moved_by[first:].copy() if first else moved_by, left)]
+def _sure_reach(change: Array, columns: int, sigma: Array, unit: Array, size: Array) -> Array:
+    """What the odd change [M] of f along a dense direction of so many columns says of its reach [M]; 0 where noise may be all that it is."""
+    widest = 2 * step(1.0, QUICK[0]) * WEIGHTS[1] * np.sqrt(columns)
+
+    def reach(change: Array, sigma: Array, unit: Array, size: Array) -> Array:
+        sure = np.isfinite(change) & (np.abs(change) > VISIBLE * np.maximum(sigma, unit * size))
+        return np.where(sure, np.abs(change) / widest, 0.0)
+
+    return piecewise(reach, change, sigma, unit, size)
 
 
 def linear_inputs(point: Point, survey: Survey, thrifty: bool = False) -> dict[int, DirectionSample | None]:
@@ -184,41 +183,28 @@ def linear_inputs(point: Point, survey: Survey, thrifty: bool = False) -> dict[i
 
 
 def _linear_along(point: Point, survey: Survey, tensor: int) -> DirectionSample | None:
-    c = point.columns.of(tensor)
-    if len(_finite(point, tensor)) < len(c) or _bent(point, survey, survey.direction_samples[tensor]):
+    c, near = point.columns.of(tensor), survey.direction_samples[tensor]
+    if len(_finite(point, tensor)) < len(c) or (near is not None and not _straight(point, survey, near.values)):
         return None
-    direction, h, f0 = _dense(point, c, "linear", tensor), step(1.0, WIDE_RUNG), point.f0
+    direction, h = _dense(point, c, "linear", tensor), step(1.0, WIDE_RUNG)
 
     def measure() -> Rung | None:
         line = DirectionLine(point, c, direction[0])
-        up, down = line.at(h), line.at(-2 * h)
+        up, down = line.at(h), line.at(-2 * h)  # steps that differ: a parabola is no straight line, nor is a cubic
         return None if up is None or down is None else Rung(up[0], down[0], up[1], -down[1])
 
     found = DirectionSample.of(c, direction, WIDE_RUNG, measure)
-    if found is None:
-        return None
-    sample, wide = found
+    return found[0] if found and _straight(point, survey, found[1]) else None
 
+
+def _straight(point: Point, survey: Survey, at: Rung) -> bool:
+    """Is no output [M] bent by more than what noise and rounding give a straight line?"""
     def straight(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Mask:
-        bend = 2 * (wide.step_down * up + wide.step_up * down) / (wide.step_up + wide.step_down) - 2 * f0
-        return np.abs(bend) <= _straight_within(up, down, f0, sigma, unit)  # steps that differ: a parabola is no straight line, nor is a cubic
+        bend = 2 * (at.step_down * up + at.step_up * down) / (at.step_up + at.step_down) - 2 * f0
+        largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
+        return np.abs(bend) <= STRAIGHT * np.maximum(sigma, unit * largest)
 
-    return sample if piecewise(straight, wide.up, wide.down, f0, survey.sigma, point.unit).all() else None
-
-
-def _bent(point: Point, survey: Survey, sample: DirectionSample | None) -> bool:
-    """Some output is surely no straight line, already near x."""
-    if sample is None:
-        return False
-    near = sample.values
-    return bool(piecewise(lambda up, down, f0, sigma, unit: np.abs(up + down - 2 * f0) > _straight_within(up, down, f0, sigma, unit),
-                          near.up, near.down, point.f0, survey.sigma, point.unit).any())
-
-
-def _straight_within(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Array:
-    """The largest second difference [M] that noise and rounding give a straight line on this rung."""
-    largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
-    return np.asarray(STRAIGHT * np.maximum(sigma, unit * largest))
+    return bool(piecewise(straight, at.up, at.down, point.f0, survey.sigma, point.unit).all())
 
 
 def _direction_sample(point: Point, columns: Index, direction: Sequence[Array]) -> tuple[DirectionSample, tuple[Array, Array]] | None:

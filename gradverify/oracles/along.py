@@ -158,7 +158,7 @@ class Along:
                   lambda at: point.values_at(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         with np.errstate(all="ignore"):
-            found = noise_along(ray, size, self._line(direction).moved(len(size))).sigma
+            found = noise_along(ray, size, self._line(direction).moved(len(size)))[0]
         return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 

@@ -183,7 +183,7 @@ class _Comparison:
         weights, found = self._weights(output, rows, int(rows[0]), reading), dict[int, tuple[PairElements, bool]]()
         pulled = self._pulled(output, weights)
         for t, groups in grouped.items():
-            of_tensor, row_of = self.tensors[t], groups.row_of(group)
+            of_tensor, row_of = self.tensors[t], groups.rows_of(range(group, group + 1))[0]
             mine, theirs = (gradient[of_tensor] for gradient in pulled)
             scale, size = self.columns.scale[of_tensor], nonzero(self.columns.size[of_tensor])
             used = np.where(row_of == NO_ENTRY, 0.0, weights[row_of])

@@ -31,7 +31,6 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
         max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
         witnessed=pair.witnessed, evidence="witness" if pair.witnessed else "", witness_apart=pair.apart,
-        fitted=pair.fitted, fit_points=pair.points,
         worst=tuple(_entry(element, argument.value, value) for element in _told(pair)), error_map=_map(pair))
 
 
@@ -137,8 +136,6 @@ def differs(code: str, argument: Argument, output: int | None, y: Tensor | None,
 
 def against(evidence: Evidence, pair: Pair) -> str:
     """What a pair differs from, in words."""
-    if pair.fitted and not pair.witnessed and pair.worst and pair.worst[0].points:
-        return f"the slope of a polynomial fitted to forward over {pair.worst[0].points} points"
     return f"{evidence.difference} and from forward's own derivative" if pair.witnessed else evidence.difference
 
 

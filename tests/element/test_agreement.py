@@ -171,10 +171,7 @@ def test_a_zero_that_an_inner_rounding_may_hide_is_open_in_explain_too():
         assert "f moves in steps of the rounding of larger numbers inside it" in element.conclusion
 
 
-def test_of_an_undecided_element_the_numbers_the_reason_and_the_way_out_are_one_sentence(monkeypatch):
-    right = explain(KINDS["noise"].make(), Asked("x[0]", "y0[0]")).conclusion
-    assert right.startswith("right: within 5.4e-07 of the slope of a polynomial fitted to forward over ")
-    monkeypatch.setattr("gradverify.evidence.beside_fits", lambda found, *_: found)
+def test_of_an_undecided_element_the_numbers_the_reason_and_the_way_out_are_one_sentence():
     conclusion = explain(KINDS["noise"].make(), Asked("x[0]", "y0[0]")).conclusion
     assert conclusion.startswith("neither right nor wrong: the numeric value is 0.54")
     assert ", the tolerance 5.4e-07; the forward's own noise is larger than the tolerance; compute in float64 inside, " in conclusion

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradverify.numerics.choose import Counts, Limits, Mode, choose, predicted, speed
+from gradverify.numerics.choose import Counts, Limits, Mode, choose, predicted
 from gradverify.rules.chosen import could_miss, reason
 
 R, C = 128, 16
@@ -11,7 +11,7 @@ SOFTMAX = Counts(R * C, R * C, 1, 1, C, 0, C, R)
 LINEAR = Counts(32 * 128 + 128 * 10, 320, 2, 1, 0, 128 + 128, 10 + 32, 320 + 10, 2)
 DENSE = Counts(400, 50, 1, 1, 400, 0, 50, 1)
 WIDE = Counts(50, 400, 1, 1, 50, 0, 400, 1)
-FAST = speed(2e-5)
+FAST = 2e-5
 LAYER_NORM = Counts(2112, 2048, 3, 1, 32, 2, 96, 64 + 32 + 32, 2)
 
 
@@ -35,7 +35,7 @@ def test_a_tighter_budget_of_calls_takes_rows_and_then_blocks(budget, mode):
 
 @pytest.mark.parametrize(("counts", "mode"), [(DENSE, Mode.ROWS), (WIDE, Mode.ROWS)])
 def test_nothing_slower_than_gradcheck_is_taken(counts, mode):
-    costs = predicted(counts, speed(1e-3))
+    costs = predicted(counts, 1e-3)
     chosen = choose(None, Limits(seconds=10), costs)
     assert chosen.mode is mode
     assert chosen.cost.seconds <= costs.gradcheck.seconds < costs.of[Mode.ENTRIES].seconds

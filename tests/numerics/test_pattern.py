@@ -35,7 +35,7 @@ def assert_columns(patterns):
         members = held[:, colour == group]
         assert members.sum(1).max(initial=0) <= 1
         expected = np.where(members.any(1), np.flatnonzero(colour == group)[members.argmax(1)], NO_ENTRY)
-        assert np.array_equal(groups.column_of(group), expected)
+        assert np.array_equal(groups.columns_of(range(group, group + 1))[0], expected)
     assert colour.max(initial=0) < groups.count
 
 
@@ -53,7 +53,7 @@ def assert_rows(pattern):
         assert members.tolist() == np.flatnonzero(groups.group == group).tolist()
         assert held[members].sum(0).max(initial=0) <= 1
         expected = np.where(held[members].any(0), members[held[members].argmax(0)], NO_ENTRY)
-        assert np.array_equal(groups.row_of(group), expected) and np.array_equal(rows_of[group], expected)
+        assert np.array_equal(groups.rows_of(range(group, group + 1))[0], expected) and np.array_equal(rows_of[group], expected)
         assert not pattern.nothing[members].any() or (group == groups.count - 1 and pattern.nothing[members].all())
 
 

@@ -25,7 +25,6 @@ def test_where_one_input_leaves_what_f_is_defined_on_each_is_asked_by_itself():
     _, known = prepared(Differentiable(lambda x, y: x.sqrt() + y + 1e-9 * (1e13 * y).sin(), x, y))
     assert known.forward > 2 * (9 + 2)
     assert (known.sigma > 1e-10).all()
-    assert np.isfinite(known.secants[1].change).all() and not np.isfinite(known.secants[0].change).all()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -104,7 +104,7 @@ def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
     run, point, part = prepared.run(), prepared.point, prepared.point.parts[asked.output]
     column, out = np.array([column_at(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
-        run.learn_secants()
+        run.learn_survey()
         judged = excused(run, _judged(run, column, out))
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
     tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
@@ -116,7 +116,7 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
     a = run.analytic(column, out)
 
     _, climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
-    judged = judged_now(run, column, out, a, climb.run().derivative)
+    judged = judged_now(run, column, out, a, climb.run())
     return measured_alone(run, column, out) if judged.verdict[0] == Verdict.MISMATCH else judged.with_limits()
 
 
@@ -128,4 +128,4 @@ def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Cl
     ladders = Ladders([line], run.outputs(), Elements(np.zeros_like(out), out))
     first = ladders.solve(np.arange(1), QUICK, False)
     first.unclear[:] |= unmoved | wide
-    return line, Climb(ladders, first, judge, unmoved, np.zeros(1, bool))
+    return line, Climb(ladders, first, judge, unmoved)

@@ -16,12 +16,11 @@ from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, solve
 from gradverify.numerics.estimate.samples import Line, Rung, Samples, sample_rung, selected
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, repeated, step
+from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
 NOISE_SHARE = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
-SUSPECT_STEPS = 2  # that outputs take whatever their verdict when the quick rungs may have aliased
 FINEST = RUNGS - 1
 EVERY_RUNG = 2 * RUNGS  # forward calls that every rung of one line takes
 
@@ -67,6 +66,10 @@ class Ladders:
         self._samples[k] = samples
         self._sampled.update((n, k) for n in self._members)
 
+    def knows(self, k: int) -> bool:
+        """Was rung k sampled?"""
+        return k in self._samples
+
     def known(self, k: int) -> Array:
         """The samples [4, E] of rung k."""
         return self._samples[k]
@@ -108,96 +111,69 @@ class Ladders:
                 row[n_th, members] = values
 
 
-@dataclass(frozen=True)
-class Climbed:
-    """The derivatives of all elements; which are mismatches that only a part of the ladder has seen, and which have seen all of it [E]."""
-
-    derivative: Derivative
-    unconfirmed: Mask
-    exhausted: Mask
-
-
 class Climb:
-    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step does; `suspect` [E]: may have aliased."""
+    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step does.
 
-    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask, suspect: Mask) -> None:
-        self.ladders, self.derivative, self._verdicts = ladders, quick, judge
-        self._line, self._unmoved, self._suspect = ladders.elements.line, unmoved, suspect
-        self._low, self._high = np.full(len(ladders.lines), QUICK[0]), np.full(len(ladders.lines), QUICK[-1])
-        self._open, self._surely_wrong = np.arange(len(self._line)), np.zeros(len(self._line), bool)    # what is open; surely wrong
+    After the `run`, `unconfirmed`: mismatches that only a part of the ladder has seen; `exhausted`: elements that have seen all of it [E].
+    """
 
-    def run(self) -> Climbed:
-        """Climbs all elements until each is settled or has seen every rung it may."""
-        self._surely_wrong = self._is_surely_wrong(self._open, self._codes(self._open))
+    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask) -> None:
+        self.ladders, self.derivative, self._judge, self._unmoved = ladders, quick, judge, unmoved
+        self._line, lines = ladders.elements.line, len(ladders.lines)
+        self._low, self._high = np.full(lines, QUICK[0]), np.full(lines, QUICK[-1])
+        self.unconfirmed, self.exhausted = np.zeros((2, len(self._line)), bool)
+
+    def run(self) -> Derivative:
+        """The derivatives of all elements, each climbed until it is settled or has seen every rung it may."""
+        left = self._left(np.arange(len(self._line)))
         for n in range(NOISY_STEPS):
-            helped = self._helped_by(n)
+            helped = left[~self.unconfirmed[left]]
+            helped = helped if n < CLIMB_STEPS else helped[self._noisy(helped)]
             if not helped.size:
                 break
-            self._keep(helped, self._widened(helped, n))
-        self.every_rung(self._open[~self._surely_wrong])
-        unconfirmed, exhausted = np.zeros((2, len(self._line)), bool)
-        unconfirmed[self._open[self._surely_wrong]], exhausted[self._open[~self._surely_wrong]] = True, True
-        return Climbed(self.derivative, unconfirmed, exhausted)
-
-    def _helped_by(self, n: int) -> Index:
-        """What the nth further rungs may help."""
-        helped = self._open[~self._surely_wrong | (self._suspect[self._open] & (n < SUSPECT_STEPS))]
-        return helped if n < CLIMB_STEPS else helped[self._noisy(helped)]
-
-    def _keep(self, helped: Index, found: Derivative) -> None:
-        """From now on only what these derivatives leave open is to do."""
-        self.derivative = self.derivative.replaced(helped, found)
-        codes = self._codes(self._open)
-        left = ~self._settled(self._open, codes)
-        self._open = self._open[left]
-        self._surely_wrong = self._is_surely_wrong(self._open, codes[left])
+            self._widen(helped, first=n == 0)
+            left = self._left(left)
+        self.every_rung(left[~self.unconfirmed[left]])
+        return self.derivative
 
     def every_rung(self, i: Index) -> None:
         """Elements i from the whole ladder."""
         lines = np.unique(self._line[i])
         self._low[lines], self._high[lines] = np.minimum(self._low[lines], 0), FINEST
-        self.derivative = self.derivative.replaced(i, self._solved(i))
+        self._solve(i)
+        self.exhausted[i] = True
 
-    def _widened(self, helped: Index, n: int) -> Derivative:
+    def _left(self, i: Index) -> Index:
+        """Those of elements i that are not settled; which of them are surely wrong is noted."""
+        d = self.derivative.take(i)
+        codes = self._judge(i, d)
+        self.unconfirmed[i] = (codes == MISMATCH) & d.smooth & ~d.unclear & ~d.at_border
+        open_ = ~settled(d, codes) | (self._unmoved[i] & (self._low[self._line[i]] >= QUICK[0]))
+        self.unconfirmed[i[~open_]] = False
+        return i[open_]
+
+    def _widen(self, helped: Index, first: bool) -> None:
         """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f is rough."""
-        noisy = self._noisy(helped)
-        unmoved = self._unmoved[helped] & (n == 0)
-        coarser, finer = np.unique(self._line[helped[noisy & ~unmoved]]), np.unique(self._line[helped[~noisy & ~unmoved]])
+        noisy, unmoved = self._noisy(helped), self._unmoved[helped] & first
+        coarser, finer = (np.unique(self._line[helped[some & ~unmoved]]) for some in (noisy, ~noisy))
         self._low[coarser] -= CLIMB
         self._low[np.unique(self._line[helped[unmoved]])] = 0
         self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
         outcome = self.derivative.outcome[helped]
-        rough = (outcome == KINK) | (outcome == JUMP)
-        self._high[np.unique(self._line[helped[rough]])] = FINEST
-        return self._solved(helped)
+        self._high[np.unique(self._line[helped[(outcome == KINK) | (outcome == JUMP)]])] = FINEST
+        self._solve(helped)
 
-    def _solved(self, i: Index) -> Derivative:
+    def _solve(self, i: Index) -> None:
         """Elements i again, those with the same range of rungs together."""
         low, high = self._low[self._line[i]], self._high[self._line[i]]
-        found = self.derivative.take(i)
         for a, b in sorted(set(zip(low.tolist(), high.tolist(), strict=True))):
-            same = np.flatnonzero((low == a) & (high == b))
-            new = self.ladders.solve(i[same], range(a, b + 1), b >= FINEST)
-            if len(same) == len(i):
-                return new
-            found = found.replaced(same, new)
-        return found
+            same = i[(low == a) & (high == b)]
+            self.derivative = self.derivative.replaced(same, self.ladders.solve(same, range(a, b + 1), b >= FINEST))
 
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
         bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
         return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > NOISE_SHARE * bar) & smooth & ~d.unclear[i])
-
-    def _codes(self, i: Index) -> Codes:
-        """The verdicts of elements i as they are known now."""
-        return self._verdicts(i, self.derivative.take(i))
-
-    def _settled(self, i: Index, codes: Codes) -> Mask:
-        return settled(self.derivative.take(i), codes) & ~(self._unmoved[i] & (self._low[self._line[i]] >= QUICK[0]))
-
-    def _is_surely_wrong(self, i: Index, codes: Codes) -> Mask:
-        d = self.derivative
-        return np.asarray((codes == MISMATCH) & (d.outcome[i] == SMOOTH) & ~d.unclear[i] & ~d.at_border[i])
 
 
 def settled(d: Derivative, verdicts: Codes) -> Mask:
@@ -211,7 +187,6 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
 
     `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is to stand rests on quick rungs alone.
     """
-
     everything = np.arange(len(outputs.f0))
     wanted = np.broadcast_to(atol, everything.shape)
 
@@ -222,32 +197,13 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
         if every_rung:
             return ladders.every_rung()
-        quick = ladders.solve(everything, QUICK, False)
-        rest = np.flatnonzero(~settled(quick, narrow(everything, quick)))
-        return quick.replaced(rest, _climbed(ladders, rest, quick.take(rest), lambda i, d: narrow(rest[i], d)))
+        return Climb(ladders, ladders.solve(everything, QUICK, False), narrow, np.zeros(len(everything), bool)).run()
 
 
 def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
     """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
-    m = len(outputs.f0)
-    nothing, nominal = np.full(m, np.nan), [step(line.scale, k) for k in QUICK]
-    rungs = [known.get(k) or sample_rung(line, k) or Rung(nothing, nothing, h, h) for k, h in zip(QUICK, nominal, strict=True)]
-    size, magnitude = (x if isinstance(x, np.ndarray) else repeated(x, m) for x in (line.size, line.magnitude))
-    up, down, step_up, step_down = (_stacked([rung[n] for rung in rungs], m) for n in range(4))
-    return solve(Samples(up, down, step_up, step_down, outputs.f0, outputs.sigma, outputs.unit(), magnitude, size, outputs.rounds_x), False)
-
-
-def _stacked(rows: Sequence[float | Array], m: int) -> Array:
-    """One row a rung [n, m], which may be one number for all elements."""
-    if all(isinstance(row, float) for row in rows):
-        return np.broadcast_to(np.array(rows)[:, None], (len(rows), m))
-    return np.array([row if isinstance(row, np.ndarray) else np.broadcast_to(row, m) for row in rows])
-
-
-def _climbed(ladders: Ladders, rest: Index, quick: Derivative, judge: Judge) -> Derivative:
-    """Elements `rest` of the ladders, climbed; with samples of their own for the rungs that are already known."""
-    part = Ladders(ladders.lines, ladders.outputs, ladders.elements.take(rest))
-    for k in QUICK:
-        part.put(k, ladders.known(k)[:, rest])
-    nothing = np.zeros(len(rest), bool)
-    return Climb(part, quick, judge, nothing, nothing).run().derivative
+    everything = np.arange(len(outputs.f0))
+    ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
+    for k, rung in known.items():
+        ladders.put(k, np.array([np.broadcast_to(each, len(everything)) for each in rung]))
+    return ladders.solve(everything, QUICK, False)

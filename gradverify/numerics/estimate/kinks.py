@@ -5,7 +5,6 @@ S = (f(x+h) − 2 f(x) + f(x−h)) / h goes like hᵖ: p = 1 where f is smooth, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -36,17 +35,9 @@ SMOOTH, KINK, JUMP, INCONSISTENT, NON_FINITE = (np.int8(each) for each in Smooth
 """The same as NumPy's numbers: codes [m] are compared with them in a quarter of the time."""
 
 
-@dataclass(frozen=True)
-class Bend:
-    """What the second differences tell [m]: `suspected` of a kink or jump, one seen `at_x`, and the exponent p."""
-
-    suspected: Mask
-    at_x: Mask
-    exponent: Array
-
-
-def bends(s: Samples, noise: Array) -> Bend:
-    """The exponent p from the finest significant rung and one or two coarser ones."""
+def bends(s: Samples, noise: Array) -> tuple[Mask, Mask, Array]:
+    """What the second differences tell [m]: whether a kink or jump is suspected, whether one is seen at x, and the exponent p, from the finest
+    significant rung and one or two coarser ones."""
     n, m = s.up.shape
     least = SECOND * noise
     visible = ~s.unusable & (np.abs(s.second) > least) & np.isfinite(s.f0) & (s.h < NEAR * s.scale)
@@ -59,7 +50,7 @@ def bends(s: Samples, noise: Array) -> Bend:
     suspected = (visible.sum(0) >= 3) & (have_one | have_two) & (exponent < 0.4)
     sinks = least[fine, elements] / size[fine, elements]
     at_x = (h <= SINKS * np.maximum(sinks, s.h[-1])) & (h < AT_X * s.scale)
-    return Bend(suspected, suspected & at_x, exponent)
+    return suspected, suspected & at_x, exponent
 
 
 def jumps(s: Samples, noise: Array) -> Mask:
@@ -69,30 +60,15 @@ def jumps(s: Samples, noise: Array) -> Mask:
     return np.asarray(np.isfinite(s.f0) & (np.abs(gap) > VISIBLE * noise[-JUMP_RUNGS:]).all(0) & steady)
 
 
-@dataclass(frozen=True)
-class Sides:
-    """One-sided derivatives and their bars [m]; NaN and inf where f has no kink."""
-
-    left: Array
-    right: Array
-    left_bar: Array
-    right_bar: Array
-
-    @property
-    def differ(self) -> Mask:
-        """The slopes differ beyond their bars [m]: what looks like a kink with one slope is structure that no rung resolves."""
-        return np.asarray(np.abs(self.left - self.right) > self.left_bar + self.right_bar)
-
-
-def sides(s: Samples, noise: Array, kinked: Mask) -> Sides:
-    """Slopes from the left and from the right of the kinked elements."""
+def sides(s: Samples, noise: Array, kinked: Mask) -> tuple[Array, Array, Array, Array]:
+    """Slopes from the left and from the right of the kinked elements, and their bars [m]; NaN and inf elsewhere."""
     m, where = len(kinked), np.flatnonzero(kinked)
     left, right, left_bar, right_bar = np.full(m, np.nan), np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf)
     if where.size:
         t, noise = s.take(where), noise[:, where] * s.largest[where]
         below, above = one_sided(t.down - t.f0, -t.step_down, noise), one_sided(t.up - t.f0, t.step_up, noise)
         left[where], left_bar[where], right[where], right_bar[where] = below.value, below.bar, above.value, above.bar
-    return Sides(left, right, left_bar, right_bar)
+    return left, right, left_bar, right_bar
 
 
 def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
@@ -113,20 +89,12 @@ def _grows(change: Array, step: Array, least: Array) -> Mask:
     return np.asarray(((ratio > GROWTH**rungs_apart) & (ratio < JUMP_GROWTH**rungs_apart)).all(0))
 
 
-@dataclass(frozen=True)
-class Border:
-    """Elements [k] with values on one side of x only, and their derivative from there."""
-
-    elements: Index
-    choice: Best
-
-
-def borders(s: Samples) -> list[Border]:
-    """One-sided derivatives of what has too few rungs on both sides, without extrapolation; in units of f."""
+def borders(s: Samples) -> list[tuple[Index, Best]]:
+    """Elements [k] with values on one side of x only, and their derivative from there, without extrapolation; in units of f."""
     found = []
     for f, h, sign in ((s.up, s.step_up, 1.0), (s.down, s.step_down, -1.0)):
         c = np.flatnonzero(~s.two_sided & np.isfinite(s.f0) & (np.isfinite(f).sum(0) >= 4))
         if c.size:
             noise = np.maximum(s.sigma[c], s.unit[c] * np.maximum(np.nan_to_num(np.abs(f[:, c])), np.abs(s.f0[c])))
-            found.append(Border(c, one_sided(f[:, c] - s.f0[c], sign * h[:, c], noise, safety=BORDER)))
+            found.append((c, one_sided(f[:, c] - s.f0[c], sign * h[:, c], noise, safety=BORDER)))
     return found

@@ -5,7 +5,7 @@ A quick look (`full` false) sees a few rungs and declares nothing: it says where
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -88,89 +88,73 @@ def solve(s: Samples, full: bool) -> Derivative:
 
 def as_derivative(easy: SmoothEstimate) -> Derivative:
     """What is plain as derivatives [m]; what is not told is void."""
-    m = easy.value.size
-    nan, inf, no, smooth = (repeated(each, m) for each in (np.nan, np.inf, np.False_, SMOOTH))
-    unclear = np.zeros(m, bool)
-    return Derivative(easy.value.ravel(), easy.bar.ravel(), smooth, easy.noise.ravel(), nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
+    return _smooth(easy.value.ravel(), easy.bar.ravel(), easy.noise.ravel(), np.zeros(easy.value.size, bool))
 
 
 def at_rest(bar: Array) -> Derivative:
     """Derivatives [m] that are 0 ± bar."""
-    m = len(bar)
-    zero, nan, inf, no, smooth = (repeated(each, m) for each in (0.0, np.nan, np.inf, np.False_, SMOOTH))
-    return Derivative(zero, bar, smooth, bar, nan, nan, inf, inf, nan, inf, no, no, no, no, no)
+    return _smooth(repeated(0.0, len(bar)), bar, bar, repeated(np.False_, len(bar)))
+
+
+def _smooth(value: Array, bar: Array, noise: Array, unclear: Mask) -> Derivative:
+    nan, inf, no, smooth = (repeated(each, len(value)) for each in (np.nan, np.inf, np.False_, SMOOTH))
+    return Derivative(value, bar, smooth, noise, nan, nan, inf, inf, nan, inf, no, no, unclear, no, no)
 
 
 def _solve(s: Samples, full: bool) -> Derivative:
-    x = _whole_ladder(s) if full else _few_rungs(s)
-    outcome, looks_rough = _outcome(s, x.noise, x.jumping, full)
-    slopes = sides(s, x.noise, outcome == KINK)
-    outcome[(outcome == KINK) & ~slopes.differ] = INCONSISTENT
-    outcome[(outcome == SMOOTH) & (x.best.rung < 0)] = INCONSISTENT
-    outcome[~s.two_sided | (x.infinite & ~x.jumping)] = NON_FINITE
-    second = np.where(outcome == NON_FINITE, np.nan, x.second)
-    smooth = (x.best.rung >= 0) & (outcome == SMOOTH)
-    bar = np.where(smooth, (x.best.bar + ARITHMETIC * np.abs(x.best.value)) * s.largest, np.inf)
-    unclear = np.zeros(len(bar), bool)
-    if not full:
+    """Kinks, jumps, second readings and ends of the domain are told of the whole ladder alone."""
+    m, big = len(s.f0), s.largest
+    far = finer = steep = np.zeros(m, bool)
+    second, second_bar = np.full(m, np.nan), np.full(m, np.inf)
+    if full:
+        quotient, first_noise, second, second_bar, finer = readings(s)
+        first = pick(quotient, s.h, first_noise, True)
+        best, noise = with_tail_noise(s, quotient, first_noise, first)
+        steep = infinite(s, noise, bends(s, noise)[1]) | infinite(s, first_noise, first.rung < 0)
+        jumping = jumps(s, first_noise)
+        far, near = _nearer(s, noise, best)
+        second, second_bar, finer = np.where(far, near.value * big, second), np.where(far, near.bar * big, second_bar), finer & ~far
+    else:
+        noise = s.noise
+        best, jumping = pick(s.quotient, s.h, noise, False), jumps(s, noise)
+    suspected, at_x, exponent = bends(s, noise)
+    outcome = np.where(jumping, JUMP, SMOOTH).astype(np.int8)
+    bent = at_x & ~jumping & (full | (exponent < -0.4))
+    outcome[bent] = np.where(exponent < -0.5, JUMP, KINK)[bent]
+    suspected |= outcome != SMOOTH
+    left, right, left_bar, right_bar = sides(s, noise, outcome == KINK)
+    outcome[(outcome == KINK) & ~(np.abs(left - right) > left_bar + right_bar)] = INCONSISTENT    # structure that no rung resolves
+    outcome[(outcome == SMOOTH) & (best.rung < 0)] = INCONSISTENT
+    outcome[~s.two_sided | (steep & ~jumping)] = NON_FINITE
+    smooth = (best.rung >= 0) & (outcome == SMOOTH)
+    value, noise_bar = best.value * big, best.noise * big
+    bar = np.where(smooth, (best.bar + ARITHMETIC * np.abs(best.value)) * big, np.inf)
+    second = np.where(outcome == NON_FINITE, np.nan, second)
+    unclear, at_border, unchanged = np.zeros(m, bool), np.zeros(m, bool), s.unchanged
+    if full:
+        for elements, one_sided in borders(s):
+            value[elements], bar[elements], noise_bar[elements] = one_sided.value, one_sided.bar, one_sided.noise
+            outcome[elements], at_border[elements] = SMOOTH, True
+    else:
         unsteady, growth = _unsteady(s)
-        unclear, bar = unsteady | looks_rough, bar + growth * s.largest
-    result = Derivative(
-        x.best.value * s.largest, bar, outcome, x.best.noise * s.largest, slopes.left, slopes.right, slopes.left_bar, slopes.right_bar,
-        second, x.second_bar, x.second_is_finer, x.far, unclear & ~s.unchanged, s.unchanged, np.zeros(len(bar), bool))
-    return _on_plateau(s, _unchanged(s, _at_borders(s, result))) if full else _unchanged(s, result)
-
-
-@dataclass(frozen=True)
-class _Extrapolated:
-    """What the rungs say of an element [m] before kinks are looked for: the best entry of its table, under noise [n, m]; whether f jumps or its slope
-    is infinite; the second reading and its bar (NaN, inf: none); `second_is_finer` and `far` as in `Derivative`."""
-
-    best: Best
-    noise: Array
-    jumping: Mask
-    infinite: Mask
-    second: Array
-    second_bar: Array
-    second_is_finer: Mask
-    far: Mask
-
-
-def _few_rungs(s: Samples) -> _Extrapolated:
-    m = len(s.f0)
-    no = np.zeros(m, bool)
-    return _Extrapolated(pick(s.quotient, s.h, s.noise, False), s.noise, jumps(s, s.noise), no, np.full(m, np.nan), np.full(m, np.inf), no, no)
-
-
-def _whole_ladder(s: Samples) -> _Extrapolated:
-    read = readings(s)
-    first = pick(read.quotient, s.h, read.noise, True)
-    best, noise = with_tail_noise(s, read.quotient, read.noise, first)
-    grows = infinite(s, noise, bends(s, noise).at_x) | infinite(s, read.noise, first.rung < 0)
-    far, near = _nearer(s, noise, best)
-    second, second_bar = np.where(far, near.value * s.largest, read.value), np.where(far, near.bar * s.largest, read.bar)
-    return _Extrapolated(best, noise, jumps(s, read.noise), grows, second, second_bar, read.finer & ~far, far)
+        unclear, bar = (unsteady | suspected) & ~unchanged, bar + growth * big
+    if unchanged.any():     # as noise: coarser rungs narrow it
+        rounding = _resting(s)[unchanged]
+        value[unchanged], bar[unchanged], noise_bar[unchanged], outcome[unchanged] = 0.0, rounding, rounding, SMOOTH
+    # a plateau beside x passes a zero, but proves nothing against another gradient, as it may be a wide tread
+    resting = unchanged | s.on_plateau if full else unchanged
+    return Derivative(value, bar, outcome, noise_bar, left, right, left_bar, right_bar, second, second_bar, finer, far, unclear, resting, at_border)
 
 
 def _nearer(s: Samples, noise: Array, best: Best) -> tuple[Mask, Best]:
     """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer rungs (NaN elsewhere)."""
     m = len(s.f0)
     far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
-    near = Best.none(m)
-    where = np.flatnonzero(far)
+    near, where = Best.none(m), np.flatnonzero(far)
     if where.size:
         quotient = np.where(s.far, np.nan, s.quotient)
         near = near.better(where, pick(quotient[:, where], s.h[:, where], noise[:, where], True))
     return far & (near.rung >= 0), near
-
-
-def _outcome(s: Samples, noise: Array, jumping: Mask, full: bool) -> tuple[Codes, Mask]:
-    """Smooth, kink or jump [m], and what a quick look cannot tell from one [m]."""
-    outcome = np.where(jumping, JUMP, SMOOTH).astype(np.int8)
-    bend = bends(s, noise)
-    hit = bend.at_x & (outcome == SMOOTH) & (full | (bend.exponent < -0.4))
-    outcome[hit] = np.where(bend.exponent < -0.5, JUMP, KINK)[hit]
-    return outcome, bend.suspected | (outcome != SMOOTH)
 
 
 def _unsteady(s: Samples) -> tuple[Mask, Array]:
@@ -182,32 +166,9 @@ def _unsteady(s: Samples) -> tuple[Mask, Array]:
     return np.asarray((growing & ~small).any(0) | (np.sum(~s.unusable, 0) < 3)), np.where(small, d[1:], 0.0).max(0, initial=0.0)
 
 
-def _at_borders(s: Samples, result: Derivative) -> Derivative:
-    """One-sided derivatives where f exists on one side of x only."""
-    value, bar, noise_bar = result.value.copy(), result.bar.copy(), result.noise_bar.copy()
-    outcome, at_border = result.outcome.copy(), result.at_border.copy()
-    for border in borders(s):
-        c = border.elements
-        value[c], bar[c], noise_bar[c] = border.choice.value, border.choice.bar, border.choice.noise
-        outcome[c], at_border[c] = SMOOTH, True
-    return replace(result, value=value, bar=bar, outcome=outcome, noise_bar=noise_bar, at_border=at_border)
-
-
-def _unchanged(s: Samples, result: Derivative) -> Derivative:
-    """Where f is bitwise f(x) at every rung: 0 ± u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody checked. What
-    underflows rests too: for steps below the roundoff of 1, |f| counts as no less than the smallest number."""
-    same = s.unchanged
-    if not same.any():
-        return result
+def _resting(s: Samples) -> Array:
+    """What f that is bitwise f(x) at every rung may have of a slope [m]: u|f| / h, for h ≤ 0.3 of the scale; a wider h would claim a linearity nobody
+    checked. What underflows rests too: for steps below the roundoff of 1, |f| counts as no less than the smallest number."""
     underflow = np.where(s.rests_within > 2 * s.unit, 0.0, np.where(s.unit > U64, smallest(U32), smallest(U64)))
     with np.errstate(all="ignore"):
-        rounding = np.where(s.rests_within > 0, np.maximum(s.unit * np.abs(s.f0), underflow) / s.rests_within, np.inf)
-    bar = np.where(same, rounding, result.bar)
-    noise_bar = np.where(same, rounding, result.noise_bar)  # as noise: coarser rungs narrow it
-    outcome = np.where(same, SMOOTH, result.outcome).astype(np.int8)
-    return replace(result, value=np.where(same, 0.0, result.value), bar=bar, outcome=outcome, noise_bar=noise_bar)
-
-
-def _on_plateau(s: Samples, result: Derivative) -> Derivative:
-    """A plateau beside x counts as unchanged, so that a zero passes there; it proves nothing against another gradient, as it may be a wide tread."""
-    return replace(result, unchanged=result.unchanged | s.on_plateau) if s.on_plateau.any() else result
+        return np.where(s.rests_within > 0, np.maximum(s.unit * np.abs(s.f0), underflow) / s.rests_within, np.inf)

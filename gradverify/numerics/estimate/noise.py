@@ -21,7 +21,6 @@ from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
 GAMMA = tuple(accumulate((0.5 * k / (2 * k - 1) for k in range(1, POINTS)), mul, initial=1.0))
-EARLY, RUN = 4, 3  # orders of differences that show the noise of nearly all values; levels that are to be flat
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
 FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
@@ -63,45 +62,20 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     highest, lowest = points.max(0), points.min(0)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
-    finite, relative = np.isfinite(largest), points / nonzero(largest)
-    early = _differences(relative, EARLY)
-    constant = finite & _hardly_moves(early[0])
-    linear = finite & (_differences(early[-1], POINTS - 1 - EARLY)[-1][0] == 0)  # an order that vanishes leaves nothing of those above
-    level, hit = _levels(relative, early, finite & ~constant & ~linear)
+    finite, differences = np.isfinite(largest), [points / nonzero(largest)]
+    for _ in range(POINTS - 1):  # of the orders 1, 2, …: [9 − order, m] each
+        differences.append(differences[-1][1:] - differences[-1][:-1])
+    # at least half of the steps between points change nothing; an order that vanishes leaves nothing of those above
+    constant = finite & (np.add.reduce(differences[1] == 0, 0, dtype=np.int8) >= POINTS / 2)
+    linear = finite & (differences[-1][0] == 0)
+    level, hit = _flat_level(differences[1:])
+    hit &= finite & ~constant & ~linear
     wide = highest - lowest > FIRST_DIGIT * np.maximum(largest, size)
     ending = np.full(len(hit), FOUND)
     np.putmask(ending, hit & wide, WIDE_FLAT)
     np.putmask(ending, ~(hit | linear), TOO_WIDE)
     np.putmask(ending, constant, CONSTANT)
-    level *= largest
-    np.putmask(level, ~hit, 0.0)
-    return level, ending
-
-
-def _differences(f: Array, orders: int) -> list[Array]:
-    """Of the orders 1, 2, … of values [n, m]: [n − order, m] each."""
-    table = [f[1:] - f[:-1]]
-    for _ in range(orders - 1):
-        table.append(table[-1][1:] - table[-1][:-1])
-    return table
-
-
-def _hardly_moves(first: Array) -> Mask:
-    """Where at least half of the steps [m] between points change nothing, by the first differences."""
-    still = first == 0
-    return np.asarray(np.add.reduce(still, 0, dtype=np.int8) >= POINTS / 2) if still.any() else still[0]
-
-
-def _levels(f: Array, early: Sequence[Array], wanted: Mask) -> tuple[Array, Mask]:
-    """The noise level [m] of the wanted values, and which have one [m]: nearly all show it in the early differences."""
-    if not wanted.any():
-        return np.zeros(len(wanted)), wanted
-    level, flat = _flat_level(early)
-    rest = np.flatnonzero(wanted & ~flat)
-    if rest.size:
-        last = early[-RUN].take(rest, 1)    # the last order that opens no run
-        level[rest], flat[rest] = _flat_level(_differences(last, len(last) - 1))
-    return level, flat & wanted
+    return np.where(hit, level * largest, 0.0), ending
 
 
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
@@ -153,26 +127,13 @@ class Ray:
         """The spacing to begin with [n]."""
         return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp(), self.scale))
 
-    def moved_by(self) -> Array:
-        """The coordinates' change [n] between the ends of the nine points to begin with."""
-        spacing = self.finest()
-        return self.point(spacing, POINTS - 1) - self.point(spacing, 0)
 
-
-@dataclass(frozen=True)
-class RayNoise:
-    """Noise [m] along a ray; f [m] at the first of its finest points, and its change [m] to their last."""
-
-    sigma: Array
-    f: Array
-    change: Array
-
-
-def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
-    """ECnoise along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m])."""
+def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
+    """ECnoise [m] along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m]). And by
+    how much f changes over the finest points [m]."""
     spacing = ray.finest()
     points = ray.points(spacing, np.empty((POINTS, len(size))))
-    f, change = points[0].copy(), points[-1] - points[0]
+    change = points[-1] - points[0]
     sigma, wanted = np.zeros(len(size)), np.ones(len(size), bool)
     for attempt in range(ATTEMPTS):
         level, ending = ecnoise(points, size)
@@ -191,7 +152,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> RayNoise:
         if (spacing > WIDEST * ray.scale).all():
             break
         ray.points(ray.odd(spacing), points)
-    return RayNoise(sigma, f, change)
+    return sigma, change
 
 
 def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:

@@ -123,50 +123,33 @@ TIE = 1e-7  # of the scale: a kink or jump that is nearer to x is a tie
 TAIL = 5  # finest rungs asked for their own noise
 
 
-@dataclass(frozen=True)
-class Readings:
-    """Quotients and noise [n, m] for the main reading; value and bar [m] of the second (NaN, inf: none); is the second the finer [m]."""
-
-    quotient: Array
-    noise: Array
-    value: Array
-    bar: Array
-    finer: Mask
-
-
-@dataclass(frozen=True)
-class Stairs:
-    """Elements [m] that move in steps, and by how much."""
-
-    found: Mask
-    rise: Array
-
-
-def readings(s: Samples) -> Readings:
-    """The main reading of a full ladder, with a staircase's rise as its noise, and the second reading where there is one."""
-    level, wide = _stairs(s)
-    stair = _either(level, _slanted(s))
-    noise = np.where(stair.found, np.maximum(s.noise, stair.rise), s.noise)
+def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
+    """Quotients and noise [n, m] for the main reading of a full ladder, with a staircase's rise as its noise; value and bar [m] of the second
+    (NaN, inf: none), and whether that is the finer [m]."""
+    level, wide, rise = _stairs(s)
+    slanted, slant_rise = _slanted(s)
+    stair = level | slanted
+    noise = np.where(stair, np.maximum(s.noise, np.where(level, rise, slant_rise)), s.noise)
     quiet = _quiet(s, noise)
     near = np.where(s.far, np.nan, s.quotient)  # no reading of the two may come from beyond the element's own scale
-    quotient = np.where(stair.found, near, s.quotient)
+    quotient = np.where(stair, near, s.quotient)
     height = _hump(s, quotient, noise)
-    hump = (height > 0) & ~stair.found & ~quiet
-    wide = wide & ~stair.found & ~quiet & ~hump
-    second_noise = np.where(hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, level.rise), s.rounding))
+    hump = (height > 0) & ~stair & ~quiet
+    wide = wide & ~stair & ~quiet & ~hump
+    second_noise = np.where(hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, rise), s.rounding))
     value, bar = np.full(len(quiet), np.nan), np.full(len(quiet), np.inf)
-    ambiguous = np.flatnonzero(stair.found | quiet | hump | wide)
+    ambiguous = np.flatnonzero(stair | quiet | hump | wide)
     if ambiguous.size:
         second = pick(near[:, ambiguous], s.h[:, ambiguous], second_noise[:, ambiguous], True)
         value[ambiguous] = second.value * s.largest[ambiguous]
         bar[ambiguous] = np.where(second.rung >= 0, second.bar * s.largest[ambiguous], np.inf)
-    return Readings(quotient, noise, value, bar, quiet & ~stair.found)
+    return quotient, noise, value, bar, quiet & ~stair
 
 
-def _stairs(s: Samples) -> tuple[Stairs, Mask]:
+def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
     """f still at the finest rungs, then moved by far more than rounding, and a little above on both sides (a kink's flat side would not be).
 
-    And those [m] whose steps are so wide that they may be flat as well: there the trend is the second reading.
+    Elements [m] that do; those whose steps are so wide that they may be flat as well (there the trend is the second reading); by how much they move.
     """
     n, m = s.up.shape
     elements = np.arange(m)
@@ -177,14 +160,10 @@ def _stairs(s: Samples) -> tuple[Stairs, Mask]:
     steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
     steps &= _both_sides(s, k) & (s.h[k, elements] < NEAR * s.scale)
     narrow = (still < n - 2) & (s.h[k, elements] < STAIR_STEP * s.scale)
-    return Stairs(steps & narrow, rise), steps & ~narrow
+    return steps & narrow, steps & ~narrow, rise
 
 
-def _either(level: Stairs, slanted: Stairs) -> Stairs:
-    return Stairs(level.found | slanted.found, np.where(level.found, level.rise, slanted.rise))
-
-
-def _slanted(s: Samples) -> Stairs:
+def _slanted(s: Samples) -> tuple[Mask, Array]:
     """One slope on four fine rungs or more, left by a step on the next, and above the steps another one: a narrow type inside, or f in float32.
 
     (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope between them.)
@@ -194,17 +173,13 @@ def _slanted(s: Samples) -> Stairs:
     apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.unusable[1:] & ~s.unusable[:-1]  # rungs k and k + 1
     k = n - 2 - np.argmax(apart[::-1], 0)  # the finest rung that took a step; the slope is that of rung k + 1
     long = apart.any(0) & (np.where(np.arange(n)[:, None] > k, ~s.unusable, False).sum(0) >= STEPS_BELOW)
-    up, down = _off_line(s, q[k + 1, elements])
+    slope = q[k + 1, elements]
+    up, down = np.abs((s.up - s.f0) / s.largest - slope * s.step_up), np.abs((s.down - s.f0) / s.largest + slope * s.step_down)
     rise = np.fmax(up[k, elements], down[k, elements])
     sudden = rise > SLANT_RISE * s.rounding[k, elements]
     both = np.fmin(up, down) > SLANT_RISE * s.rounding  # a kink leaves the line on one side only
     of_x = (rise * s.largest <= OF_X * s.unit * s.magnitude) & (s.h[k, elements] < NEAR * s.scale)
-    return Stairs(long & sudden & (of_x | _settled(s, both, q[k + 1, elements])), rise)
-
-
-def _off_line(s: Samples, slope: Array) -> tuple[Array, Array]:
-    """How far f is, above and below x, from the line of this slope [m] through f(x): [n, m] each."""
-    return np.abs((s.up - s.f0) / s.largest - slope * s.step_up), np.abs((s.down - s.f0) / s.largest + slope * s.step_down)
+    return long & sudden & (of_x | _settled(s, both, slope)), rise
 
 
 def _settled(s: Samples, both: Mask, slope: Array) -> Mask:

@@ -17,7 +17,7 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging.bundle import Cells
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import RATIO, RESOLVED, VISIBLE, Array, Index, Mask, finite_size, nanmedian, repeated
+from gradverify.numerics.rungs import RATIO, RESOLVED, Array, Index, Mask, nanmedian, repeated
 from gradverify.numerics.survey import Survey, dense_ray
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Magnitudes, Tolerances, floors, stands_out
 
@@ -42,11 +42,6 @@ class Reach:
             sizes = np.where(sizes < np.inf, sizes, 0.0)
         self._raise(self._analytic, output, sizes)
 
-    def add_runs(self, rows: Index, columns: slice, value: Array) -> None:
-        """Analytic values of different rows [k, width], whose runs follow each other in the columns, again and again."""
-        sizes = finite_size(value).reshape(-1, columns.stop - columns.start) * self._point.columns.scale[columns]
-        self._raise(self._analytic, rows, sizes.reshape(value.shape).max(1))
-
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         """Derivatives of elements [E]."""
         self._raise(self._numeric, out, _resolved(value, bar, self._point.columns.scale.take(column)))
@@ -59,12 +54,9 @@ class Reach:
         else:
             self._raise(self._numeric, cells.block, sizes.reshape(cells.lines, -1).max(0) if cells.lines > 1 else sizes)
 
-    def add_secant(self, columns: Index, moved_by: Array, change: Array, noise: Array) -> None:
-        """What outputs are surely changed by [M] when all these columns move: at least a typical entry of their rows."""
-        steps = np.abs(moved_by) / self._point.columns.scale[columns]
-        sizes = np.abs(change) / (steps.max(initial=0.0) * np.sqrt(max(len(columns), 1)) + 1e-300)
-        sure = np.flatnonzero(np.isfinite(change) & (np.abs(change) > VISIBLE * noise))
-        self._raise(self._analytic, sure, sizes[sure])
+    def add_surveyed(self, survey: Survey) -> None:
+        """How far outputs surely go by the survey."""
+        self._raise(self._analytic, slice(0, len(survey.reach)), survey.reach)
 
     def _raise(self, reach: Array, output: Index | slice, sizes: Array) -> None:
         if isinstance(output, slice):
@@ -303,11 +295,9 @@ class Run:
         """The noise [M] of each output at x, at least its rounding."""
         return np.asarray(np.maximum(self.survey.sigma, self.point.unit * np.abs(self.point.f0)))
 
-    def learn_secants(self) -> None:
+    def learn_survey(self) -> None:
         """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""
-        noise = self.survey.noise(self.point)
-        for secant in self.survey.secants:
-            self.reach.add_secant(secant.columns, secant.moved_by, secant.change, noise)
+        self.reach.add_surveyed(self.survey)
 
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
         """Those of elements i that belong to one input and output tensor, pair by pair; `column`, `out` [E] of all elements."""

@@ -94,7 +94,7 @@ class ElementRecord(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
     Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor. `floor`: the part of the tolerance
-    below which a number is negligible. `points`: of the fit that decided it; 0: central differences did.
+    below which a number is negligible.
     """
 
     rank: tuple[int, float, int, int]
@@ -109,7 +109,6 @@ class ElementRecord(NamedTuple):
     left: float = NAN
     right: float = NAN
     floor: float = 0.0
-    points: int = 0
 
     @property
     def error(self) -> float:
@@ -186,8 +185,6 @@ class Pair:
     row_groups: int = 0
     witnessed: int = 0      # elements that pass by torch's own derivative of the forward, as finite differences left them open
     apart: float | None = None      # how far backward is from that derivative, as a share of the largest of its row; 0: to rounding
-    fitted: int = 0         # elements that were decided by a polynomial fitted to f, over this many points at most
-    points: int = 0
     steady: float = 0.0     # how far it is off by the same share at points nearby, which rounding is not; 0: no more than rounding
     lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)

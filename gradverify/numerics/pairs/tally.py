@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -234,54 +234,3 @@ def passed(pair: Pair, some: Mask | None = None) -> Pair:
     return replace(
         pair, counts=tuple(counts.tolist()), worst=tuple(each for each in worst if each.outcome) or worst[:1], asked=pair.asked and told(pair.asked),
         limits=pair.limits if counts[list(OPEN)].any() else (), entries=replace(seen, outcome=np.where(right, np.int8(Outcome.PASS), seen.outcome)))
-
-
-@dataclass(frozen=True)
-class Decided:
-    """An `element` that was undecided, by other numbers: `right` or wrong by a slope that rests on so many `points`."""
-
-    element: ElementRecord
-    value: float
-    bar: float
-    tolerance: float
-    right: bool
-    points: int
-
-    def record(self) -> ElementRecord:
-        """As a table shows it."""
-        outcome, ratio = Outcome.PASS if self.right else Outcome.MISMATCH, abs(self.element.analytic - self.value) / (self.tolerance or 1e-300)
-        return self.element._replace(rank=(int(outcome), ratio, *self.element.rank[2:]), numeric=self.value, bar=self.bar,
-                                     tolerance=self.tolerance, outcome=outcome, limit=Limit.NONE, points=self.points)
-
-
-def with_decided(pair: Pair, decided: Sequence[Decided]) -> Pair:
-    """The pair with these elements, each of which was UNDECIDED, as right or wrong."""
-    new = {one.element.place: one.record() for one in decided}
-    counts = list(pair.counts)
-    for record in new.values():
-        counts[Outcome.UNDECIDED] -= 1
-        counts[record.outcome] += 1
-    worst = sorted((new.get(record.place, record) for record in pair.worst), key=lambda record: record.rank, reverse=True)
-    sized = [(record, max(abs(record.analytic), abs(record.numeric))) for record in new.values()]
-    relative = [record.error / size if size > record.floor else 0.0 for record, size in sized]
-    return replace(
-        pair, counts=tuple(counts), worst=tuple(record for record in worst if record.outcome) or tuple(worst[:1]),
-        asked=pair.asked and new.get(pair.asked.place, pair.asked), limits=pair.limits if counts[Outcome.UNDECIDED] else (),
-        entries=pair.entries and _entered(pair.entries, new),
-        resolution=max([pair.resolution, *(one.tolerance + one.bar for one in decided if one.right)]),
-        max_abs_error=max(pair.max_abs_error, *(record.error for record in new.values())), max_rel_error=max(pair.max_rel_error, *relative),
-        fitted=pair.fitted + len(new), points=max(pair.points, *(one.points for one in decided)))
-
-
-def _entered(entries: Entries, new: dict[tuple[int, int], ElementRecord]) -> Entries:
-    """The kept elements with these numbers."""
-    numeric, bar, outcome = entries.numeric.copy(), entries.bar.copy(), entries.outcome.copy()
-    for n, place in enumerate(zip(entries.output.tolist(), entries.input.tolist(), strict=True)):
-        if place in new:
-            numeric[n], bar[n], outcome[n] = new[place].numeric, new[place].bar, new[place].outcome
-    wrong = np.flatnonzero(outcome == Outcome.MISMATCH)
-    entered = replace(entries, numeric=numeric, bar=bar, outcome=outcome)
-    if not wrong.size:
-        return entered
-    low, high = ratios(entries.analytic[wrong], numeric[wrong], bar[wrong])
-    return replace(entered, ratio=(float(low.max()), float(high.min())))

@@ -1,1 +1,2 @@
-"""Probing: the Jacobian multiplied by seed matrices from either side, WᵀJV, so that a number stands for a column, a row or a whole block of it."""
+"""Probing: the Jacobian multiplied by seed matrices from either side, WᵀJV, so that a number stands
+for a column, a row or a whole block of it."""

@@ -1,4 +1,5 @@
-"""What sparsity detection asks of a function: slices of one axis of an input are perturbed in one call, and the outputs that changed are seen."""
+"""What sparsity detection asks of a function: slices of one axis of an input are perturbed in one
+call, and the outputs that changed are seen."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from gradverify.numerics.sparsity import codes
 from gradverify.numerics.sparsity.codes import Code
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 
-# ---- What sparsity detection asks of a function: slices of one axis of an input are perturbed in one call, and the outputs that changed are seen
+# ---- What sparsity detection asks of a function: slices of one axis of an input are perturbed in
+# one call, and the outputs that changed are seen
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
 
 
@@ -28,16 +30,19 @@ class Probe(Protocol):
     """An input tensor of a function. A number has one axis of one slice."""
 
     def moved(self, axis: int, slices: Mask) -> Mask:
-        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of one axis were perturbed. A call each.
+        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of
+        one axis were perturbed. A call each.
 
-        Where n is more than the axis has, it is one with the axes before it: of the last axis, the elements of the tensor.
+        Where n is more than the axis has, it is one with the axes before it: of the last axis, the
+        elements of the tensor.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the input: its length and stride (elements of the flat input); the shapes and parts of the output tensors.
+    """One axis of the input: its length and stride (elements of the flat input); the shapes and
+    parts of the output tensors.
 
     `repeats`: the calls that each question takes, what moved in any of them moved.
     """
@@ -68,33 +73,43 @@ class Axis:
 class PointProbe:
     """An input tensor without symmetry. Counts its `calls`.
 
-    `threshold` [M]: an output moved if it changed by more; without one, if it changed at all. An element is moved up and down by turns, so
-    that one that sits on a kink is seen in every other call. Elements that are not finite stay, and so do those that their domain leaves no step.
+    `threshold` [M]: an output moved if it changed by more; without one, if it changed at all. An
+    element is moved up and down by turns, so that one that sits on a kink is seen in every other
+    call. Elements that are not finite stay, and so do those that their domain leaves no step.
     """
 
-    def __init__(self, point: Point, tensor: int, seed: Seed, threshold: Array | None = None) -> None:
+    def __init__(
+        self, point: Point, tensor: int, seed: Seed, threshold: Array | None = None
+    ) -> None:
         self.point, self.seed, self.threshold, self.calls = point, seed, threshold, 0
         x = point.function.inputs[tensor]
         self.shape = real_shape(x.shape, x.dtype)
         self._columns = point.columns.of(tensor)
         self._places = np.arange(len(self._columns))
-        sign: Array = 2.0 * seed.generator("signs").integers(0, 2, len(self._columns)).astype(float) - 1.0
+        sign: Array = (
+            2.0 * seed.generator("signs").integers(0, 2, len(self._columns)).astype(float) - 1.0
+        )
         columns = in_a_row(self._columns)
         self._x, self._step = point.columns.x[columns], sign * point.columns.scale[columns]
         self._finite = None if point.columns.finite else np.isfinite(self._x)
         self._defined = bool(np.isfinite(point.f0).all())
 
     def moved(self, axis: int, slices: Mask) -> Mask:
-        """Which outputs [M] changed when the slices of an axis were perturbed; those that became NaN, or all if the call raised, did."""
+        """Which outputs [M] changed when the slices of an axis were perturbed; those that became
+        NaN, or all if the call raised, did."""
         self.calls += 1
         places = self._chosen(axis, slices)
         step = self._step.take(places)
-        to = self._perturbed(places, STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step)
+        to = self._perturbed(
+            places,
+            STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step,
+        )
         self._step[places] = -step
         return self._differs(self._at(places, to))
 
     def _at(self, places: Index, to: Array) -> Array:
-        """f [M], lent, with these elements [k] moved; without a domain all are written, which takes less time than to gather a half of them."""
+        """f [M], lent, with these elements [k] moved; without a domain all are written, which takes
+        less time than to gather a half of them."""
         if not self.point.columns.free:
             return self.point.values_at(self._columns[places], to)
         x = self._x.copy()
@@ -108,7 +123,8 @@ class PointProbe:
         return places if self._finite is None else places[self._finite[places]]
 
     def _perturbed(self, places: Index, step: Array) -> Array:
-        """x [k] of elements after a step: the other way at the border of a domain, none where neither way is inside."""
+        """x [k] of elements after a step: the other way at the border of a domain, none where
+        neither way is inside."""
         c, x = self.point.columns, self._x.take(places)
         if c.free and not c.rounded:
             return x + step
@@ -126,86 +142,78 @@ class PointProbe:
             return np.asarray(f != f0)
         ended = np.isfinite(f) != np.isfinite(f0)
         with np.errstate(invalid="ignore"):
-            changed = (f != f0) & ~(np.isnan(f) & np.isnan(f0)) if self.threshold is None else np.abs(f - f0) > self.threshold
+            changed = (
+                (f != f0) & ~(np.isnan(f) & np.isnan(f0))
+                if self.threshold is None
+                else np.abs(f - f0) > self.threshold
+            )
         return np.asarray(ended | changed)
 
 
-# ---- Sparsity by bisection: the window of input slices that each output depends on, by blocks of half the size at every level
+# ---- Sparsity by bisection: the window of input slices that each output depends on, by blocks of
+# half the size at every level
 FIRST_CUT = 4  # blocks of the first level
 WIDE_OF = 8  # blocks from which on windows of more than half of them are cut no finer
-CHEAP = 16  # calls of a level that are always worth it; else no more than a block has slices, about what it can save
+# calls of a level that are always worth it; else no more than a block has slices, about what it can
+# save
+CHEAP = 16
 MOST_CALLS = 64  # calls in all
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """An axis of `length` slices cut into blocks of `size`, and the interval of blocks [M] that may move each output."""
-
-    length: int
-    size: int
-    low: Index
-    high: Index
-
-    @property
-    def count(self) -> int:
-        return -(-self.length // self.size)
-
-    def width(self, outputs: Mask) -> int:
-        """The widest interval of these outputs, in blocks."""
-        return int(np.max((self.high - self.low + 1)[outputs], initial=1))
-
-    def calls(self, factor: int, outputs: Mask) -> int:
-        """That a cut of each block into `factor` takes."""
-        return min(factor * self.width(outputs), -(-self.length * factor // self.size))
-
-    def slices(self) -> tuple[Index, Index]:
-        """The intervals as the first and last slice."""
-        return self.low * self.size, np.minimum((self.high + 1) * self.size, self.length) - 1
-
-
 def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
-    """Windows [M] of the outputs that are left, cut finer while that pays."""
-    zero = np.zeros(axis.outputs, np.intp)
-    blocks = Blocks(axis.length, 1 << (axis.length - 1).bit_length(), zero, zero)
-    factor, spent = FIRST_CUT, 0
-    while pending.any() and blocks.size > 1:
-        calls = blocks.calls(factor, pending)
-        if spent + calls > MOST_CALLS or calls > max(CHEAP, blocks.size):
+    """Windows [M] of the outputs that are left, as blocks of slices that are cut into smaller ones
+    while that pays.
+
+    Blocks a period apart are perturbed together: each output has one of them at most in its window.
+    """
+    low = high = np.zeros(axis.outputs, np.intp)
+    size, factor, spent = 1 << (axis.length - 1).bit_length(), FIRST_CUT, 0
+    while pending.any() and size > 1:
+        period = min(
+            factor * int((high - low + 1)[pending].max()), -(-axis.length * factor // size)
+        )
+        if spent + period > MOST_CALLS or period > max(CHEAP, size):
             break
-        blocks = _cut(axis, blocks, factor, pending)
-        factor, spent = 2, spent + calls
-        pending = pending & ~_too_wide(axis, blocks, pending)
-    return blocks.slices()
+        first, last, size, spent, factor = (
+            low * factor,
+            (high + 1) * factor - 1,
+            size // factor,
+            spent + period,
+            2,
+        )
+        count, block = -(-axis.length // size), np.arange(axis.length) // size
+        low, high, stray = last + 1, first - 1, np.zeros(axis.outputs, bool)
+        for residue in range(period):
+            moved, at = (
+                pending & axis.moved(block % period == residue),
+                first + (residue - first) % period,
+            )
+            hit = moved & (at <= last)
+            low, high, stray = (
+                np.where(hit, np.minimum(low, at), low),
+                np.where(hit, np.maximum(high, at), high),
+                stray | (moved & ~hit),
+            )
+        silent = (
+            low > high
+        )  # a tie, or noise: what was known is kept; moved from outside, nothing is known
+        low, high = np.where(silent, first, low), np.where(silent, last, high)
+        low, high = np.where(stray, 0, low), np.where(stray, count - 1, high)
+        pending = pending.copy()
+        for part in axis.parts:  # tensors whose widest window is most of the axis
+            widest = int(np.where(pending, high - low + 1, 0)[part].max(initial=0))
+            pending[part] &= count < WIDE_OF or 2 * widest <= count
+    return low * size, np.minimum((high + 1) * size, axis.length) - 1
 
 
-def _cut(axis: Axis, blocks: Blocks, factor: int, pending: Mask) -> Blocks:
-    """Every interval in smaller blocks. Blocks a period apart are perturbed together: each output has one of them at most in its interval."""
-    first, last = blocks.low * factor, (blocks.high + 1) * factor - 1
-    finer = Blocks(blocks.length, blocks.size // factor, first, last)
-    period, block = blocks.calls(factor, pending), np.arange(blocks.length) // finer.size
-    low, high, stray = last + 1, first - 1, np.zeros(len(pending), bool)
-    for residue in range(period):
-        moved, at = pending & axis.moved(block % period == residue), first + (residue - first) % period
-        hit = moved & (at <= last)
-        low, high, stray = np.where(hit, np.minimum(low, at), low), np.where(hit, np.maximum(high, at), high), stray | (moved & ~hit)
-    silent = low > high  # a tie, or noise: what was known is kept; moved from outside, nothing is known
-    low, high = np.where(silent, first, low), np.where(silent, last, high)
-    return Blocks(blocks.length, finer.size, np.where(stray, 0, low), np.where(stray, finer.count - 1, high))
-
-
-def _too_wide(axis: Axis, blocks: Blocks, pending: Mask) -> Mask:
-    """The outputs [M] of tensors whose widest window is most of the axis."""
-    width, wide = np.where(pending, blocks.high - blocks.low + 1, 0), np.zeros(len(pending), bool)
-    for part in axis.parts:
-        wide[part] = blocks.count >= WIDE_OF and 2 * int(width[part].max(initial=0)) > blocks.count
-    return wide
-
-
-# ---- Outputs that nothing moved (the dead half of a relu), with the place in the pattern that they would have if they were alive
+# ---- Outputs that nothing moved (the dead half of a relu), with the place in the pattern that they
+# would have if they were alive
 def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
-    """The pattern with windows for dead outputs, where those of all others follow one rule; `output`: the shape of the output tensor.
+    """The pattern with windows for dead outputs, where those of all others follow one rule;
+    `output`: the shape of the output tensor.
 
-    More than what was seen is sound, and a gradient that passes the dead half is then told element by element.
+    More than what was seen is sound, and a gradient that passes the dead half is then told element
+    by element.
     """
     live = ~pattern.nothing
     if live.all() or not live.any():
@@ -214,16 +222,26 @@ def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
     known = [window for window in windows if window is not None]
     if len(known) < len(windows):
         return pattern
-    return replace(pattern, low=tuple(low for low, _ in known), high=tuple(high for _, high in known), nothing=np.zeros(len(live), bool))
+    return replace(
+        pattern,
+        low=tuple(low for low, _ in known),
+        high=tuple(high for _, high in known),
+        nothing=np.zeros(len(live), bool),
+    )
 
 
-def _windows_by_rule(pattern: Pattern, axis: int, output: Sequence[int], live: Mask) -> tuple[Index, Index] | None:
-    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run along the output in order."""
+def _windows_by_rule(
+    pattern: Pattern, axis: int, output: Sequence[int], live: Mask
+) -> tuple[Index, Index] | None:
+    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run
+    along the output in order."""
     low, high, n = pattern.low[axis], pattern.high[axis], pattern.shape[axis]
     first = int(np.argmax(live))
     if (low[live] == low[first]).all() and (high[live] == high[first]).all():
         return np.full_like(low, low[first]), np.full_like(high, high[first])
-    for stride in {math.prod(output[k:]) for k in range(1, len(output) + 1)} | {pattern.strides[axis]}:
+    for stride in {math.prod(output[k:]) for k in range(1, len(output) + 1)} | {
+        pattern.strides[axis]
+    }:
         if stride * n and len(low) % (stride * n) == 0:
             place = np.arange(len(low)) // stride % n
             if (low[live] == place[live]).all() and (high[live] == place[live]).all():
@@ -238,29 +256,48 @@ ALONE_UP_TO = 16  # up to which each is, where outputs depend on several
 OPENING = 2  # calls after which an axis may look dense
 SINGLES = 4  # slices perturbed alone before an axis is called dense
 EVIDENCE = 12  # different slices that must be heard as guessed: by chance 6⁻¹² of the time
-ONCE_THEN_BOTH_WAYS = (1, 2)  # calls a question: the second of two moves the other way, and sees what a tie hid
+ONCE_THEN_BOTH_WAYS = (
+    1,
+    2,
+)  # calls a question: the second of two moves the other way, and sees what a tie hid
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The first and last slice [M] that each output depends on; all of the axis where nothing is known. `moved` [M]: in any call."""
+    """The first and last slice [M] that each output depends on; all of the axis where nothing is
+    known. `moved` [M]: in any call."""
 
     low: Index
     high: Index
     moved: Mask
 
 
-def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]], seed: Seed,
-           guess: bool = True) -> tuple[Pattern, ...]:
-    """One pattern per output tensor. Shapes are real ones (complex: with a last axis of 2). Without `guess` no stage relies on chance."""
-    parts = tuple(slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0)))
+def detect(
+    probe: Probe,
+    shape: Sequence[int],
+    outputs: Sequence[Sequence[int]],
+    seed: Seed,
+    guess: bool = True,
+) -> tuple[Pattern, ...]:
+    """One pattern per output tensor. Shapes are real ones (complex: with a last axis of 2). Without
+    `guess` no stage relies on chance."""
+    parts = tuple(
+        slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0))
+    )
     total, lengths = sum(math.prod(o) for o in outputs), tuple(shape) or (1,)
     if not total or not math.prod(lengths):
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
-    elementwise = _elementwise(probe, lengths, parts, seed) if guess and _may_be_elementwise(lengths, parts) else None
+    elementwise = (
+        _elementwise(probe, lengths, parts, seed)
+        if guess and _may_be_elementwise(lengths, parts)
+        else None
+    )
     if elementwise:
         return elementwise
-    axes = [Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts) for k, n in enumerate(lengths)]
+    axes = [
+        Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts)
+        for k, n in enumerate(lengths)
+    ]
     windows = [_windows(axis, seed, guess) for axis in axes]
     live = _any([w.moved for w in windows])
     if not live.all():
@@ -271,16 +308,24 @@ def detect(probe: Probe, shape: Sequence[int], outputs: Sequence[Sequence[int]],
 def _may_be_elementwise(lengths: Sequence[int], parts: Sequence[slice]) -> bool:
     """As many outputs as inputs, and axes that would be guessed one by one."""
     n = math.prod(lengths)
-    return sum(length > codes.SHORT for length in lengths) > 1 and all(part.stop - part.start == n for part in parts)
+    return sum(length > codes.SHORT for length in lengths) > 1 and all(
+        part.stop - part.start == n for part in parts
+    )
 
 
-def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed) -> tuple[Pattern, ...] | None:
-    """The patterns of outputs that each depend on the input in their own place alone; None where they do not.
+def _elementwise(
+    probe: Probe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed
+) -> tuple[Pattern, ...] | None:
+    """The patterns of outputs that each depend on the input in their own place alone; None where
+    they do not.
 
     (Outputs that have not moved are looked at once more, with everything perturbed.)
     """
     n = math.prod(lengths)
-    code, flat = codes.mixed(n, seed.generator("elements")), Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
+    code, flat = (
+        codes.mixed(n, seed.generator("elements")),
+        Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts)),
+    )
     responses: list[Mask] = []
     for call in range(code.calls):
         chosen = code.slices(call)
@@ -296,7 +341,10 @@ def _elementwise(probe: Probe, lengths: Sequence[int], parts: Sequence[slice], s
     places = np.unravel_index(np.arange(n), tuple(lengths))
     if len(parts) > 1:
         places = tuple(np.tile(place, len(parts)) for place in places)
-    found = (_pattern(lengths, [Windows(place, place, live) for place in places], live, part) for part in parts)
+    found = (
+        _pattern(lengths, [Windows(place, place, live) for place in places], live, part)
+        for part in parts
+    )
     return tuple(replace(pattern, pointwise=not pattern.nothing.any()) for pattern in found)
 
 
@@ -304,7 +352,12 @@ def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part:
     alive = live[part]
     if windows and alive.all():
         of_axes = windows[: len(shape)]
-        return Pattern(tuple(shape), tuple(w.low[part] for w in of_axes), tuple(w.high[part] for w in of_axes), ~alive)
+        return Pattern(
+            tuple(shape),
+            tuple(w.low[part] for w in of_axes),
+            tuple(w.high[part] for w in of_axes),
+            ~alive,
+        )
     none = np.zeros(part.stop - part.start, np.intp)
     low = [np.where(alive, w.low[part], 0) for w in windows] or [none] * len(shape)
     high = [np.where(alive, w.high[part], -1) for w in windows] or [none - 1] * len(shape)
@@ -317,11 +370,22 @@ def _any(masks: Sequence[Mask]) -> Mask:
 
 
 def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
-    """The four stages along one axis; each sees only the outputs that those before it left."""
-    n, zeros = axis.length, repeated(np.intp(0), axis.outputs)
+    """The stages along one axis; each sees only the outputs that those before it left: a guess, a
+    decoded word, slices alone or bisected."""
+    n, zeros, generator = (
+        axis.length,
+        repeated(np.intp(0), axis.outputs),
+        seed.generator("slices", axis.axis),
+    )
     if n == 1:
         return Windows(zeros, zeros, np.zeros(axis.outputs, bool))
-    code = _first_code(n, seed.generator("slices", axis.axis), guess)
+    code = (
+        codes.one_at_a_time(n)
+        if n <= ALONE_AT_ONCE
+        else codes.halves(n, generator)
+        if guess and n > codes.SHORT
+        else codes.exact(n, generator)
+    )
     responses = axis.responses(code, range(min(OPENING, code.calls)))
     pending = ~_dense(axis, responses, seed)
     if pending.any():
@@ -333,19 +397,37 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     if not known.any() and not pending.any():
         return Windows(zeros, repeated(np.intp(n - 1), axis.outputs), moved)
     pending = pending & ~known & moved
-    code, responses = _worth_telling_apart(axis, code, responses, pending)
+    if (
+        pending.any()
+        and not code.exact
+        and np.mean(np.sum(responses, 0)[pending] == code.weight) > 0.5
+    ):  # most depend on slices of one word
+        longer = code.extended()
+        code, responses = (
+            longer,
+            responses + axis.responses(longer, range(code.calls, longer.calls)),
+        )
     if code.exact and pending.any():
         place = np.where(pending, code.decode(_bits(responses)), place)
         pending = pending & (place == NO_ENTRY)
-    low, high = _several(axis, code, responses, pending)
+    low, high = np.zeros(axis.outputs, np.intp), np.full(axis.outputs, n - 1)
+    for repeats in ONCE_THEN_BOTH_WAYS:
+        if not pending.any():
+            break
+        first, last = _narrowed(replace(axis, repeats=repeats), code, responses, pending)
+        # with a tie within the step a call may have moved an output that its window does not
+        # explain
+        settled = pending.copy()
+        for call, response in enumerate(responses):
+            before = np.concatenate([[0], np.cumsum(code.slices(call))])
+            settled &= ~response | (before[last + 1] > before[first])
+        low, high, pending = (
+            np.where(settled, first, low),
+            np.where(settled, last, high),
+            pending & ~settled,
+        )
     known = place != NO_ENTRY
     return Windows(np.where(known, place, low), np.where(known, place, high), _any(responses))
-
-
-def _first_code(n: int, generator: np.random.Generator, guess: bool) -> Code:
-    if n <= ALONE_AT_ONCE:
-        return codes.one_at_a_time(n)
-    return codes.halves(n, generator) if guess and n > codes.SHORT else codes.exact(n, generator)
 
 
 def _bits(responses: Sequence[Mask]) -> Index:
@@ -358,88 +440,81 @@ def _bits(responses: Sequence[Mask]) -> Index:
 
 
 def _dense(axis: Axis, opening: Sequence[Mask], seed: Seed) -> Mask:
-    """The outputs [M] of tensors that depend on all of the axis: what moved did so in both calls, and single slices have outputs in common."""
+    """The outputs [M] of tensors that depend on all of the axis: what moved did so in both calls,
+    and single slices have outputs in common."""
     dense = np.zeros(axis.outputs, bool)
-    suspects = [part for part in axis.parts if opening[0][part].any() and np.array_equal(opening[0][part], opening[1][part])]
+    suspects = [
+        part
+        for part in axis.parts
+        if opening[0][part].any() and np.array_equal(opening[0][part], opening[1][part])
+    ]
     if axis.length <= ALONE_AT_ONCE or not suspects:
         return dense
-    places = ((np.arange(SINGLES) + seed.generator("single slices", axis.axis).random(SINGLES)) * axis.length / SINGLES).astype(int)
+    places = (
+        (np.arange(SINGLES) + seed.generator("single slices", axis.axis).random(SINGLES))
+        * axis.length
+        / SINGLES
+    ).astype(int)
     singles = np.array([axis.moved(np.arange(axis.length) == place) for place in places])
     for part in suspects:
-        dense[part] = _all_meet(singles[:, part])
+        heard = singles[:, part]
+        heard = heard[heard.any(1)].astype(np.float32)
+        dense[part] = len(heard) > 1 and bool(
+            (heard @ heard.T > 0).all()
+        )  # any two that moved something have an output in common
     return dense
 
 
-def _all_meet(moved: Mask) -> bool:
-    """Whether any two of the slices [4, m] that moved something have an output in common."""
-    moved = moved[moved.any(1)].astype(np.float32)
-    return len(moved) > 1 and bool((moved @ moved.T > 0).all())
-
-
 def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> Index:
-    """The slice [M] of each output that is left of a tensor whose outputs run through the axis in order; NO_ENTRY for other tensors."""
+    """The slice [M] of each output that is left of a tensor whose outputs run through the axis in
+    order; NO_ENTRY for other tensors.
+
+    In order: no output moved in a call that leaves its slice alone, and enough slices were heard in
+    full (a tie can leave an output unmoved).
+    """
     if not pending.any():
         return repeated(np.intp(NO_ENTRY), axis.outputs)
-    bits, place, every = _bits(responses), np.full(axis.outputs, NO_ENTRY), np.arange(axis.length)[:, None]
+    bits, place, every = (
+        _bits(responses),
+        np.full(axis.outputs, NO_ENTRY),
+        np.arange(axis.length)[:, None],
+    )
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
-        for stride in _strides(axis, shape) if pending[part].any() else ():
-            in_order = (-1, axis.length, stride)  # each slice's outputs are those of one place of the middle axis
-            if _is_in_order(words, bits[part].reshape(in_order), min(EVIDENCE, axis.length // 2 + 1)):
+        # neighbours along the axis may lie as far apart in the flat output as along the output's
+        # own axes, or as in the input (reshapes)
+        total, of_output = (
+            math.prod(shape),
+            [math.prod(shape[k:]) for k in range(1, len(shape) + 1)],
+        )
+        for stride in dict.fromkeys([axis.stride, *of_output]) if pending[part].any() else ():
+            if not total or not stride or total % (stride * axis.length):
+                continue
+            in_order = (
+                -1,
+                axis.length,
+                stride,
+            )  # each slice's outputs are those of one place of the middle axis
+            heard = bits[part].reshape(in_order)
+            if not (heard & ~words).any() and int((heard == words).any((0, 2)).sum()) >= min(
+                EVIDENCE, axis.length // 2 + 1
+            ):
                 place[part].reshape(in_order)[...] = every
                 break
     return place if pending.all() else np.where(pending, place, NO_ENTRY)
 
 
-def _strides(axis: Axis, shape: Sequence[int]) -> list[int]:
-    """How far apart in the flat output neighbours along the axis may lie: as along the output's own axes, or as in the input (reshapes)."""
-    total, of_output = math.prod(shape), [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]
-    return [stride for stride in dict.fromkeys([axis.stride, *of_output]) if total and stride and total % (stride * axis.length) == 0]
-
-
-def _is_in_order(words: Index, bits: Index, evidence: int) -> bool:
-    """Bits [..., n, ...] against words [n, 1]: no output moved in a call that leaves its slice alone, and enough slices were heard in full.
-
-    (A tie can leave an output unmoved.)
-    """
-    return not (bits & ~words).any() and int((bits == words).any((0, 2)).sum()) >= evidence
-
-
-def _worth_telling_apart(axis: Axis, code: Code, responses: list[Mask], pending: Mask) -> tuple[Code, list[Mask]]:
-    """The code made exact, where most outputs that are left depend on slices of one word."""
-    if not pending.any() or code.exact or np.mean(np.sum(responses, 0)[pending] == code.weight) <= 0.5:
-        return code, responses
-    longer = code.extended()
-    return longer, responses + axis.responses(longer, range(code.calls, longer.calls))
-
-
-def _several(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> tuple[Index, Index]:
-    """The windows [M] of the outputs that are left; all of the axis for others, and for those whose window never explains what was heard."""
-    low, high = np.zeros(axis.outputs, np.intp), np.full(axis.outputs, axis.length - 1)
-    for repeats in ONCE_THEN_BOTH_WAYS:
-        if not pending.any():
-            break
-        narrow = _narrowed(replace(axis, repeats=repeats), code, responses, pending)
-        settled = pending & _explained(code, responses, *narrow)
-        low, high = np.where(settled, narrow[0], low), np.where(settled, narrow[1], high)
-        pending = pending & ~settled
-    return low, high
-
-
-def _narrowed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -> tuple[Index, Index]:
+def _narrowed(
+    axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask
+) -> tuple[Index, Index]:
     """Windows [M] by perturbing each slice alone, or by bisection of a long axis."""
     n = axis.length
     if code.weight > 1 and n > ALONE_UP_TO:
         return bisected(axis, pending)
-    moved = np.array(responses if code.weight == 1 else axis.responses(codes.one_at_a_time(n), range(n)))
+    moved = np.array(
+        responses if code.weight == 1 else axis.responses(codes.one_at_a_time(n), range(n))
+    )
     known = pending & moved.any(0)
-    return np.where(known, moved.argmax(0), 0), np.where(known, n - 1 - moved[::-1].argmax(0), n - 1)
-
-
-def _explained(code: Code, responses: Sequence[Mask], low: Index, high: Index) -> Mask:
-    """Whether every call that moved an output [M] perturbed a slice of its window; with a tie within the step it may not have."""
-    explained = np.ones(len(low), bool)
-    for call, moved in enumerate(responses):
-        before = np.concatenate([[0], np.cumsum(code.slices(call))])
-        explained &= ~moved | (before[high + 1] > before[low])
-    return explained
+    return np.where(known, moved.argmax(0), 0), np.where(
+        known, n - 1 - moved[::-1].argmax(0), n - 1
+    )

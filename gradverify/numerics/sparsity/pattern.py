@@ -72,19 +72,15 @@ class Pattern:
         return _row_groups(self)
 
     @cached_property
-    def run(self) -> int:
-        """How many inputs in a row each output depends on, where its window is one slice of the first axes and all of the others; 0 elsewhere."""
+    def runs(self) -> tuple[Index, int] | None:
+        """The first input [M] of each output, and how many in a row it depends on, where its window is one slice of the first axes and all of the
+        others; None elsewhere."""
         split = next((k for k, width in enumerate(self.widths) if width > 1), len(self.shape))
         whole = (bool((self.low[k] == 0).all() and (self.high[k] == self.shape[k] - 1).all()) for k in range(split, len(self.shape)))
-        return 0 if self.nothing.any() or not len(self) or not all(whole) else math.prod(self.shape[split:])
-
-    @cached_property
-    def run_starts(self) -> Index | None:
-        """The first input [M] of each output's run, where they have one."""
-        if not self.run:
+        if self.nothing.any() or not len(self) or not all(whole):
             return None
-        first = (low * stride for low, stride in zip(self.low, self.strides, strict=True) if stride >= self.run)
-        return sum(first, np.zeros(len(self), np.intp))
+        first = (low * stride for low, stride in zip(self.low[:split], self.strides, strict=False))
+        return sum(first, np.zeros(len(self), np.intp)), math.prod(self.shape[split:])
 
     def block_of_outputs(self, part: slice = slice(None)) -> Index:
         """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends on nothing."""
@@ -134,10 +130,6 @@ class RowGroups:
         order, starts = self._sorted
         return order[starts[group] : starts[group + 1]]
 
-    def row_of(self, group: int) -> Index:
-        """The output [N] of the group that depends on each input coordinate; NO_ENTRY where none does."""
-        return np.asarray(self.rows_of(range(group, group + 1))[0])
-
     def weighted(self, groups: range, weights: Array) -> list[tuple[Index, Array]]:
         """The outputs of each of these groups in a row, and their `weights` [M]."""
         order, begins = self._sorted
@@ -146,31 +138,19 @@ class RowGroups:
         of_rows = weights.take(rows)
         return [(rows[a - ends[0] : b - ends[0]], of_rows[a - ends[0] : b - ends[0]]) for a, b in pairwise(ends)]
 
-    def runs(self, groups: range) -> tuple[Index, int] | None:
-        """The outputs of groups in a row in the order in which their windows lie in the inputs, group after group, and the width of these.
-
-        None where windows are not runs of one width that fill the inputs in order.
-        """
-        width, starts = self.pattern.run, self.pattern.run_starts
-        if starts is None:
-            return None
-        order, begins = self._sorted
-        rows = order[begins[groups.start] : begins[groups.stop]]
-        count = self.pattern.size // width
-        in_order = len(rows) == len(groups) * count and bool((starts[rows].reshape(-1, count) == width * np.arange(count)).all())
-        return (rows, width) if in_order else None
-
     def rows_of(self, groups: range) -> Index:
-        """`row_of`, of groups in a row [groups, N]."""
+        """The output of each of these groups that depends on each input coordinate [groups, N]; NO_ENTRY where none does."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
         if self.pattern.pointwise:
             return np.arange(self.pattern.size)[None]
-        runs = self.runs(groups)
-        if runs:
-            return runs[0].repeat(runs[1]).reshape(len(groups), self.pattern.size)
-        order, starts = self._sorted
-        pattern, rows = self.pattern, order[starts[groups.start] : starts[groups.stop]]
+        order, begins = self._sorted
+        pattern, rows = self.pattern, order[begins[groups.start] : begins[groups.stop]]
+        if pattern.runs:    # of one width: do they fill the inputs in order, group after group?
+            starts, width = pattern.runs
+            count = pattern.size // width
+            if len(rows) == len(groups) * count and (starts[rows].reshape(-1, count) == width * np.arange(count)).all():
+                return rows.repeat(width).reshape(len(groups), pattern.size)
         nothing = pattern.nothing[rows]
         rows = rows[~nothing] if nothing.any() else rows
         place, inside = ((self.group[rows] - groups.start) * pattern.size)[:, None], np.ones((len(rows), 1), bool)
@@ -297,12 +277,9 @@ class ColumnGroups:
                 colour = colour * width + place // stride % n % width
         return colour
 
-    def column_of(self, group: int) -> Index:
-        """The column of the group, counted within the tensor, that each output [M] of all output tensors depends on; NO_ENTRY where none does."""
-        return np.asarray(self.columns_of(range(group, group + 1))[0])
-
     def columns_of(self, groups: range) -> Index:
-        """`column_of`, of groups in a row [groups, M]."""
+        """The column of each of these groups, counted within the tensor, that each output of all output tensors depends on [groups, M]; NO_ENTRY
+        where none does."""
         residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
         columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
