@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 import numpy as np
 
-from gradverify.model.result import Cause
 from gradverify.numerics.pairs.pair import ROUNDINGS, Entries, ratios
 from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask
 
@@ -20,12 +19,11 @@ SHARP = 0.9  # of the wrong elements must have sharper bars
 
 @dataclass(frozen=True)
 class Side:
-    """One tensor of the pair: its name, shape and values as real coordinates (a complex number has two, neighbours)."""
+    """One tensor of the pair, by real coordinates: a complex number has two, neighbours."""
 
     name: str
     shape: tuple[int, ...]
     complex: bool = False
-    values: Array | None = None
 
     @property
     def parts(self) -> int:
@@ -80,20 +78,11 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Other:
-    """Another input of the same output: what its own elements are."""
-
-    name: str
-    shape: tuple[int, ...]
-    complex: bool
-    entries: Entries
-
-
-@dataclass(frozen=True)
 class Pattern:
     """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
 
-    `values`: real tensor arguments and the output; `integers`: those of them that hold integers. `others`: the other inputs of this output.
+    `values`: real tensor arguments and the output; `integers`: those of them that hold integers.
+    `others`: the other inputs of this output, with their elements.
     `scattered`: there are analytic numbers where f has no element, which the finding does not count. `mismatched`: all of the pair, where not all
     were kept.
     """
@@ -106,7 +95,7 @@ class Pattern:
     unit: float
     values: Sequence[Value] = ()
     integers: Sequence[Value] = ()
-    others: Sequence[Other] = field(default=())
+    others: Sequence[tuple[Side, Entries]] = ()
     scattered: bool = False
     mismatched: int = 0
 
@@ -136,6 +125,12 @@ class Pattern:
         return ~self.wrong & ~self.unknown
 
     @cached_property
+    def zero(self) -> bool:
+        """Is the analytic side 0 on all wrong elements?"""
+        nothing = np.zeros(len(self.wrong))
+        return self.agrees(nothing, nothing, self.wrong)
+
+    @cached_property
     def dust(self) -> float:
         e = self.entries
         sizes = np.concatenate([np.abs(e.analytic), np.abs(e.numeric)])
@@ -153,11 +148,12 @@ class Pattern:
         return np.asarray((np.abs(e.numeric) > RESOLVED * low) | (np.abs(e.analytic) > RESOLVED * low))
 
     @cached_property
-    def sharp(self) -> bool:
+    def tells(self) -> bool:
         """Are the bars so much narrower than the errors that an explanation which fits says something?"""
         e = self.entries
         off = np.abs(e.analytic - e.numeric)[self.wrong]
-        return bool(np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP)
+        sharp = np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP
+        return bool(self.count and sharp)
 
     @cached_property
     def _order(self) -> Index:
@@ -192,26 +188,11 @@ class Pattern:
 
     def factor(self, where: Mask) -> float | None:
         """The one c with analytic = c · numeric on these elements, the roundest that fits; None where there is none."""
-        return settled(*self.interval(where))
+        c = settled(*self.interval(where))
+        return c if c is not None and self.scaled_by(c, where) else None
 
     def scaled_by(self, c: float, where: Mask) -> bool:
         return self.agrees(c * self.entries.numeric, abs(c) * self.entries.bar, where)
-
-
-Claim = Callable[[Pattern], Cause | None]
-"""The pattern at another point → the cause, if it holds there too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A kind of mistake: what it claims of a pattern. The simplest, of the lowest `order`, are tried first: the first that holds is the cause.
-
-    of_stream: it can be told where not all elements of the pair were kept.
-    """
-
-    order: int
-    claims: Callable[[Pattern], Iterator[Claim]]
-    of_stream: bool = False
 
 
 def settled(low: float, high: float) -> float | None:

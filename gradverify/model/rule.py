@@ -16,7 +16,8 @@ Kills = Literal["values", "elsewhere", "memory"]
 class RuleInfo:
     """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
 
-    file: the module of rules/ that holds its function `gvNNN` and, unless it is always asked, `gvNNN_applies`; by default one named as its page.
+    file: the module of rules/ that holds its function `gvNNN`; by default one named as its page.
+    needs: what has to hold before it is asked, by the names in rules/sound.py, with commas; "setting KEY" where the spec may turn it off.
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the file of specs/gallery with its fault.
     asked: no for a code that is found where user code is called. last: what is said when all is known.
@@ -36,6 +37,7 @@ class RuleInfo:
     code: str
     name: str
     file: str = ""
+    needs: str = ""
     severity: Severity = "error"
     catches: str | None = None
     asked: bool = True

@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from types import ModuleType
+from itertools import chain
+from typing import Literal
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import fault_of
 from gradverify.model.interrupt import Spent, is_interrupt
-from gradverify.model.result import LEFT_OUT, Calls, Comparison, Fault, Finding, RuleRun
+from gradverify.model.result import LEFT_OUT, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.sound import unmet
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import uncompared
 from gradverify.rules.unjudged import unfinished as of_the_rest
@@ -63,10 +65,17 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
         elif stopped:
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
         else:
-            examined = _once(_examine(info, evidence, found), found)
-            found |= {finding.code for finding in examined.findings if with_severity(finding).severity == "error"}
-            stopped = next((finding.code for finding in examined.findings if _stops(finding)), None) or _refused(evidence, found)
-            if (examined.findings or examined.fault) and lost(evidence.subject.on):
+            with evidence.spending.bound(info.price.forward, info.price.backward) if info.price else nullcontext():
+                examined = _tried(info, evidence, found)
+            # what another rule has reported already under its own code (GV201 by GV210) is not repeated
+            own = tuple(each for each in examined.findings if each.code not in found or each.code == info.code or each.code < "GV1")
+            examined = replace(examined, findings=own)
+            found |= {finding.code for finding in own if with_severity(finding).severity == "error"}
+            stops = (finding.code for finding in own if book()[finding.code].stops and finding.severity == "error")
+            # once a rule explains why backward raises, nothing that needs a backward can run
+            refused = (code for code in sorted(found) if book()[code].refused and evidence.backward.error is not None)
+            stopped = next(chain(stops, refused), None)
+            if (own or examined.fault) and lost(evidence.subject.on):
                 stopped = stopped or f"{info.code}, where the device was lost"
             if examined.fault is not None:
                 met[examined.fault.place] += 1
@@ -89,70 +98,40 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
             yield info
 
 
-def _once(examined: Examined, found: frozenset[str]) -> Examined:
-    """Drop findings reported under the code of another rule that has reported already (GV201 by GV210)."""
-    if not (found and examined.findings):
-        return examined
-    kept = tuple(each for each in examined.findings if each.code not in found or each.code == examined.run.code or each.code.startswith("GV0"))
-    return replace(examined, findings=kept)
-
-
-def _stops(finding: Finding) -> bool:
-    return book()[finding.code].stops and finding.severity == "error"
-
-
-def _refused(evidence: Evidence, found: frozenset[str]) -> str | None:
-    """The rule that explains why backward raises, once one was found: nothing that needs a backward can run then."""
-    explains = sorted(code for code in found if book()[code].refused)
-    return explains[0] if explains and evidence.backward.error is not None else None
-
-
-def _examine(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
-    with evidence.spending.bound(info.price.forward, info.price.backward) if info.price else nullcontext():
-        return _tried(info, evidence, found)
-
-
 def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
-    module, seen = _module(info), list[Finding | Comparison | str]()
-    applies, before = getattr(module, f"{info.code.lower()}_applies", None), evidence.subject.calls
+    name = f"gradverify.rules.{info.file or info.module}"
+    module = sys.modules.get(name) or importlib.import_module(name)
+    seen, before = list[Finding | Comparison | str](), evidence.subject.calls
+
+    def ran(status: Literal["ran", "not_applicable"], reason: str | None) -> RuleRun:
+        return RuleRun(info.code, status, reason, evidence.subject.calls - before)
+
     try:
-        reason = applies(evidence, found) if applies else None
-        if reason is not None:
-            return Examined(RuleRun(info.code, "not_applicable", reason, evidence.subject.calls - before))
+        if (reason := unmet(info, evidence, found)) is not None:
+            raise NotApplicable(reason)
         seen.extend(getattr(module, info.code.lower())(evidence))
-    except NotApplicable as reason:
-        return Examined(RuleRun(info.code, "not_applicable", str(reason), evidence.subject.calls - before))
+    except NotApplicable as refused:
+        return Examined(ran("not_applicable", str(refused)))
     except UserCodeError as error:
-        return Examined(RuleRun(info.code, "not_applicable", error.message, evidence.subject.calls - before), (error.finding,))
+        return Examined(ran("not_applicable", error.message), (error.finding,))
     except Spent as spent:
         unknown = info.numeric and info.price is None and UNDECIDED not in found
         unfinished = (of_the_rest(f"{info.code} {info.name}", spent),) if unknown else ()
         if not seen:
-            return Examined(RuleRun(info.code, "not_applicable", f"{LEFT_OUT}{spent}", evidence.subject.calls - before), unfinished)
+            return Examined(ran("not_applicable", f"{LEFT_OUT}{spent}"), unfinished)
         seen += [f"the rest {LEFT_OUT}{spent}", *unfinished]
-    except BaseException as error:
-        return _unforeseen(info, error, evidence.subject.calls - before, seen)
+    except BaseException as error:      # of the user's code a finding, of gradverify a fault that costs the rest of this rule
+        if is_interrupt(error):
+            raise
+        if is_users(error):
+            theirs = unnamed(error)
+            return Examined(ran("not_applicable", theirs.message), (theirs.finding,))
+        fault = fault_of(error, f"the rule {info.code}")
+        return _of(ran("not_applicable", f"gradverify itself failed here: {fault.what}"), seen, fault)
     seen += [evidence.spending.cut] if evidence.spending.cut else []
-    notes = "; ".join(each for each in seen if isinstance(each, str))
-    return _of(RuleRun(info.code, "ran", notes or None, evidence.subject.calls - before), seen)
+    return _of(ran("ran", "; ".join(each for each in seen if isinstance(each, str)) or None), seen)
 
 
 def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:
     found = tuple(each for each in seen if isinstance(each, Finding))
     return Examined(run, found, tuple(each for each in seen if isinstance(each, Comparison)), fault)
-
-
-def _unforeseen(info: RuleInfo, error: BaseException, calls: Calls, seen: list[Finding | Comparison | str]) -> Examined:
-    """Report an unexpected exception: of the user's code as a finding, of gradverify as a fault that costs the rest of this rule."""
-    if is_interrupt(error):
-        raise error
-    if is_users(error):
-        theirs = unnamed(error)
-        return Examined(RuleRun(info.code, "not_applicable", theirs.message, calls), (theirs.finding,))
-    fault = fault_of(error, f"the rule {info.code}")
-    return _of(RuleRun(info.code, "not_applicable", f"gradverify itself failed here: {fault.what}", calls), seen, fault)
-
-
-def _module(info: RuleInfo) -> ModuleType:
-    name = f"gradverify.rules.{info.file or info.module}"
-    return sys.modules.get(name) or importlib.import_module(name)

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.coordinates import flat_all, numbers
-from gradverify.numerics.function.point import COARSER
-from gradverify.numerics.rungs import BASE, U32, U64, Array, Mask, Z, smallest
+from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
-from gradverify.oracles.along import Along, change, coordinates, moduli, parts, shaped
+from gradverify.oracles.along import Along, change, coordinates, parts, shaped
 from gradverify.oracles.widened import InFloat64
-from gradverify.rules.differ import DUST, NUDGE, ODD, SINGLE, loosened, tolerance
-from gradverify.rules.forward_mode import Identity, bisect
+from gradverify.rules.differ import SINGLE, rounding_of
+from gradverify.rules.forward_mode import Trial, bisect
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
-from gradverify.rules.sound import unasked
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.graph import function_classes
-from gradverify.subject.rounding import Perturbed
 from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.wide import InDouble, wide, widened
 
 # ---- Backward as a function of the inputs, in float64 where that is the same; its double backward, and what rounding makes of both
 SAME = 1e-4             # of the largest gradient: what one in float32 may be off by
-AWAY = 8.0              # roundings of each input, by which a point nearby is off
 
 
 class _InFloat64(Backward):
     """What backward makes without a dtype is float64 too, and what it casts to float32 where forward was lifted."""
 
     _here: list[Tensor] | None = None
-    loses_digits = False    # does float32 round its gradients by more than SAME?
 
     def __init__(self, evidence: Evidence, mode: InDouble) -> None:
         twin, checked = widened(evidence.subject, mode), evidence.forward.checked
@@ -61,39 +51,6 @@ class _InFloat64(Backward):
             return super().values(inputs)
 
 
-def has_lost_digits(function: Backward) -> bool:
-    """Return whether this is the float64 backward of one that loses digits in float32."""
-    return isinstance(function, _InFloat64) and function.loses_digits
-
-
-def spread(function: Backward, rounded: Callable[[], tuple[float, float]]) -> tuple[float, float]:
-    """Six standard deviations of two numbers, over nine ways to round every operation of that function at random; 0 where it refuses that."""
-    narrow, seen = isinstance(function, _InFloat64), list[tuple[float, float]]()
-    for number in range(POINTS):
-        source = generator(number, "second order", "rounding")
-        with suppress(UserCodeError), function.around(), Perturbed(source, U32 if narrow else COARSER * U64):
-            seen.append(rounded())
-    if len(seen) < 2:
-        return 0.0, 0.0
-    one, other = Z * np.nan_to_num(np.std(seen, 0, ddof=1)) / (1.0 if narrow else COARSER)
-    return float(one), float(other)
-
-
-def scatter(evidence: Evidence, measured: Callable[[Backward, Sequence[Tensor]], float]) -> float:
-    """Six standard deviations of a number of backward, in its own precision, over nine points a few roundings away; 0 where it refuses them.
-
-    (`spread` asks of operations as they are under a mode of torch, where its `det` takes another way to its second derivative.)
-    """
-    own, columns, seen = evidence.modes.backwards, evidence.modes.columns, list[float]()
-    roundings = AWAY * max(torch.finfo(x.dtype).eps for x in own.inputs) / 2
-    for number in range(POINTS):
-        signs = numbers(signed(torch.zeros(len(columns), dtype=torch.float64), generator(number, "second order", "nearby")))
-        moves = shaped(change(columns, roundings * signs * np.nan_to_num(columns.x, posinf=0.0, neginf=0.0), own.inputs), own.inputs)
-        with suppress(UserCodeError):
-            seen.append(measured(own, [x + move for x, move in zip(own.inputs, moves, strict=True)]))
-    return float(Z * np.nan_to_num(np.std(seen, ddof=1))) if len(seen) > 1 else 0.0
-
-
 def backwards(evidence: Evidence) -> Backward:
     """Backward as a function of the inputs, of which finite differences are taken: that of float64 for a float32 function that is the same in it."""
     own = evidence.modes.backwards
@@ -102,45 +59,25 @@ def backwards(evidence: Evidence) -> Backward:
     full = _InFloat64(evidence, InDouble(lifts=evidence.in_float64.lifted))
     try:
         pairs = [(numbers(mine), numbers(theirs)) for mine, theirs in zip(own.here(), full.here(), strict=True)]
-        full.loses_digits = not all(_agree(*pair) for pair in pairs)
-        return own if full.loses_digits and not _rounded_apart(pairs, full) else full
+        return full if all((np.abs(a - b) <= SAME * np.abs(b).max(initial=0.0)).all() for a, b in pairs) else own
     except UserCodeError:
         return own
 
 
-def _agree(mine: Array, theirs: Array, rounding: Array | float = 0.0) -> bool:
-    """Return whether the float32 gradients agree with the float64 ones."""
-    allowed = np.maximum(SAME * np.abs(theirs).max(initial=0.0), rounding)
-    with np.errstate(invalid="ignore"):
-        return bool(((np.abs(mine - theirs) <= allowed) | (mine == theirs)).all())
-
-
-def _rounded_apart(pairs: Sequence[tuple[Array, Array]], full: _InFloat64) -> bool:
-    """Are gradients in float32 those in float64 but for what float32 makes of every operation, as of 1 / (1 − exp(x)) at −1e-7? Nine backwards."""
-    found = list[list[Array]]()
-    for number in range(POINTS):
-        with Perturbed(generator(number, "second order", "gradient")):
-            found.append([numbers(gradient).copy() for gradient in full.values(full.inputs)])
-    rounding = [Z * np.nan_to_num(np.std(each, 0, ddof=1), nan=np.inf) for each in zip(*found, strict=True)]
-    return all(_agree(*pair, off) for pair, off in zip(pairs, rounding, strict=True))
-
-
-def doubled(evidence: Evidence, w: Array) -> Second:
-    """The double backward for other weights of the gradients' coordinates [N]."""
-    return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs))
-
-
-def known(seen: Second | UserCodeError) -> Second:
+def known(evidence: Evidence) -> Second:
+    """That for the first weights. Raises UserCodeError where it is refused."""
+    seen = evidence.modes.double_backward
     if isinstance(seen, UserCodeError):
         raise seen
     return seen
 
 
+def doubled(evidence: Evidence, w: Array, inputs: Sequence[Tensor] | None = None) -> Second:
+    """The double backward for weights of the gradients' coordinates [N]."""
+    return evidence.modes.backwards.second(shaped(w, evidence.subject.inputs), inputs)
+
+
 # ---- The derivative of backward by double backward, against backward itself (to the cotangents) and its ladder (to the inputs)
-NUDGES = 2
-TINY, WIDER = 1e-4, (1e-1, 1e-2, 1e-3)     # inputs below that (cancelling.py asks of the same ones); steps that are tried there
-CLOSE = 0.1             # of a second derivative: how far its curvature bends such a slope
-SHARE = 4.0             # of the tolerance: what the bars of all elements may take together is 1/SHARE
 THOROUGH = 2e-5         # CPU seconds of our own that every rung of an element takes (measured at 2e5 elements)
 
 
@@ -156,67 +93,23 @@ class Wrong:
     truth: float
 
 
-class Cotangents:
-    """To the cotangents: backward is linear in them, so ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is needed."""
+def to_cotangents(evidence: Evidence) -> Wrong | None:
+    """The element at which double backward is wrong to the cotangents, in which backward is linear: ⟨u, ∂⟨w, Jᵀv⟩/∂v⟩ = ⟨w, Jᵀu⟩, and no step is
+    needed; None where there is none."""
+    w, u = evidence.modes.gradient_weights, flat_all(evidence.modes.weights("to the cotangent")).numpy()
+    like = evidence.subject.inputs
 
-    def __init__(self, evidence: Evidence) -> None:
-        self.evidence, self.w = evidence, evidence.modes.gradient_weights
-        self.u = flat_all(evidence.modes.weights("to the cotangent")).numpy()
+    def double(w: Array, inputs: Sequence[Tensor] | None) -> Array:
+        return coordinates(doubled(evidence, w, inputs).cotangents, evidence.outputs)
 
-    def wrong(self) -> Wrong | None:
-        """The element at which double backward is wrong; None where there is none."""
-        double, truth = self._double(self.w), self._pull(self.u)
-        base = self._identity(self.u, double, truth)
-        if base.holds() or replace(base, tolerance=loosened(self.evidence)).holds(self._noise(double, truth)):
-            return None
-        row = bisect(self.u != 0, lambda mask: self._identity(self.u * mask, double, self._pull(self.u * mask)).off, base.off)
-        one = np.arange(len(self.u)) == row
-        column = self._pull(one * 1.0)
-        total = float(double[row] - np.sum(self.w * column))
-        gradient = bisect(self.w != 0, lambda mask: float(self._double(self.w * mask)[row] - np.sum((self.w * column)[mask])), total)
-        weight = self.w * (np.arange(len(self.w)) == gradient)
-        mine, theirs = float(self._double(weight)[row]) / float(self.w[gradient]), float(column[gradient])
-        size = float(moduli(self.evidence.outputs)[row]) / float(np.abs(self.w[gradient]))
-        underflow = smallest(self.evidence.precision) / abs(float(self.w[gradient]))
-        allowed = loosened(self.evidence) * max(abs(mine), abs(theirs)) + DUST * (self.evidence.precision * size + underflow)
-        if abs(mine - theirs) <= allowed or abs(mine - theirs) <= allowed + self._rounding(weight / self.w[gradient], row):
-            return None
-        return Wrong(gradient, row, True, mine, theirs)
+    def pull(u: Array, inputs: Sequence[Tensor] | None = None) -> Array:
+        v = shaped(u, evidence.outputs)
+        return coordinates(evidence.function.vjp(v) if inputs is None else evidence.function.vjp_at(inputs, v), like)
 
-    def _rounding(self, weight: Array, row: int) -> float:
-        """What rounding may make of the difference of the two, by what it makes of double backward (an entropy's, at saturated logits)."""
-        function = backwards(self.evidence)
-
-        def slope(of: Backward, inputs: Sequence[Tensor]) -> float:
-            return float(coordinates(of.second(shaped(weight, of.inputs), inputs).cotangents, of.cotangents)[row])
-
-        by_mode = 2 * spread(function, lambda: (slope(function, function.inputs), 0.0))[0]
-        return max(by_mode, scatter(self.evidence, slope))
-
-    def _identity(self, u: Array, double: Array, pulled: Array) -> Identity:
-        unit, f = self.evidence.precision, moduli(self.evidence.outputs)
-        return Identity((u * double)[u != 0], self.w * pulled, tolerance(unit), unit, DUST * unit * float(np.linalg.norm(u * f)))
-
-    def _noise(self, double: Array, truth: Array) -> float:
-        """How far both sums go when u and w are nudged, or multiplied by what is no power of two: only sums that are rounding throughout go far."""
-        source, step, moves = self.evidence.wishes.seed.generator("second order, nudged"), NUDGE * tolerance(self.evidence.precision), [0.0]
-        for _ in range(NUDGES):
-            u = self.u * (1 + step * source.choice([-1.0, 1.0], len(self.u)))
-            w = self.w * (1 + step * source.choice([-1.0, 1.0], len(self.w)))
-            moves += [abs(float(np.sum(self.w * (self._pull(u) - truth)))), abs(float(np.sum(self.u * (self._double(w) - double))))]
-        for factor in ODD:
-            moves += [abs(float(np.sum(self.w * (self._pull(factor * self.u) / factor - truth)))),
-                      abs(float(np.sum(self.u * (self._double(factor * self.w) / factor - double))))]
-        return max(move for move in moves if np.isfinite(move))
-
-    def _pull(self, u: Array) -> Array:
-        """Jᵀu by coordinates [N]."""
-        return coordinates(self.evidence.function.vjp(shaped(u, self.evidence.outputs)), self.evidence.subject.inputs)
-
-    def _double(self, w: Array) -> Array:
-        """The derivative of ⟨w, Jᵀv⟩ with respect to v, by coordinates [M]."""
-        seen = doubled(self.evidence, w) if w is not self.w else self.evidence.modes.double_backward
-        return coordinates(known(seen).cotangents, self.evidence.outputs)
+    trial = Trial(evidence, w, double, pull, np.where(w == 0, 1.0, np.abs(w)), coordinates(known(evidence).cotangents, evidence.outputs))
+    gradient = pull(u)
+    parted = None if trial.agrees(u, gradient) else trial.parted(u, gradient)
+    return None if parted is None else Wrong(parted.column, parted.row, True, parted.forward, parted.backward)
 
 
 class Inputs:
@@ -230,7 +123,7 @@ class Inputs:
         """`w`: of the gradients' coordinates [N], the first ones of all where none are given."""
         self.evidence, self.along = evidence, along
         self.w = evidence.modes.gradient_weights if w is None else w
-        self._double = known(evidence.modes.double_backward) if w is None else doubled(evidence, w)
+        self._double = known(evidence) if w is None else doubled(evidence, w)
         self._agreed: tuple[Array, Derivative] | None = None    # a direction, and what the quick rungs said along it
 
     @property
@@ -247,18 +140,11 @@ class Inputs:
         if self._off(moved, found) == "no":
             self._agreed = moved, found
             return None
-        wanted = self._wanted(found)
-        found = self.along.refined(moved, wanted)
-        if self._rough(found).any():    # or noisier than repeated calls show, which looks alike
-            found = self.along.refined(moved, wanted, self.along.noise(moved))
-        if self._leave_out(found):
-            moved = self._smooth(moved)
-            found = self.along.refined(moved, wanted)
-        if self._off(moved, found) == "no":
-            return None
         self.evidence.spending.heed(THOROUGH * len(self.w))
         found = self.along.thorough(moved)
-        self._leave_out(found)
+        if self._leave_out(found):
+            moved = self._smooth(moved)
+            found = self.along.thorough(moved)
         return self._element(moved, found) if self._off(moved, found) == "yes" else None
 
     def off_for(self, w: Array) -> str:
@@ -291,13 +177,6 @@ class Inputs:
             return moved
         return np.where(np.isfinite(columns.combined(coordinates(self._double.inputs, self.evidence.subject.inputs))), moved, 0.0)
 
-    def _wanted(self, found: Derivative) -> Array:
-        """The bars [N] with which the sum can be judged."""
-        asked = self.w != 0
-        size = np.abs(self.w * np.where(np.isfinite(found.value), found.value, 0.0))
-        allowed = self.rtol * float(np.linalg.norm(size)) + self._floor(np.abs(self.w * self.along.value))
-        return np.where(asked, allowed / (SHARE * max(asked.sum(), 1) * np.where(asked, np.abs(self.w), 1.0)), np.inf)
-
     def _element(self, moved: Array, full: Derivative) -> Wrong | None:
         """Halving by halving to one gradient's element and one column, on which the ladder is climbed anew."""
         w = self.w
@@ -323,54 +202,16 @@ class Inputs:
         allowed = self.rtol * max(abs(mine), abs(theirs)) + self._floor(np.abs(self.along.value[gradient]))
         if not one.smooth[0] or not np.isfinite(bar) or self._ambiguous(one)[0] or abs(mine - theirs) - bar <= allowed:
             return None
-        if self._swallowed(gradient, column, double) or abs(mine - theirs) - bar <= self._rounding(gradient, column, step):
-            return None
-        if abs(self._without_rounding(gradient, column, double) * step - theirs) - bar <= allowed:
+        own = self.evidence.modes.backwards
+
+        def value(inputs: Sequence[Tensor]) -> float:
+            return float(coordinates(own.values(inputs), own.inputs)[gradient])
+
+        slope = partial(self._slope, gradient, column, own)
+        rounding = abs(step) * rounding_of(self.evidence, slope) + rounding_of(self.evidence, value) / BASE
+        if abs(mine - theirs) - bar <= rounding:
             return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
-
-    def _swallowed(self, gradient: int, column: int, double: float) -> bool:
-        """Is a tiny input's slope the one of double backward as soon as steps are wider than the input, by which backward rounds as if at rest?
-
-        (The gradient of an entropy at logits of 1e-7 is a difference of numbers of order 1.)
-        """
-        point, size = self.along.point, float(self.along.columns.size[column])
-        if size >= TINY:
-            return False
-        for h in WIDER:
-            up, down = (float(point.values_at(np.array([column]), self.along.columns.x[[column]] + side * h)[gradient]) for side in (1, -1))
-            if abs((up - down) / (2 * h) - double) <= CLOSE * abs(double):
-                return True
-        return False
-
-    def _rounding(self, gradient: int, column: int, step: float) -> float:
-        """What rounding may make of the change of a gradient over a step of one column: of double backward, and of backward, whose difference it is.
-
-        Six standard deviations, of nine ways to round every operation at random, and of nine points a few roundings away; 0 where those are refused.
-        (det(A)·A⁻ᵀ has entries of order 1, and in its derivative those of A⁻¹ cancel. Where a softmax is 1 but for 1e-73, so is the slope of its
-        gradient, which is 0 to rounding.)
-        """
-        function = self.along.point.function
-        if not isinstance(function, Backward):
-            return 0.0
-        slope = partial(self._slope, gradient, column)
-
-        def rounded() -> tuple[float, float]:
-            return slope(function, function.inputs), float(coordinates(function.values(function.inputs), function.inputs)[gradient])
-
-        by_mode, value = spread(function, rounded)
-        return abs(step) * max(by_mode, scatter(self.evidence, slope)) + value / BASE
-
-    def _without_rounding(self, gradient: int, column: int, double: float) -> float:
-        """The double backward in float64, where float32 has lost digits of the gradient already: what it loses of that one is no mistake.
-
-        (Where a variance E[x²] − E[x]² is nothing but rounding, and is clamped to 0.) Else the one that is judged.
-        """
-        function = self.along.point.function
-        if not isinstance(function, Backward) or not has_lost_digits(function):
-            return double
-        with function.around():
-            return self._slope(gradient, column, function, function.inputs)
 
     def _slope(self, gradient: int, column: int, function: Backward, inputs: Sequence[Tensor]) -> float:
         """d gradient / d column by the double backward of that function."""
@@ -406,25 +247,17 @@ class Inputs:
 # ---- GV109 double-backward: second derivatives are wrong, and nothing says so
 DIRECTIONS = 2
 HINT = ("compute backward with torch operations from ctx.saved_tensors (inputs and outputs of forward only; no .detach(), .data, no_grad or NumPy), "
-        "or mark it @once_differentiable, so that it raises")
-BY_HAND = ("backward calls {names}, whose own backward makes second derivatives: look there for a wrong or missing gradient, also of grad_output; "
-           "give it no detached tensors")
+        "or mark it @once_differentiable, so that it raises; a Function that backward calls makes second derivatives by its own backward")
 ELSEWHERE = "at another point of the same kind "
 NOWHERE = ("an operation of backward has no finite slope there (a root or a norm at 0, a quotient 0/0): give it a harmless number by torch.where, or "
            "mark backward @once_differentiable, so that it raises")
 
 
-def gv109_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    reason = unasked(evidence, "second_order", found)
-    if reason or evidence.settings.second_order is True:
-        return reason
-    raised = evidence.modes.double_backward
-    return f"it says so itself: {raised.message}" if isinstance(raised, UserCodeError) else None
-
-
 def gv109(evidence: Evidence) -> Iterator[Finding]:
     raised = evidence.modes.double_backward
     if isinstance(raised, UserCodeError):
+        if evidence.settings.second_order is not True:
+            raise NotApplicable(f"it says so itself: {raised.message}")
         yield Finding("GV109", f"the spec says `second_order: true`, but {raised.message}", frames=raised.frames,
                       hint="make backward differentiable, or leave out `second_order: true`")
         return
@@ -462,7 +295,7 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:
-    wrong = Cotangents(evidence).wrong() or _to_inputs(evidence)
+    wrong = to_cotangents(evidence) or _to_inputs(evidence)
     return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
 
 
@@ -511,18 +344,4 @@ def _finding(evidence: Evidence, wrong: Wrong, where: str = "") -> Finding:
     double, right = apart(wrong.double, wrong.truth)
     severity: Severity = "error" if evidence.settings.second_order is True else "warning"
     return Finding("GV109", f"{where}second derivatives are silently wrong: d {gradient} / d {of} is {double} by double backward, but {right} "
-                   f"{truth}", severity=severity, hint=_hint(evidence) if isfinite(wrong.double) else NOWHERE)
-
-
-def _hint(evidence: Evidence) -> str:
-    names = evidence.spared("the look for Functions that backward calls", lambda: _called_by_backward(evidence)) or ()
-    return BY_HAND.format(names=" and ".join(names)) if names else HINT
-
-
-def _called_by_backward(evidence: Evidence) -> tuple[str, ...]:
-    """The Functions in the graph of the gradients that are not in that of the forward. A forward and a backward."""
-    leaves = evidence.subject.leaves()
-    cotangents = [v.requires_grad_() for v in evidence.cotangents("base")]
-    gradients = evidence.function.gradients(evidence.function.graph(leaves), cotangents, create=True)
-    found = function_classes([gradient for gradient in gradients if gradient is not None])
-    return tuple(cls.__name__ for cls in found if cls not in evidence.forward.classes)
+                   f"{truth}", severity=severity, hint=HINT if isfinite(wrong.double) else NOWHERE)

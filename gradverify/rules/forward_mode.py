@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -13,16 +12,15 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.estimate.kinks import Smoothness
 from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.function.coordinates import flat_all, one_hot
+from gradverify.numerics.function.coordinates import flat_all
 from gradverify.numerics.halving import most_off
 from gradverify.numerics.rungs import Array, Index, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.differ import DUST, NUDGE, loosened, tolerance
+from gradverify.rules.differ import DUST, loosened, rounding_of, tolerance
+from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
-from gradverify.rules.sound import unasked
 from gradverify.subject.differentiable import Pushed, push
-from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import lacking
 
@@ -52,7 +50,7 @@ class Identity:
 
     def holds(self, noise: float = 0.0) -> bool:
         """Do the two agree? Where the reverse side, which is known to be right, has no number, nothing is compared."""
-        return not np.isfinite(self.reverse).all() or abs(self.off) <= self.allowed + DUST * noise
+        return not np.isfinite(self.reverse).all() or abs(self.off) <= self.allowed + noise
 
 
 def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> int:
@@ -69,97 +67,68 @@ def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> i
     return most_off(np.flatnonzero(members), of, total)
 
 
-# ---- Forward mode against backward along one direction, and the element at which they part
+# ---- A product J u made in two ways, forwards and by backward, and the element at which they part
 RTOL = 1e-6             # of sums and slopes against the ladder's
-NUDGES = 2
-SHAKE = 2.0**-8         # of each input: far enough that what is rounded inside is rounded anew; a wrong formula bends by its square
-ROUNDED = 2.0**6        # roundings of 1, or of the slope: what of the two may be rounding inside; with DUST it is the cap of analytic noise
+Push = Callable[[Array, Sequence[Tensor] | None], Array]
+"""The product J u [M] for u; at other inputs where these are given. Raises UserCodeError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """d output / d input by forward mode and by backward; `column` and `row` are real coordinates of all inputs, of all outputs."""
+    """d output / d input by both ways, for one element: `column` of u, `row` of the outputs' real coordinates."""
 
     column: int
     row: int
     forward: float
     backward: float
-    numeric: float
+    trial: Trial
 
 
 class Trial:
-    """One forward in forward mode along `moved` [C]. `alone`: only that input is a dual number, None: all are."""
+    """J u by `push` against Jᵀ v by backward (`pull`), for u = `moved`, whose numbers have a natural `size`."""
 
-    def __init__(self, evidence: Evidence, moved: Array, alone: int | None, pushed: Pushed | None = None) -> None:
-        self.evidence, self.moved, self.alone = evidence, moved, alone
-        self.pushed = pushed or self._push(moved)
-
-    @cached_property
-    def tangent(self) -> Array:
-        """What forward mode gives for the outputs' coordinates [M]."""
-        return flat_all(self.pushed.tangents).numpy()
+    def __init__(self, evidence: Evidence, moved: Array, push: Push, pull: Push, size: Array, tangent: Array | None = None) -> None:
+        self.evidence, self.moved, self.push, self.pull, self.size = evidence, moved, push, pull, size
+        self.tangent = push(moved, None) if tangent is None else tangent
 
     def identity(self, v: Array, gradient: Array) -> Identity:
-        """For a cotangent's coordinates v [M] and the gradient by columns [C] that backward gave for it."""
+        """For a cotangent's coordinates v [M] and what backward gave for it."""
         unit, f = self.evidence.precision, moduli(self.evidence.outputs)
-        dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.evidence.modes.columns.size), initial=0.0))
-        return Identity(v * self.tangent, gradient * self.moved, tolerance(unit), unit, dust)
+        dust = DUST * unit * float(np.linalg.norm(v * f)) * float(np.max(np.abs(self.moved / self.size), initial=0.0))
+        return Identity((v * self.tangent)[v != 0], (gradient * self.moved)[self.moved != 0], tolerance(unit), unit, dust)
 
     def agrees(self, v: Array, gradient: Array) -> bool:
-        """Do forward mode and backward give one number, up to rounding, to noise and to what an iteration leaves?"""
+        """Do both give one number, up to rounding and to what an iteration leaves?"""
         identity = self.identity(v, gradient)
-        if identity.holds():
-            return True
-        looser = replace(identity, tolerance=loosened(self.evidence))
-        return looser.holds(self.noise(v, gradient)) or looser.holds(self.shaken(v, identity.off))
+        return identity.holds() or replace(identity, tolerance=loosened(self.evidence)).holds(self._rounding(v))
 
-    def noise(self, v: Array, gradient: Array) -> float:
-        """How far both sums go when u and v are nudged: only sums that are rounding throughout (of `softmax(x).sum()`) go far."""
-        source, moves = self.evidence.wishes.seed.generator("pushed and pulled, nudged"), [0.0]
-        step, base = NUDGE * tolerance(self.evidence.precision), self.identity(v, gradient)
-        for _ in range(NUDGES):
-            moved = self.moved * (1 + step * source.choice([-1.0, 1.0], len(self.moved)))
-            nudged = v * (1 + step * source.choice([-1.0, 1.0], len(v)))
-            pushed = flat_all(self._push(moved).tangents).numpy()
-            pulled = pull(self.evidence, nudged) * self.moved
-            moves += [abs(float(np.sum(v * pushed - base.forward))), abs(float(np.sum(pulled - base.reverse)))]
-        return max(move for move in moves if np.isfinite(move))
+    def _rounding(self, v: Array) -> float:
+        """What other roundings make of the difference of both sums."""
+        def off(inputs: Sequence[Tensor]) -> float:
+            return float(np.sum((v * self.push(self.moved, inputs))[v != 0]) - np.sum((self.pull(v, inputs) * self.moved)[self.moved != 0]))
 
-    def shaken(self, v: Array, off: float) -> float:
-        """How far the difference of both sums, which is `off`, leaves a straight line when the inputs move: by what is rounded inside either of them.
-
-        A wrong formula is off by nearly as much nearby. Four calls of both; 0 where the function refuses other inputs.
-        """
-        inputs, bent = self.evidence.subject.inputs, [0.0]
-        source = generator(self.evidence.settings.seed, self.evidence.subject.case.check, "shaken")
-        try:
-            for _ in range(NUDGES):
-                moves = [SHAKE * x.abs() * signed(x, source) for x in inputs]
-                ends = [self._off_at(v, [x + side * move for x, move in zip(inputs, moves, strict=True)]) for side in (1.0, -1.0)]
-                bent.append(abs(ends[0] + ends[1] - 2 * off))
-        except UserCodeError:
-            return 0.0
-        natural = float(np.linalg.norm(v) * np.linalg.norm(self.moved)) + float(np.abs(v * self.tangent).sum())
-        return min(max(each for each in bent if np.isfinite(each)), ROUNDED * self.evidence.precision * natural)
+        return rounding_of(self.evidence, off)
 
     def parted(self, v: Array, gradient: Array) -> Parted | None:
         """The element at which the two part, confirmed on its own; None where no single one stands out."""
         total = self.identity(v, gradient).off
-        column = bisect(self.moved != 0, lambda mask: self._only(mask).identity(v, gradient).off, total)
-        one = self._only(np.arange(len(self.moved)) == column)
-        rest = one.identity(v, gradient).off
-        row = bisect(v != 0, lambda mask: one._deviation(v * mask, column), rest)
-        step = float(self.moved[column])
-        mine, theirs = float(one.tangent[row]) / step, float(pull(self.evidence, _one_hot(self.evidence, row))[column])
-        unit = self.evidence.precision
-        natural = float(moduli(self.evidence.outputs)[row]) / float(self.evidence.modes.columns.size[column])
+        column = bisect(self.moved != 0, lambda mask: self.only(mask).identity(v, gradient).off, total)
+        one = self.only(np.arange(len(self.moved)) == column)
+
+        def by_row(mask: Mask) -> float:
+            return float(np.sum((v * one.tangent)[mask & (v != 0)]) - self.pull(v * mask, None)[column] * one.moved[column])
+
+        row = bisect(v != 0, by_row, one.identity(v, gradient).off)
+        step, hot = float(self.moved[column]), (np.arange(len(v)) == row) * 1.0
+        mine, theirs, unit = float(one.tangent[row]) / step, float(self.pull(hot, None)[column]), self.evidence.precision
+        natural = float(moduli(self.evidence.outputs)[row]) / float(self.size[column])
         dust = DUST * (unit * natural + smallest(unit) / abs(step))
-        if abs(mine - theirs) <= loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust:
+        if abs(mine - theirs) <= loosened(self.evidence) * max(abs(mine), abs(theirs)) + dust or abs(mine - theirs) * abs(step) <= one._rounding(hot):
             return None
-        if abs(mine - theirs) * abs(step) <= DUST * one.shaken(_one_hot(self.evidence, row), (mine - theirs) * step):
-            return None
-        found = one.ladder()
-        return None if right(mine * step, theirs * step, found, row) else Parted(column, row, mine, theirs, float(found.value[row]) / step)
+        return Parted(column, row, mine, theirs, one)
+
+    def only(self, mask: Mask) -> Trial:
+        return Trial(self.evidence, self.moved * mask, self.push, self.pull, self.size)
 
     def ladder(self) -> Derivative:
         """The function's own derivative [M] along the direction, or its surrogate's."""
@@ -173,30 +142,6 @@ class Trial:
         size = float(np.abs((v * found.value)[asked]).sum())
         return bool(usable.sum() == asked.sum()) and not abs(off) <= float(np.abs(v * found.bar)[asked].sum()) + RTOL * size
 
-    def _deviation(self, v: Array, column: int) -> float:
-        return float(np.sum((v * self.tangent)[v != 0]) - pull(self.evidence, v)[column] * self.moved[column])
-
-    def _off_at(self, v: Array, inputs: Sequence[Tensor]) -> float:
-        pushed, subject = self._push(self.moved, inputs), self.evidence.subject
-        gradient = self.evidence.modes.columns.combined(coordinates(self.evidence.function.vjp_at(inputs, shaped(v, self.evidence.outputs)),
-                                                                      subject.inputs))
-        return float(np.sum(v * flat_all(pushed.tangents).numpy()) - np.sum(gradient * self.moved))
-
-    def _only(self, mask: Mask) -> Trial:
-        return Trial(self.evidence, self.moved * mask, self.alone)
-
-    def _push(self, moved: Array, inputs: Sequence[Tensor] | None = None) -> Pushed:
-        tangents: list[Tensor | None] = list(self.evidence.modes.tangents(moved))
-        if self.alone is not None:
-            tangents = [tangent if place == self.alone else None for place, tangent in enumerate(tangents)]
-        return push(self.evidence.subject, self.evidence.forward.checked, tangents, inputs)
-
-
-def pull(evidence: Evidence, v: Array) -> Array:
-    """The gradient by columns [C] for a cotangent's coordinates [M]."""
-    gradients = evidence.function.vjp(shaped(v, evidence.outputs))
-    return evidence.modes.columns.combined(coordinates(gradients, evidence.subject.inputs))
-
 
 def right(forward: float, backward: float, found: Derivative, row: int) -> bool:
     """Is forward mode right, though backward says another number? At a kink every slope between left and right is; elsewhere the ladder must
@@ -208,10 +153,6 @@ def right(forward: float, backward: float, found: Derivative, row: int) -> bool:
     return bool(found.smooth[row]) and abs(forward - value) <= bar < abs(backward - value)
 
 
-def _one_hot(evidence: Evidence, row: int) -> Array:
-    return one_hot((sum(flat_all([y]).numel() for y in evidence.outputs),), flat_all(evidence.outputs).dtype, flat_all([]).device, row).numpy()
-
-
 # ---- GV108 forward-mode: jvp differs from backward
 FACTOR = -3.0           # of u where an input moves alone: another sign and size, which a jvp that is not linear would show
 SMALL = 1e-6            # of an output's value: tangents below that are not weighed up, they are mostly rounding
@@ -219,13 +160,10 @@ NESTED = "Nested forward mode AD is not supported"    # torch's own limit: the f
 HINT = "jvp returns, for each output, the sum over all inputs of (derivative with respect to it) · (its tangent); a tangent that is None is a zero"
 
 
-def gv108_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    reason = unasked(evidence, "forward_ad", found)
-    return reason if reason or evidence.settings.forward_ad is True else _unsupported(evidence)
-
-
 def gv108(evidence: Evidence) -> Iterator[Finding]:
     reason, pushed = _unsupported(evidence), evidence.modes.forward_mode
+    if reason is not None and evidence.settings.forward_ad is not True:
+        raise NotApplicable(reason)
     if reason is not None:
         yield Finding("GV108", f"the spec says `forward_ad: true`, but {reason}", hint="add a `jvp` staticmethod, or leave out `forward_ad: true`")
     elif isinstance(pushed, UserCodeError):
@@ -252,59 +190,70 @@ def _unsupported(evidence: Evidence) -> str | None:
 
 def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
     """Every input alone, then all together: a fault that one input shows is that input's."""
-    moved = evidence.modes.direction("forward mode")
-    joint = Trial(evidence, moved, None, pushed)
-    cotangents = [flat_all(evidence.modes.weights("forward mode")).numpy(), _by_rows(evidence, joint)]
-    pulled = [(v, pull(evidence, v)) for v in cotangents]
+    modes, subject = evidence.modes, evidence.subject
+    moved = modes.direction("forward mode")
+
+    def pull(v: Array, inputs: Sequence[Tensor] | None = None) -> Array:
+        """The gradient by columns [C] for a cotangent's coordinates [M]."""
+        cotangents = shaped(v, evidence.outputs)
+        gradients = evidence.function.vjp(cotangents) if inputs is None else evidence.function.vjp_at(inputs, cotangents)
+        return modes.columns.combined(coordinates(gradients, subject.inputs))
+
+    def trial(direction: Array, alone: int | None, tangent: Array | None = None) -> Trial:
+        """`alone`: only that input is a dual number, None: all are."""
+        def forwards(u: Array, inputs: Sequence[Tensor] | None) -> Array:
+            tangents = [each if alone in (None, place) else None for place, each in enumerate(modes.tangents(u))]
+            return flat_all(push(subject, evidence.forward.checked, tangents, inputs).tangents).numpy()
+
+        return Trial(evidence, direction, forwards, pull, modes.columns.size, tangent)
+
+    cotangents = [flat_all(modes.weights("forward mode")).numpy(), _by_rows(evidence, pushed)]
+    pulled = [(v, pull(v)) for v in cotangents]
     found = False
     for place, argument in enumerate(evidence.inputs):
-        own = np.where(evidence.modes.columns.tensor == place, FACTOR * moved, 0.0)
+        own = np.where(modes.columns.tensor == place, FACTOR * moved, 0.0)
+        alone = ", its input alone having a tangent" if len(evidence.inputs) > 1 else ""
         try:
-            sentence = _parts(Trial(evidence, own, place), pulled) if own.any() else None
+            sentence = _parts(trial(own, place), pulled, alone, f"a tangent for {argument.name}") if own.any() else None
         except UserCodeError as error:
             yield Finding("GV108", f"with a tangent for {argument.name} alone, {error.message}", input=argument.name, frames=error.frames)
             return
         if sentence:
             found = True
             yield Finding("GV108", sentence, input=argument.name, hint=HINT)
-    sentence = None if found else _parts(joint, pulled)
+    joint = trial(moved, None, flat_all(pushed.tangents).numpy())
+    sentence = None if found else _parts(joint, pulled, "", "tangents for all inputs")
     if sentence:
         yield Finding("GV108", sentence, hint=HINT)
 
 
-def _by_rows(evidence: Evidence, joint: Trial) -> Array:
+def _by_rows(evidence: Evidence, pushed: Pushed) -> Array:
     """A cotangent in which every output that moves counts alike, however small its tangent."""
     signs = flat_all(evidence.cotangents("forward mode by rows")).numpy()
-    size = np.maximum(moduli(joint.pushed.tangents), SMALL * moduli(evidence.outputs))
+    size = np.maximum(moduli(pushed.tangents), SMALL * moduli(evidence.outputs))
     usable = np.isfinite(size) & (size > 0)
     with np.errstate(over="ignore"):        # of a denormal size
         return np.where(usable, signs / np.where(usable, size, 1.0), 0.0)
 
 
-def _parts(trial: Trial, pulled: list[tuple[Array, Array]]) -> str | None:
+def _parts(trial: Trial, pulled: list[tuple[Array, Array]], alone: str, moving: str) -> str | None:
     """Describe where the tangents of a trial disagree with backward; None where they agree."""
+    evidence = trial.evidence
     for v, gradient in pulled:
         if trial.agrees(v, gradient):
             continue
         parted = trial.parted(v, gradient)
-        if parted is not None:
-            return _sentence(trial, parted)
+        found = parted.trial.ladder() if parted else None
+        step = float(trial.moved[parted.column]) if parted else 1.0
+        if parted and found and not right(parted.forward * step, parted.backward * step, found, parted.row):
+            y = coordinate_name([evidence.name_of(place) for place in evidence.forward.checked], evidence.outputs, parted.row)
+            coordinate = int(evidence.modes.columns.coordinate[parted.column])
+            x = coordinate_name([argument.name for argument in evidence.inputs], evidence.subject.inputs, coordinate)
+            mine, theirs = apart(parted.forward, parted.backward)
+            slope = float(found.value[parted.row]) / step
+            numeric = f", {slope + 0.0:.6g} by the finite difference" if np.isfinite(slope) else ""
+            return f"d {y} / d {x} is {mine} by jvp{alone}, but {theirs} by backward{numeric}"
         if trial.refuted(v):
-            return (f"with {_moving(trial)}, jvp gives other tangents than backward and the finite difference, though no element alone shows it: "
+            return (f"with {moving}, jvp gives other tangents than backward and the finite difference, though no element alone shows it: "
                     "jvp is not linear")
     return None
-
-
-def _moving(trial: Trial) -> str:
-    return "tangents for all inputs" if trial.alone is None else f"a tangent for {trial.evidence.inputs[trial.alone].name}"
-
-
-def _sentence(trial: Trial, parted: Parted) -> str:
-    evidence = trial.evidence
-    y = coordinate_name([evidence.name_of(place) for place in evidence.forward.checked], evidence.outputs, parted.row)
-    coordinate = int(evidence.modes.columns.coordinate[parted.column])
-    x = coordinate_name([argument.name for argument in evidence.inputs], evidence.subject.inputs, coordinate)
-    mine, theirs = apart(parted.forward, parted.backward)
-    numeric = f", {parted.numeric + 0.0:.6g} by the finite difference" if np.isfinite(parted.numeric) else ""
-    alone = "" if trial.alone is None or len(evidence.inputs) == 1 else ", its input alone having a tangent"
-    return f"d {y} / d {x} is {mine} by jvp{alone}, but {theirs} by backward{numeric}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding, Frame, Severity
-from gradverify.rules.differ import unsteady
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.opchecked import Operator, operator_of
 
@@ -28,18 +28,10 @@ NO_FAKE = re.compile(r"no fake impl|no .*[Mm]eta kernel|'Meta' backend|Unsupport
 TOLD = 300      # characters of what torch says
 
 
-def gv115_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    operator = operator_of(evidence.subject)
-    if isinstance(operator, str):
-        return operator
-    if evidence.settings.opcheck is not True and evidence.odd is not None:
-        return evidence.odd
-    return "the spec says `opcheck: false`" if evidence.settings.opcheck is False else unsteady(found)
-
-
 def gv115(evidence: Evidence) -> Iterator[Finding | str]:
     operator = operator_of(evidence.subject)
-    assert isinstance(operator, Operator)
+    if not isinstance(operator, Operator):
+        raise NotApplicable(operator)
     must, clean = evidence.settings.opcheck is True, True
     for test in (_schema, _registration, _fake):
         if (told := test(operator, must)) is not None:

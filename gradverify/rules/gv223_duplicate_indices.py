@@ -2,84 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import ElementRecord, Outcome
-from gradverify.oracles.along import Screen, screened
-from gradverify.oracles.finite_difference import Gives, jacobian
+from gradverify.model.result import Comparison, Finding
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.oracles.along import Screen
+from gradverify.oracles.finite_difference import Gives
+from gradverify.rules.gv113_second_point import DECIDED, look_at, wrong_elements
 from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import element_name, unjudged, wrong_already
-from gradverify.rules.sound import wrong_here
-from gradverify.subject.draw import generator
+from gradverify.rules.shown import element_name
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument
 
 HINT = "look at what backward does with an index that repeats: an assignment keeps one of them, index_add and scatter_add add them up"
-ALWAYS = "; of what is always a permutation say `kind: permutation`, or ignore this rule"
 STEP = 1e-3     # of an element's size: does it move the forward?
 
 
-def gv223_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if not any(map(_is_index, evidence.subject.arguments)):
-        return "no input holds two or more integers"
-    wrong = wrong_here(found)
-    return unjudged(found) or (f"{wrong} was found already" if wrong else None)
-
-
-def gv223(evidence: Evidence) -> Iterator[Finding | str]:
-    seen = list(_everything(evidence))
-    if any(isinstance(each, Finding) for each in seen) and (name := _of_backward_only(evidence)):
-        raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")
-    yield from seen
-
-
-def _everything(evidence: Evidence) -> Iterator[Finding | str]:
-    indices = [a for a in evidence.subject.arguments if _is_index(a) and a.name not in _drawn(evidence)]
-    refusals = list[str]()
-    for order in (False, True):
-        names = [a.name for a in indices if _is_permutation(a.value) is order]
-        if names:
-            refusals.append((yield from _asked(evidence, names, order)))
-    if all(refusals):
-        raise NotApplicable(refusals[0] if refusals else "its indices are permutations")
-
-
-def _asked(evidence: Evidence, names: list[str], order: bool) -> Generator[Finding | str, None, str]:
-    """What these show, all repeated at once, or where forward refuses that, the first alone that it takes. Returns why none could be asked."""
-    refusal = ""
-    for chosen in ([names] if len(names) == 1 else [names, *([name] for name in names)]):
-        arguments = [_repeated(a) if a.name in chosen else a for a in evidence.subject.arguments]
-        if all(same(a.value, b.value) for a, b in zip(evidence.subject.arguments, arguments, strict=True) if a.name in chosen):
-            refusal = refusal or "every integer repeats already"
+def gv223(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+    """All repeated at once, or where forward refuses that, the first alone that it takes. Permutations never repeat."""
+    indices = [a for a in evidence.subject.arguments if _is_index(a)]
+    chosen = [a for a in indices if not _is_permutation(a.value)]
+    if not chosen:
+        raise NotApplicable("its indices are permutations" if indices else "no input holds two or more integers")
+    refusal = "every integer repeats already"
+    for some in (chosen, *([each] for each in chosen if len(chosen) > 1)):
+        arguments = [_repeated(a) if a in some else a for a in evidence.subject.arguments]
+        if all(same(a.value, b.value) for a, b in zip(evidence.subject.arguments, arguments, strict=True) if a in some):
             continue
         try:
-            found = _judged(evidence, arguments, " and ".join(chosen), _told([a for a in evidence.subject.arguments if a.name in chosen]))
-            yield from (map(_as_order, found) if order else found)
+            found = list(_judged(evidence, arguments, some))
         except UserCodeError as error:
-            refusal = refusal or f"with repeated indices {error.message}"
-        else:
-            return ""
-    return refusal
+            refusal = f"with repeated indices {error.message}"
+            continue
+        if any(isinstance(each, Finding) for each in found) and (name := _of_backward_only(evidence)):
+            raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")
+        yield from found
+        return
+    raise NotApplicable(refusal)
 
 
-def _as_order(found: Finding | str) -> Finding | str:
-    """A warning: the function may be one of permutations only."""
-    if isinstance(found, str):
-        return found
-    return replace(found, severity="warning", message=f"{found.message}; a permutation, as it is here, never repeats", hint=HINT + ALWAYS)
+def _judged(evidence: Evidence, arguments: list[Argument], chosen: list[Argument]) -> Iterator[Finding | Comparison | str]:
+    """The finding, if there is one. Raises UserCodeError (GV002) where forward refuses, NotApplicable where nothing can be said."""
+    where = f"with repeated indices in {' and '.join(a.name for a in chosen)}"
+    try:
+        look = look_at(evidence, evidence.subject.twin(arguments))
+    except UserCodeError as error:
+        if error.code != "GV003":
+            raise
+        yield Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=HINT)
+        return
+    if look.seen not in DECIDED:
+        raise NotApplicable(f"with repeated indices {look.seen.value}")
+    lost = list[str]()
+    of = f" of {evidence.surrogate.name}" if evidence.surrogate else ""
+    here = look.function.values(evidence.subject.leaves())
 
+    def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding | None:
+        for worst in (each for each in pair.worst if each.outcome == Outcome.MISMATCH):
+            name = element_name(argument.name, argument.value, worst.input_index)
+            if _moves(look.function, here, pair.input, worst):
+                return Finding("GV223", f"{where}, d {element_name(evidence.name_of(place), y, worst.output_index)} / d {name} is "
+                               f"{worst.analytic:.6g} by backward and {worst.numeric:.6g} by finite differences{of}; {_told(chosen)}",
+                               input=argument.name, output=place, hint=HINT)
+            lost.append(name)
+        return None
 
-def _drawn(evidence: Evidence) -> set[str | None]:
-    """The inputs that the spec draws as permutations."""
-    case = evidence.subject.case
-    return {each.name for each in (*case.inputs, *case.keywords) if each.tensor is not None and each.tensor.arguments == "permutation"}
+    yield from wrong_elements(evidence, look, tell) if look.seen is Screen.DIFFERS else ()
+    if lost:
+        yield f"{lost[0]} does not move the forward where an index repeats: it is overwritten, and has no derivative there"
 
 
 def _is_permutation(value: Tensor) -> bool:
@@ -130,43 +126,6 @@ def _of_backward_only(evidence: Evidence) -> str | None:
             if error.code == "GV003":
                 return index.name
     return None
-
-
-def _judged(evidence: Evidence, arguments: list[Argument], where: str, values: str) -> Iterator[Finding | str]:
-    """The finding, if there is one. Raises UserCodeError (GV002) where forward refuses, NotApplicable where nothing can be said."""
-    source = generator(evidence.settings.seed, evidence.subject.case.check, "direction at repeated indices")
-    try:
-        function = evidence.measured_at(evidence.subject.twin(arguments))
-        seen = screened(function, evidence.wishes, source, evidence.settings.tolerances(low_precision=evidence.low_precision)[1], evidence.infinite)
-    except UserCodeError as error:
-        if error.code != "GV003":
-            raise
-        yield Finding("GV223", f"with repeated indices in {where} {error.message}", frames=error.frames, hint=HINT)
-        return
-    if seen in (Screen.OPEN, Screen.NON_FINITE):
-        raise NotApplicable(f"with repeated indices {seen.value}")
-    if seen is Screen.DIFFERS:
-        yield from _by_element(evidence, function, where, values)
-
-
-def _by_element(evidence: Evidence, function: Gives, where: str, values: str) -> Iterator[Finding | str]:
-    here, lost = function.values(evidence.subject.leaves()), None
-    of = f" of {evidence.surrogate.name}" if evidence.surrogate else ""
-    for (index, output), pair in jacobian(function, evidence.settings, evidence.wishes).pairs.items():
-        if not pair.count(Outcome.MISMATCH) or wrong_already(evidence, index, output):
-            continue
-        argument, place = evidence.inputs[index], evidence.forward.checked[output]
-        for worst in (each for each in pair.worst if each.outcome == Outcome.MISMATCH):
-            name = element_name(argument.name, argument.value, worst.input_index)
-            if not _moves(function, here, index, worst):
-                lost = lost or name
-                continue
-            y = element_name(evidence.name_of(place), here[output], worst.output_index)
-            yield Finding("GV223", f"with repeated indices in {where}, d {y} / d {name} is {worst.analytic:.6g} by backward and "
-                          f"{worst.numeric:.6g} by finite differences{of}; {values}", input=argument.name, output=place, hint=HINT)
-            break
-    if lost:
-        yield f"{lost} does not move the forward where an index repeats: it is overwritten, and has no derivative there"
 
 
 def _moves(function: Gives, here: Sequence[Tensor], index: int, element: ElementRecord) -> bool:

@@ -11,7 +11,8 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Finding
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.oracles.given import Given
-from gradverify.rules.shown import comparison, differs, element_name, unjudged
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.shown import comparison, differs, element_name
 from gradverify.subject.target import Target
 
 
@@ -21,9 +22,10 @@ def blamed(finding: Finding, evidence: Evidence, index: int, output: int | None,
 
     `index`, `output`: among the differentiable inputs and the checked outputs, None for all of these; `target`: where the oracle stands.
     """
-    if _differs(evidence, index, output):
+    pairs = [pair for (i, o), pair in evidence.jacobian.pairs.items() if i == index and output in (None, o)]
+    if any(pair.count(Outcome.MISMATCH) for pair in pairs):
         return replace(finding, hint=f"{evidence.difference} differs from backward too: look at backward first")
-    if not _agrees(evidence, index, output):
+    if any(pair.count(Outcome.PASS, Outcome.KINK) != pair.compared for pair in pairs):
         return finding
     spec = evidence.subject.case.spec
     file, line, source = (spec.path, spec.line, None) if target is None else (target.file or spec.path, target.line, target.source)
@@ -31,29 +33,13 @@ def blamed(finding: Finding, evidence: Evidence, index: int, output: int | None,
                    hint=f"backward agrees with {evidence.difference} on every element: correct {name}")
 
 
-def _agrees(evidence: Evidence, index: int, output: int | None) -> bool:
-    pairs = _pairs(evidence, index, output)
-    return all(pair.count(Outcome.PASS, Outcome.KINK) == pair.compared for pair in pairs)
-
-
-def _differs(evidence: Evidence, index: int, output: int | None) -> bool:
-    return any(pair.count(Outcome.MISMATCH) for pair in _pairs(evidence, index, output))
-
-
-def _pairs(evidence: Evidence, index: int, output: int | None) -> list[Pair]:
-    return [pair for (i, o), pair in evidence.jacobian.pairs.items() if i == index and output in (None, o)]
-
-
 # ---- GV105 reference-value: the forward differs from the reference's
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
 FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 
-def gv105_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.subject.case.oracles.reference else "the spec names no `reference`"
-
-
 def gv105(evidence: Evidence) -> Iterator[Finding]:
+    _named(evidence)
     for index, seen in evidence.reference.values.items():
         place, y = evidence.forward.checked[index], evidence.outputs[index]
         if isinstance(seen, str):
@@ -91,16 +77,10 @@ def _where(evidence: Evidence, place: int, y: Tensor, worst: ElementRecord) -> s
 
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
-def gv106_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if not evidence.subject.case.oracles.reference:
-        return "the spec names no `reference`"
-    if unjudged(found):
-        return unjudged(found)
-    shaped = any(isinstance(seen, str) for seen in evidence.reference.values.values())
-    return "the reference returns other shapes (GV105)" if shaped else None
-
-
 def gv106(evidence: Evidence) -> Iterator[Finding | Comparison]:
+    _named(evidence)
+    if any(isinstance(seen, str) for seen in evidence.reference.values.values()):
+        raise NotApplicable("the reference returns other shapes (GV105)")
     for place, theirs in zip(evidence.forward.checked, evidence.reference.outputs, strict=True):
         if not theirs.requires_grad:
             yield Finding("GV106", f"{evidence.name_of(place)} of {evidence.reference.name} has no graph: autograd gives no gradient", output=place,
@@ -114,6 +94,11 @@ def gv106(evidence: Evidence) -> Iterator[Finding | Comparison]:
             yield found if _other_values(evidence, output) else blamed(found, evidence, index, output, name, evidence.reference.target)
 
 
+def _named(evidence: Evidence) -> None:
+    if not evidence.subject.case.oracles.reference:
+        raise NotApplicable("the spec names no `reference`")
+
+
 def _other_values(evidence: Evidence, output: int) -> bool:
     """Do the forwards differ (GV105)? Then the two are other functions, and their gradients say nothing of who is at fault."""
     seen = evidence.reference.values[output]
@@ -121,19 +106,14 @@ def _other_values(evidence: Evidence, output: int) -> bool:
 
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives
-def gv107_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return unjudged(found) if _given(evidence) else "the spec gives neither `expected` nor `gradient`"
-
-
 def gv107(evidence: Evidence) -> Iterator[Finding | Comparison]:
-    for oracle in _given(evidence):
+    given = [oracle for oracle in evidence.oracles.values() if isinstance(oracle, Given)]
+    if not given:
+        raise NotApplicable("the spec gives neither `expected` nor `gradient`")
+    for oracle in given:
         for (index, _), pair in oracle.pairs.items():
             argument = evidence.inputs[index]
             yield comparison("GV107", argument, None, None, pair)
             if pair.count(Outcome.MISMATCH):
                 finding = differs("GV107", argument, None, None, pair, oracle.says, "check these numbers")
                 yield blamed(finding, evidence, index, None, oracle.name, oracle.target)
-
-
-def _given(evidence: Evidence) -> list[Given]:
-    return [oracle for oracle in evidence.oracles.values() if isinstance(oracle, Given)]

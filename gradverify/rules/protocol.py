@@ -1,5 +1,5 @@
 """What a rule is: a function `gvNNN(evidence)` that yields what is wrong (Finding), what was compared (Comparison), and, as text, what `-v` is to
-say of a rule that ran. `gvNNN_applies(evidence, found)` beside it gives None where the rule can run, else why not; `found` are the codes so far."""
+say of a rule that ran. What has to hold before it is asked is declared in the catalogue (`needs`)."""
 
 from __future__ import annotations
 

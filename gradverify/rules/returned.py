@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -12,9 +13,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.differ import torchs_own
-from gradverify.rules.shown import NO_FUNCTION, RANDOM
-from gradverify.subject.alias import Shared
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.another import other_points
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, shown, type_name
@@ -45,57 +44,28 @@ def input_at(evidence: Evidence, raw: RawReturn, place: int) -> str | None:
 OWN = "return a gradient of the input's own shape, dtype and device"
 
 
-def gv212_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv212(evidence: Evidence) -> Iterator[Finding]:
+    def counted(name: str, expected: int, got: int) -> Finding:
+        return Finding("GV212", f"backward of {name} returns {got} gradient{'s' if got != 1 else ''}, but forward has {expected} "
+                       f"argument{'s' if expected != 1 else ''}", hint="return one value per argument of forward, None where there is no gradient")
+
     refused = wrong_number(evidence.backward.error.message) if evidence.backward.error else None
     if refused is not None:
-        yield _counted(*refused)
-    for raw in _first_of_each(evidence.backward.raw):
-        if _is_one_list(evidence, raw):
-            yield _listed(raw.name, len(raw.returned[0]))
+        yield counted(*refused)
+    for raw in {raw.cls: raw for raw in reversed(evidence.backward.raw)}.values():      # the others of a class would repeat the sentence
+        expected, got = len(raw.needs), len(raw.returned)
+        own = evidence.subject.positions if raw.cls is evidence.subject.target.subject else ()
+        if got == 1 and isinstance(raw.returned[0], list) and not (own and own[0][0].of):   # in the place of a list it is GV217's
+            yield Finding("GV212", f"backward of {raw.name} returns a list of {len(raw.returned[0])}, which autograd takes for one gradient that is "
+                          "no tensor", hint="return a tuple: `return a, b`")
             continue
-        yield from _number(raw)
-        for name, edge, gradient in _aligned(raw, evidence):
-            if not (isinstance(gradient, Tensor) and is_jagged(gradient) and evidence.odd is not None):     # its input is nested too
-                yield from _metadata(raw.name, name, edge, gradient)
-
-
-def _first_of_each(raws: tuple[RawReturn, ...]) -> list[RawReturn]:
-    """One return per class is enough: the others would repeat the sentence."""
-    return list({raw.cls: raw for raw in reversed(raws)}.values())
-
-
-def _number(raw: RawReturn) -> Iterator[Finding]:
-    """Trailing Nones are allowed by autograd."""
-    expected, got = len(raw.needs), len(raw.returned)
-    if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):
-        yield _counted(raw.name, expected, got)
-
-
-def _is_one_list(evidence: Evidence, raw: RawReturn) -> bool:
-    """Did backward return a list in place of a tuple? One in the place of an argument that is a list is GV217's."""
-    own = evidence.subject.positions if raw.cls is evidence.subject.target.subject else ()
-    return len(raw.returned) == 1 and isinstance(raw.returned[0], list) and not (own and own[0][0].of)
-
-
-def _listed(name: str, got: int) -> Finding:
-    return Finding("GV212", f"backward of {name} returns a list of {got}, which autograd takes for one gradient that is no tensor",
-                   hint="return a tuple: `return a, b`")
-
-
-def _counted(name: str, expected: int, got: int) -> Finding:
-    return Finding("GV212", f"backward of {name} returns {got} gradient{'s' if got != 1 else ''}, but forward has {expected} "
-                   f"argument{'s' if expected != 1 else ''}", hint="return one value per argument of forward, None where there is no gradient")
-
-
-def _aligned(raw: RawReturn, evidence: Evidence) -> Iterator[tuple[str, Edge, object]]:
-    """(argument, what autograd expects, what was returned) for the tensor arguments that need a gradient."""
-    for place, edge in edges_by_place(raw).items():
-        if place < len(raw.returned) and raw.returned[place] is not None:
-            yield input_at(evidence, raw, place) or f"argument {place}", edge, raw.returned[place]
+        if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):     # autograd allows trailing Nones
+            yield counted(raw.name, expected, got)
+        for place, edge in edges_by_place(raw).items():
+            gradient = raw.returned[place] if place < got else None
+            jagged = isinstance(gradient, Tensor) and is_jagged(gradient) and evidence.odd is not None      # its input is nested too
+            if gradient is not None and not jagged:
+                yield from _metadata(raw.name, input_at(evidence, raw, place) or f"argument {place}", edge, gradient)
 
 
 def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Finding]:
@@ -107,71 +77,41 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Iterator[Fin
         yield Finding("GV212", f"backward of {cls} returns {odd[0]} for {name}, which is a dense one", input=name,
                       hint=f"return a plain tensor: {odd[1]}")
         return
-    wrong = []
-    if gradient.dtype != edge.dtype:
-        wrong.append(f"a {_short(gradient.dtype)} gradient for {name}, which is {_short(edge.dtype)}")
-    if gradient.device != edge.device:
-        wrong.append(f"a gradient on {gradient.device} for {name}, which is on {edge.device}")
-    if tuple(gradient.shape) != edge.shape and not _sums_to(gradient.shape, edge.shape):
-        wrong.append(f"a gradient of shape {list(gradient.shape)} for {name}, which has {list(edge.shape)}")
+    given, wanted = (str(each.dtype).removeprefix("torch.") for each in (gradient, edge))
+    shape, own = tuple(gradient.shape), tuple(edge.shape)
+    # as of a broadcast argument, which autograd sums down
+    sums = len(shape) >= len(own) and all(want in (1, have) for have, want in zip(shape[len(shape) - len(own):], own, strict=True))
+    wrong = [words for words, is_wrong in (
+        (f"a {given} gradient for {name}, which is {wanted}", gradient.dtype != edge.dtype),
+        (f"a gradient on {gradient.device} for {name}, which is on {edge.device}", gradient.device != edge.device),
+        (f"a gradient of shape {list(shape)} for {name}, which has {list(own)}", shape != own and not sums)) if is_wrong]
     if wrong:
-        yield Finding("GV212", f"backward of {cls} returns {' and '.join(wrong)}", input=name,
-                      hint=OWN)
-    elif tuple(gradient.shape) != edge.shape:
-        yield Finding("GV212", f"backward of {cls} returns a gradient of shape {list(gradient.shape)} for {name}, which has {list(edge.shape)}: "
+        yield Finding("GV212", f"backward of {cls} returns {' and '.join(wrong)}", input=name, hint=OWN)
+    elif shape != own:
+        yield Finding("GV212", f"backward of {cls} returns a gradient of shape {list(shape)} for {name}, which has {list(own)}: "
                       "autograd sums it down", severity="warning", input=name, hint=OWN)
 
 
-def _sums_to(shape: torch.Size, wanted: tuple[int, ...]) -> bool:
-    """Can a gradient of this shape be summed to the wanted one, as for a broadcast argument?"""
-    if len(shape) < len(wanted):
-        return False
-    return all(want in (1, have) for have, want in zip(shape[len(shape) - len(wanted):], wanted, strict=True))
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 # ---- GV213 gradient-alias: backward returns memory that somebody else goes on using
-def gv213_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV201" in found:
-        return "backward is not linear"     # what ignores grad_output returns what it saved
-    if evidence.settings.looks_for("GV207") and evidence.repeats is not None and not evidence.reusable:
-        return "backward of one graph gives another gradient each time"     # what adds up in a buffer returns that
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv213(evidence: Evidence) -> Iterator[Finding]:
-    told = set[tuple[type | str, int]]()
-    returns = [(raw, "") for raw in evidence.worked.raw] + [(raw, " for a grad_output of ones") for raw in _for_ones(evidence)]
+    if evidence.settings.looks_for("GV207") and evidence.repeats is not None and not evidence.reusable:     # what adds up in a buffer returns that
+        raise NotApplicable("backward of one graph gives another gradient each time")
+    returns = [(raw, "") for raw in evidence.worked.raw]
+    with suppress(UserCodeError):       # that backward raises for ones is another rule's
+        returns += [(raw, " for a grad_output of ones") for raw in evidence.for_ones[0]]
+    reported = set[tuple[type | str, int]]()
     for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
-        if (raw.cls, share.place) not in told:
-            told.add((raw.cls, share.place))
-            yield _finding(evidence, raw, share, when)
-
-
-def _for_ones(evidence: Evidence) -> tuple[RawReturn, ...]:
-    """Nothing where backward raises for ones, which is another rule's."""
-    try:
-        return evidence.for_ones[0]
-    except UserCodeError:
-        return ()
-
-
-def _finding(evidence: Evidence, raw: RawReturn, share: Shared, when: str) -> Finding:
-    own, twin = input_at(evidence, raw, share.place), share.twin
-    name = own or f"argument {share.place}"
-    other = share.name if twin is None else f"the gradient for {input_at(evidence, raw, twin) or f'argument {twin}'}"
-    return Finding("GV213", f"the gradient that backward of {raw.name} returns for {name} shares memory with {other}{when}", input=own,
-                   severity="warning" if twin is not None else "error", hint="return a tensor of its own: .clone() where nothing is computed")
+        if (raw.cls, share.place) in reported:
+            continue
+        reported.add((raw.cls, share.place))
+        own, twin = input_at(evidence, raw, share.place), share.twin
+        other = share.name if twin is None else f"the gradient for {input_at(evidence, raw, twin) or f'argument {twin}'}"
+        yield Finding("GV213", f"the gradient that backward of {raw.name} returns for {own or f'argument {share.place}'} shares memory with "
+                      f"{other}{when}", input=own, severity="warning" if twin is not None else "error",
+                      hint="return a tensor of its own: .clone() where nothing is computed")
 
 
 # ---- GV216 unused-backward: the Function's own backward is not in the graph
-def gv216_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return None if evidence.subject.target.kind == "autograd.Function" else "the target is no autograd Function"
-
-
 def gv216(evidence: Evidence) -> Iterator[Finding]:
     cls = evidence.subject.target.subject
     if evidence.forward.checked and cls not in evidence.forward.classes:
@@ -181,52 +121,29 @@ def gv216(evidence: Evidence) -> Iterator[Finding]:
 
 
 # ---- GV217 integer-gradient: backward returns a gradient for an argument that has none
-def gv217_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.subject.target.kind != "autograd.Function":
-        return "the target is no autograd Function"
-    return None if any(map(_has_none, evidence.subject.arguments)) else "every argument is a floating tensor"
-
-
 def gv217(evidence: Evidence) -> Iterator[Finding]:
-    cls = evidence.subject.target.subject
+    cls, every = evidence.subject.target.subject, evidence.subject.arguments
+    # those that have none by their nature: a floating tensor that does not require one may be given one
+    without = [a for a in every if a.of is not None or not a.is_tensor or not (a.value.is_floating_point() or a.value.is_complex())]
+    if not without:
+        raise NotApplicable("every argument is a floating tensor")
     raw = next((raw for raw in evidence.backward.raw if raw.cls is cls), None)
-    if raw is None:
-        return
-    for (argument, *_), gradient in zip(evidence.subject.positions, raw.returned, strict=False):
-        if _has_none(argument) and gradient is not None:
-            name = argument.whole
-            severity: Severity = "warning" if argument.is_tensor and not argument.of else "error"      # the engine refuses anything else
-            yield Finding("GV217", f"backward returns a gradient for {name}, which is a {_kind(argument)} and has none", severity=severity,
-                          input=name, hint=_in_its_place(argument, evidence))
-
-
-def _in_its_place(argument: Argument, evidence: Evidence) -> str:
-    """Autograd does not look into a list: its tensors get no gradients through it, whatever is returned in its place."""
-    members = [each for each in evidence.subject.arguments if each.of == argument.of]
-    if argument.of and any(each.differentiable for each in members):
-        return f"autograd does not look into lists: give each tensor of {argument.whole} as an argument of its own, `apply(*{argument.whole}, …)`"
-    return f"return None in the place of {argument.whole}"
-
-
-def _kind(argument: Argument) -> str:
-    if argument.of:
-        return "list"
-    return str(argument.value.dtype).removeprefix("torch.") + " tensor" if argument.is_tensor else type_name(argument.value)
-
-
-def _has_none(argument: Argument) -> bool:
-    """Has this argument no gradient by its nature? (A floating tensor that does not require one may be given one.)"""
-    return argument.of is not None or not argument.is_tensor or not (argument.value.is_floating_point() or argument.value.is_complex())
+    for (argument, *_), gradient in zip(evidence.subject.positions, raw.returned if raw else (), strict=False):
+        if not any(argument is each for each in without) or gradient is None:
+            continue
+        name, of = argument.whole, argument.of
+        kind = "list" if of else f"{str(argument.value.dtype).removeprefix('torch.')} tensor" if argument.is_tensor else type_name(argument.value)
+        hint = f"return None in the place of {name}"
+        if of and any(each.differentiable for each in every if each.of == of):
+            hint = f"autograd does not look into lists: give each tensor of {name} as an argument of its own, `apply(*{name}, …)`"
+        severity: Severity = "warning" if argument.is_tensor and not of else "error"      # the engine refuses anything else
+        yield Finding("GV217", f"backward returns a gradient for {name}, which is a {kind} and has none", severity=severity, input=name, hint=hint)
 
 
 # ---- GV221 empty: backward fails on the empty tensor that the spec gives
-def gv221_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV212" in found:
-        return "GV212 was found already"
-    return None if evidence.empty else "the spec gives no zero size"
-
-
 def gv221(evidence: Evidence) -> Iterator[Finding]:
+    if not evidence.empty:
+        raise NotApplicable("the spec gives no zero size")
     error = evidence.backward.error
     if error is not None:
         shapes = ", ".join(f"{a.name} {list(a.value.shape)}" for a in evidence.subject.arguments if a.is_tensor)
@@ -246,68 +163,43 @@ def gv221(evidence: Evidence) -> Iterator[Finding]:
 WIDE = (-1.0, 1e3, -1e3)    # times the input: across every sign, threshold and bound of its own size
 
 
-def gv229_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV205" in found:
-        return RANDOM
-    if evidence.empty:
-        return "the spec asks for an empty tensor"
-    return torchs_own(evidence)
-
-
 def gv229(evidence: Evidence) -> Iterator[Finding]:
-    silent = [_is_zero(gradient) for gradient in evidence.worked.gradients]
+    own, seed = evidence.subject.arguments, (evidence.settings.seed, evidence.subject.case.check)
+    silent = [gradient is not None and bool(gradient.numel()) and not bool(gradient.any()) for gradient in evidence.worked.gradients]
     if not any(silent) or all(zero or gradient is None for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)):
         return
-    points = [list(evidence.subject.arguments), *islice(other_points(evidence.subject), 1), _dense(evidence)]
+    source = generator(*seed, "dense")
+    dense = [replace(a, value=torch.where(a.value == 0, signed(a.value, source), a.value)) if a.differentiable else a for a in own]
+    points = [list(own), *islice(other_points(evidence.subject), 1), dense]
     for argument in (argument for argument, zero in zip(evidence.inputs, silent, strict=True) if zero):
-        place = next(i for i, each in enumerate(evidence.subject.arguments) if each is argument)
+        place = next(i for i, each in enumerate(own) if each is argument)
         if not any(_moves(evidence, point, place, points) for point in points) and not _moves(evidence, _widened(points), place, []):
             yield Finding("GV229", f"{argument.name} moves no output at any point looked at, and backward returns zeros for it",
                           input=argument.name, hint="if it is not meant to be differentiated, return None for it")
 
 
-def _is_zero(gradient: Tensor | None) -> bool:
-    return gradient is not None and bool(gradient.numel()) and not bool(gradient.any())
-
-
-def _dense(evidence: Evidence) -> list[Argument]:
-    """A point without zeros."""
-    source = generator(evidence.settings.seed, evidence.subject.case.check, "dense")
-    own = evidence.subject.arguments
-    return [replace(a, value=torch.where(a.value == 0, signed(a.value, source), a.value)) if a.differentiable else a for a in own]
-
-
 def _widened(points: Sequence[Sequence[Argument]]) -> list[Argument]:
     """The first point with two elements along every axis that has one: a softmax over one element is 1, whatever that is."""
-    return [replace(here, value=_doubled(here.value, there.value)) if here.differentiable and here.form is None else here
+    def doubled(x: Tensor, other: Tensor) -> Tensor:
+        for axis in (axis for axis, size in enumerate(x.shape) if size == 1):
+            x, other = torch.cat([x, other], axis), torch.cat([other, x], axis)
+        return x
+
+    return [replace(here, value=doubled(here.value, there.value)) if here.differentiable and here.form is None else here
             for here, there in zip(points[0], points[1], strict=True)]
-
-
-def _doubled(x: Tensor, other: Tensor) -> Tensor:
-    for axis in (axis for axis, size in enumerate(x.shape) if size == 1):
-        x, other = torch.cat([x, other], axis), torch.cat([other, x], axis)
-    return x
 
 
 def _moves(evidence: Evidence, point: Sequence[Argument], place: int, points: Sequence[Sequence[Argument]]) -> bool:
     """Does an output differ when this argument alone is another one? A forward that refuses it says that it reads it."""
+    def outputs(value: Tensor) -> list[Tensor] | None:
+        twin = evidence.subject.twin([replace(a, value=value) if i == place else a for i, a in enumerate(point)])
+        try:
+            return [y.detach() for y in twin.forward(twin.leaves()) if isinstance(y, torch.Tensor)]
+        except UserCodeError:
+            return None
+
     x: Tensor = point[place].value
     source = generator(evidence.settings.seed, evidence.subject.case.check, "inert")
     others = [other[place].value for other in points if other is not point] + [x * factor for factor in WIDE] + [x + signed(x, source)]
-    here = _outputs(evidence, point)
-    if here is None:
-        return False
-    for other in others:
-        there = _outputs(evidence, [replace(a, value=other) if i == place else a for i, a in enumerate(point)])
-        if there is None or not alike(here, there):
-            return True
-    return False
-
-
-def _outputs(evidence: Evidence, arguments: Sequence[Argument]) -> list[Tensor] | None:
-    """All tensors that forward returns there; None where it refuses."""
-    twin = evidence.subject.twin(arguments)
-    try:
-        return [y.detach() for y in twin.forward(twin.leaves()) if isinstance(y, torch.Tensor)]
-    except UserCodeError:
-        return None
+    here = outputs(x)
+    return here is not None and any((there := outputs(other)) is None or not alike(here, there) for other in others)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient, unsteady
-from gradverify.rules.shown import NO_FUNCTION
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.protocol import NotApplicable
 from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.another import elsewhere
 from gradverify.subject.base_call import arguments, saved_tensors
@@ -25,15 +25,9 @@ from gradverify.torch_private import is_view, version_preserved
 
 
 # ---- GV214 kept-alive: memory lives on after its last use
-def gv214_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if "GV207" in found:
-        return "state is kept between calls"
-    if evidence.interpreter:
-        return "Triton's interpreter keeps what kernels got until the garbage collector runs"
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv214(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.interpreter:
+        raise NotApplicable("Triton's interpreter keeps what kernels got until the garbage collector runs")
     alive = _alive(evidence)
     if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
         v, expected = evidence.worked.cotangents, evidence.worked.gradients
@@ -58,101 +52,68 @@ def _alive(evidence: Evidence) -> Alive:
 
 
 # ---- GV215 stale-saved: an input or output that is changed after forward spoils the gradient silently
-def gv215_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.odd is not None:
-        return evidence.odd
-    if unsteady(found):
-        return unsteady(found)
-    if "GV207" in found:
-        return "state is kept between calls"
-    return "the function writes into its inputs, so it is given clones" if evidence.subject.writes else None
+VERSIONS = "ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not"
+OUTPUTS = "save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not"
 
 
 def gv215(evidence: Evidence) -> Iterator[Finding]:
+    own, checked = evidence.inputs, evidence.forward.checked
+
+    def made() -> tuple[Graph, list[Tensor]]:
+        """A graph, and what may be overwritten in it: the inputs, which are no leaves, and the outputs."""
+        leaves = evidence.subject.leaves()
+        graph = evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
+        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
+        return graph, [*given, *(graph.called.outputs[place] for place in checked)]
+
     try:
-        graph = _graph(evidence)
+        graph, tensors = made()
     except UserCodeError:
         return                  # it refuses inputs that are no leaves
     used = False
     of_parameters = list[Finding]()     # a module that recomputes its forward reads all of them in backward
-    for written in _written(evidence, graph):
-        if written.output is not None and not _is_asked(evidence, graph, written):
+    for n, place in enumerate([*(None for _ in own), *checked]):
+        if place is not None and not _is_asked(evidence, graph, tensors[n]):
             continue
-        graph = _graph(evidence) if used and not evidence.reusable else graph
-        difference, used = _stale(evidence, graph, written), True
-        if difference is not None:
-            finding = _finding(written, difference)
-            if written.argument.parameter:
-                of_parameters.append(finding)
-            else:
-                yield finding
+        if used and not evidence.reusable:
+            graph, tensors = made()
+        argument = own[n] if place is None else Argument(evidence.name_of(place), tensors[n].detach())
+        difference, used = _stale(evidence, graph, argument, tensors[n]), True
+        if difference is None:
+            continue
+        given, wanted = difference.numbers
+        when = "between forward and backward" if place is None else "after forward, as an in-place activation does"
+        finding = Finding("GV215", f"when {argument.name} is written in place {when}, backward does not raise but gives another gradient: {given} at "
+                          f"{difference.where} instead of {wanted}", input=argument.name if place is None else None, output=place,
+                          hint=VERSIONS if place is None else OUTPUTS)
+        if argument.parameter:
+            of_parameters.append(finding)
+        else:
+            yield finding
     for first in of_parameters[:1]:
         others = [str(finding.input) for finding in of_parameters[1:]]
         also = f"; so it is with {len(others)} other parameter{'s' * (len(others) > 1)}: {', '.join(others)}" if others else ""
         yield replace(first, message=first.message + also)
 
 
-@dataclass(frozen=True)
-class Target:
-    """An input (`place` among the differentiable ones) or an output (`output`: its place among all) that is overwritten."""
-
-    argument: Argument
-    place: int | None = None
-    output: int | None = None
-
-    def tensor(self, evidence: Evidence, graph: Graph) -> Tensor:
-        """It, in a graph."""
-        if self.output is not None:
-            found: Tensor = graph.called.outputs[self.output]
-            return found
-        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
-        written: Tensor = given[self.place or 0]
-        return written
-
-
-def _written(evidence: Evidence, graph: Graph) -> Iterator[Target]:
-    """What is overwritten, one after the other."""
-    for place, argument in enumerate(evidence.inputs):
-        yield Target(argument, place)
-    for place, y in zip(evidence.forward.checked, evidence.function.of(graph), strict=True):
-        if y.layout == torch.strided and not any(y is x for x in graph.called.arguments):
-            yield Target(Argument(evidence.name_of(place), y.detach().clone()), output=place)
-
-
-def _is_asked(evidence: Evidence, graph: Graph, written: Target) -> bool:
-    """Not an output that is an attribute of its own ctx: that circle is told by GV214, and repaired in the same way. Nor, where each backward takes
-    a forward of its own, one that nothing on ctx is seen to share memory with."""
-    y = written.tensor(evidence, graph)
+def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
+    """Not an output that is an argument, or an attribute of its own ctx: that circle is told by GV214, and repaired in the same way. Nor, where each
+    backward takes a forward of its own, one that nothing on ctx is seen to share memory with."""
     nodes = function_nodes(evidence.function.of(graph))
     kept = [tensor for node in nodes for _, tensor in attributes(node)]
-    if evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept):
+    if y.layout != torch.strided or any(y is x for x in graph.called.arguments) or (
+            evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept)):
         return False
     saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
     return evidence.reusable or any(overlaps(tensor, y) for tensor in (*kept, *saved))
 
 
-def _finding(written: Target, difference: Difference) -> Finding:
-    given, wanted = difference.numbers
-    name, goes_on = written.argument.name, f"backward does not raise but gives another gradient: {given} at {difference.where} instead of {wanted}"
-    if written.output is not None:
-        return Finding("GV215", f"when {name} is written in place after forward, as an in-place activation does, {goes_on}", output=written.output,
-                       hint="save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and `y.data` do not")
-    return Finding("GV215", f"when {name} is written in place between forward and backward, {goes_on}", input=name,
-                   hint="ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not")
-
-
-def _graph(evidence: Evidence) -> Graph:
-    leaves = evidence.subject.leaves()
-    return evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
-
-
-def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | None:
+def _stale(evidence: Evidence, graph: Graph, argument: Argument, written: Tensor) -> Difference | None:
     """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
-    written = target.tensor(evidence, graph)
     before = written.detach().clone()
     with version_preserved(written):
         try:
-            written.detach().copy_(elsewhere(replace(target.argument, value=before)))
+            written.detach().copy_(elsewhere(replace(argument, value=before)))
             seen = evidence.function.gradients(graph, evidence.worked.cotangents, retain=evidence.reusable)
         except (UserCodeError, RuntimeError):       # backward noticed, or the elements share memory and take no copy
             return None
@@ -163,12 +124,6 @@ def _stale(evidence: Evidence, graph: Graph, target: Target) -> Difference | Non
 
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
-def gv219_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.odd is not None:
-        return evidence.odd
-    return None if evidence.forward.nodes else NO_FUNCTION
-
-
 def gv219(evidence: Evidence) -> Iterator[Finding]:
     given = arguments(evidence.subject, evidence.forward.called)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
@@ -187,19 +142,13 @@ def _owner(y: Tensor, given: list[tuple[str, Tensor]]) -> str | None:
 
 
 # ---- GV224 saved-unused: forward saves tensors that backward never reads
-def gv224_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.subject.target.kind != "autograd.Function":
-        return "the target is no autograd Function"
-    floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
-    if any(not a.differentiable for a in floating):
-        return "a floating input needs no gradient here"
-    if evidence.forward.packed is None:
-        return "what forward saves cannot be counted: it calls torch.func, which refuses the hooks that would"
-    return None
-
-
 def gv224(evidence: Evidence) -> Iterator[Finding]:
+    floating = [a for a in evidence.subject.arguments if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())]
+    if not all(a.differentiable for a in floating):
+        raise NotApplicable("a floating input needs no gradient here")
     packed = evidence.forward.packed
+    if packed is None:
+        raise NotApplicable("what forward saves cannot be counted: it calls torch.func, which refuses the hooks that would")
     if packed and not evidence.worked.unpacked:
         yield Finding("GV224", f"forward saves {packed} tensor{'s' if packed > 1 else ''} for backward, which never reads ctx.saved_tensors",
                       hint="what save_for_backward holds stays in memory until backward; what backward does not need can be left out")

@@ -16,7 +16,6 @@ from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
 RANDOM = "the forward is not deterministic"
-NO_FUNCTION = "no custom Function is in the graph"
 DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {
@@ -77,13 +76,6 @@ def apart(mine: float, theirs: float) -> tuple[str, str]:
         return (f"{mine + 0.0:.{DIGITS[0]}g}",) * 2
     shown = ((f"{mine + 0.0:.{digits}g}", f"{theirs + 0.0:.{digits}g}") for digits in DIGITS)
     return next((pair for pair in shown if pair[0] != pair[1]), (f"{mine}", f"{theirs}"))
-
-
-def unjudged(found: frozenset[str]) -> str | None:
-    """Why the Jacobian cannot be judged after what was found; None where it can."""
-    if "GV205" in found:
-        return RANDOM
-    return "backward is not linear" if "GV201" in found else None
 
 
 def wrong_already(evidence: Evidence, index: int, output: int) -> bool:

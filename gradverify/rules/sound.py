@@ -1,24 +1,75 @@
-"""What has to be right before a rule on another point, second order, forward mode or vmap can say anything."""
+"""What has to hold before a rule can say anything: the names that the catalogue uses, and why not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+
 from gradverify.evidence import Evidence
+from gradverify.model.rule import RuleInfo
+from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import book
+from gradverify.rules.shown import RANDOM
+
+STATE = "state is kept between calls"
+DAMAGED = {f"GV20{n}": f"GV20{n} was found already" for n in (2, 3, 4)}
+UNSTEADY = {"GV205": RANDOM, "GV206": "backward is not deterministic"}
+NOT_LINEAR = {"GV201": "backward is not linear"}
+Found = Iterable[str]
 
 
-def wrong_here(found: frozenset[str]) -> str | None:
-    """The first code found that speaks against the gradient at this point; None where there is none."""
-    return min((code for code in found if not (code.startswith("GV0") or book()[code].apart)), default=None)
+def _is_double(evidence: Evidence) -> bool:
+    """Are all floating arguments float64 or complex128?"""
+    values = (argument.value for argument in evidence.subject.arguments if argument.is_tensor)
+    return all(x.dtype in DOUBLE for x in values if x.is_floating_point() or x.is_complex())
 
 
-def unasked(evidence: Evidence, setting: str, found: frozenset[str]) -> str | None:
-    """Why the rule behind `setting` (second_order, forward_ad, vmap) does not run; None where it may."""
-    if getattr(evidence.settings, setting) is False:
-        return f"the spec says `{setting}: false`"
-    wrong = wrong_here(found)
-    if wrong is not None:
-        return f"{wrong} has to be repaired first"
-    if getattr(evidence.settings, setting) == "auto" and evidence.odd is not None:
-        return evidence.odd
-    nothing = any(sum(tensor.numel() for tensor in tensors) == 0 for tensors in (evidence.outputs, evidence.subject.inputs))
-    return "there are no elements" if nothing else None
+def _of(reasons: Mapping[str, str]) -> Callable[[Evidence, Found], str | None]:
+    """By the codes that were found."""
+    return lambda evidence, found: next((why for code, why in reasons.items() if code in found), None)
+
+
+def _any(reason: str, apart: bool = False) -> Callable[[Evidence, Found], str | None]:
+    """Any code that speaks against the gradient, by default at this point."""
+    def why(evidence: Evidence, found: Found) -> str | None:
+        first = min((code for code in found if code >= "GV1" and (apart or not book()[code].apart)), default=None)
+        return first and reason.format(first)
+    return why
+
+
+NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
+    "steady forward": _of({"GV205": RANDOM}),
+    "steady": _of(UNSTEADY),
+    "linear": _of(NOT_LINEAR),
+    "jacobian": _of({"GV205": RANDOM, **NOT_LINEAR}),
+    "stateless": _of({"GV207": STATE}),
+    "undamaged": _of(DAMAGED),
+    "metadata": _of({"GV212": "GV212 was found already"}),
+    "nothing found": _any("{} was found already", apart=True),
+    "right": _any("{} was found already"),
+    "sound": _any("{} has to be repaired first"),
+    "strided": lambda e, found: e.odd,
+    "function": lambda e, found: not e.forward.nodes and "no custom Function is in the graph",
+    "autograd.Function": lambda e, found: e.subject.target.kind != "autograd.Function" and "the target is no autograd Function",
+    "several inputs": lambda e, found: len(e.inputs) < 2 and "there is one differentiable input",
+    "elements": lambda e, found: not all(sum(x.numel() for x in each) for each in (e.outputs, e.subject.inputs)) and "there are no elements",
+    "not empty": lambda e, found: e.empty and "the spec asks for an empty tensor",
+    "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
+    "no draws": lambda e, found: e.draws and "the function draws random numbers",
+    "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
+    "float64": lambda e, found: not _is_double(e) and "an input is of lower precision",
+}
+SETTING = "setting "
+
+
+def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | None:
+    """Why a rule cannot be asked; None where it can."""
+    return next((why for need in filter(None, info.needs.split(", ")) if (why := _unmet(need, evidence, found))), None)
+
+
+def _unmet(need: str, evidence: Evidence, found: frozenset[str]) -> str | None:
+    if not need.startswith(SETTING):
+        why = NEEDS[need](evidence, found)
+        return why if isinstance(why, str) else None
+    key = need.removeprefix(SETTING)
+    value = getattr(evidence.settings, key)
+    return f"the spec says `{key}: false`" if value is False else evidence.odd if value == "auto" else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,9 +19,8 @@ from gradverify.rules.catalogue import asked
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name, place_name
 from gradverify.subject.containers import out_of_reach
-from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError, type_name
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.failure import type_name
+from gradverify.subject.subject import Subject
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
@@ -67,11 +65,6 @@ def unfinished(rule: str, why: object) -> Finding:
     return Finding(CODE, f"{rule} was not finished: {why}", hint="check a smaller input, or raise `budget` and `timeout`")
 
 
-def gv007_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} was found already" if wrong else None
-
-
 def gv007(evidence: Evidence) -> Iterator[Finding]:
     pairs = evidence.jacobian.pairs
     total = sum(pair.compared for pair in pairs.values())
@@ -81,26 +74,23 @@ def gv007(evidence: Evidence) -> Iterator[Finding]:
     if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
-    narrow = sixteen_inside(evidence.subject) if _may_step(evidence, worst) else ""
+    argument, steps = evidence.inputs[index], any(limit in STEPS for limit, _ in worst.limits)
+    # rounding to a narrow type inside may hide the derivative; a 16-bit check removes it
+    asks = steps and evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
+    narrow = sixteen_inside(evidence.subject) if asks else ""
+    limit = worst.limits[0][0] if worst.limits else Limit.NOISE
+    hint = WORDS[limit].advice
+    if limit is Limit.JUMP and argument.value.is_floating_point() and bool((argument.value == argument.value.round()).all()):
+        hint = f"{hint}; {INDICES}"
+    if narrow:
+        hint = INSIDE.format(narrow)
+    elif steps and isinstance(evidence.in_float64, str) and evidence.in_float64:    # a float32 function that refuses float64
+        needed = [each.error + each.bar for seen in pairs.values() for each in seen.worst if each.outcome in _OPEN]
+        largest = max((each for each in needed if math.isfinite(each)), default=0.0)
+        hint = ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}") if largest > 0 else WORDS[Limit.STAIRCASE].advice
     why = f"forward computes in {narrow} inside, and moves in its steps" if narrow else _why(evidence, index, output, worst)
     yield Finding(CODE, f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
-                  input=evidence.inputs[index].name, output=evidence.forward.checked[output],
-                  hint=INSIDE.format(narrow) if narrow else _of_float32(evidence, worst) or _hint(worst, evidence.inputs[index]))
-
-
-def _may_step(evidence: Evidence, pair: Pair) -> bool:
-    """Return whether rounding to a narrow type inside may hide the derivative. Not in a 16-bit check, which removes it."""
-    own = evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
-    return own and any(limit in STEPS for limit, _ in pair.limits)
-
-
-def _of_float32(evidence: Evidence, pair: Pair) -> str | None:
-    """The remedy for a float32 function that refuses float64: a reference, or a tolerance of the size that its values resolve."""
-    if not isinstance(evidence.in_float64, str) or not evidence.in_float64 or not any(limit in STEPS for limit, _ in pair.limits):
-        return None
-    needed = [each.error + each.bar for seen in evidence.jacobian.pairs.values() for each in seen.worst if each.outcome in _OPEN]
-    largest = max((each for each in needed if math.isfinite(each)), default=0.0)
-    return ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}") if largest > 0 else WORDS[Limit.STAIRCASE].advice
+                  input=argument.name, output=evidence.forward.checked[output], hint=hint)
 
 
 def _seems_wrong(pair: Pair) -> bool:
@@ -125,13 +115,6 @@ def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
     if element.outcome is Outcome.UNDECIDED:
         return f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the tolerance {element.tolerance:.2g}; {reason}"
     return f"{where} {reason}"
-
-
-def _hint(pair: Pair, argument: Argument) -> str | None:
-    """What the reader can do about the most frequent limit."""
-    limit = pair.limits[0][0] if pair.limits else Limit.NOISE
-    whole = limit is Limit.JUMP and argument.value.is_floating_point() and bool((argument.value == argument.value.round()).all())
-    return f"{WORDS[limit].advice}; {INDICES}" if whole else WORDS[limit].advice
 
 
 # ---- GV008 nothing-checked: there is nothing to compare
@@ -226,13 +209,6 @@ def _reason(evidence: Evidence) -> str | None:
 ELSEWHERE = "draw inputs at which the function changes, or check an output that does, if there are any"
 
 
-def gv009_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.empty:
-        return "the spec asks for an empty tensor"
-    wrong = sorted(code for code in found if code.startswith(("GV1", "GV2")))
-    return f"{wrong[0]} was found already" if wrong else None
-
-
 def gv009(evidence: Evidence) -> Iterator[Finding]:
     pairs = evidence.jacobian.pairs.values()
     largest = max((pair.largest for pair in pairs), default=0.0)
@@ -246,41 +222,3 @@ def gv009(evidence: Evidence) -> Iterator[Finding]:
     elif largest <= 1.0 and atol > 0:
         yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
                       hint="lower `atol`, or leave it out")
-    if evidence.settings.looks_for("GV223"):
-        return
-    for argument in evidence.subject.arguments:
-        if _could_be_index(argument) and _adds_up_when_repeated(evidence, argument):
-            yield Finding("GV009", f"the indices in {argument.name} never repeat: a backward that overwrites where it must add up would pass too",
-                          input=argument.name, hint=f"repeat an index in {argument.name}, if one may be there twice")
-
-
-def _could_be_index(argument: Argument) -> bool:
-    value = argument.value
-    if not isinstance(value, Tensor) or value.dtype not in (torch.int64, torch.int32) or value.numel() < 2:
-        return False
-    return len(set(value.reshape(-1).tolist())) == value.numel()
-
-
-def _adds_up_when_repeated(evidence: Evidence, argument: Argument) -> bool:
-    """Does a repeated index make two outputs reach one element of a gradient, which no two do now?"""
-    repeated = argument.value.clone().reshape(-1)
-    repeated[1::2] = repeated[0]
-    subject = evidence.subject
-    twin = subject.twin([replace(a, value=repeated.reshape(a.value.shape)) if a is argument else a for a in subject.arguments])
-    try:
-        shared = _shared(Differentiable(twin, evidence.forward.checked), evidence)
-    except UserCodeError:
-        return False
-    return shared and not _shared(evidence.function, evidence)
-
-
-def _shared(function: Differentiable, evidence: Evidence) -> bool:
-    """Is there an element of a gradient to which both halves of the outputs (even and odd places) contribute?"""
-    halves = []
-    for parity in (0, 1):
-        cotangents = []
-        for y in evidence.outputs:
-            rows = torch.arange(y.shape[0] if y.dim() else 1, device=y.device) % 2 == parity
-            cotangents.append(torch.ones_like(y) * rows.reshape(-1, *[1] * (y.dim() - 1)) if y.dim() else torch.zeros_like(y))
-        halves.append(function.vjp(cotangents))
-    return any(bool(((flat_real(a) != 0) & (flat_real(b) != 0)).any()) for a, b in zip(*halves, strict=True) if a is not None and b is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,18 +17,14 @@ from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.shown import against, apart, comparison, differs, element_name, fixed_step, pairs, place_name, unfinished, unjudged
+from gradverify.rules.protocol import NotApplicable
+from gradverify.rules.shown import against, apart, comparison, differs, element_name, fixed_step, pairs, place_name, unfinished
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 from gradverify.subject.subject import Argument
 
 # ---- Is a gradient that differs from the forward's own slope likely to be meant? Then the hint names the key that says so
-SEVERAL = 2  # elements: one has a factor anyhow
-ALIKE = 1e-6  # of a ratio: all elements turned by the same factor
 FLAT = ("the forward does not move here, so its slope is zero: if this gradient is meant (a straight-through estimator, a spike), "
         "name the function that it is the gradient of: `surrogate`")
-TURNED = ("analytic = {ratio:.6g} × numeric on all of them: look for a minus sign that is missing or one too many; if the sign is turned on purpose "
-          "(gradient reversal), name the function that backward is the gradient of: `surrogate`")
-
 EITHER = "either backward or {name} is not what it is meant to be"
 DETACHED = ("backward is what torch differentiates {name} to, which detaches on the way: finite differences see all that moves its values; write it "
             "without `detach`, as the function that has this gradient (`x.clamp(-1, 1)`, and not `x + (x.sign() - x).detach()`)")
@@ -46,48 +42,32 @@ def _meant(evidence: Evidence, output: int, pair: Pair) -> str | None:
     bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH]
     if all(element.numeric == 0 for element in bad) and evidence.forward.checked.index(output) in evidence.flat:
         return FLAT
-    ratio = _turned(pair)
-    return None if ratio is None else TURNED.format(ratio=ratio)
-
-
-def _turned(pair: Pair) -> float | None:
-    """The negative factor of the whole pair: of every mismatched element, the others being zero; None where there is none."""
-    e = pair.entries
-    if e is None or pair.count(Outcome.MISMATCH) < SEVERAL:
-        return None
-    wrong = e.outcome == Outcome.MISMATCH
-    low, high = e.ratio
-    alike = low <= high or abs(high - low) <= ALIKE * abs(low)
-    if not alike or not high < 0 or np.abs(e.analytic[~wrong]).max(initial=0.0) > ALIKE * np.abs(e.analytic).max():
-        return None
-    worst = pair.worst[0]
-    return worst.analytic / worst.numeric if worst.numeric else None
-
-
-# ---- GV101 jacobian: backward differs from the finite difference
-def gv101_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if unjudged(found):
-        return unjudged(found)
-    if all(argument.parameter for argument in evidence.inputs):
-        return "all differentiable inputs are parameters (GV111)"
     return None
 
 
+# ---- GV101 jacobian: backward differs from the finite difference
 def gv101(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
-    yield from unfinished(evidence, [pair for *_, pair in pairs(evidence, parameters=False)])
-    for argument, output, y, pair in pairs(evidence, parameters=False):
-        yield comparison("GV101", argument, output, y, pair)
+    if all(argument.parameter for argument in evidence.inputs):
+        raise NotApplicable("all differentiable inputs are parameters (GV111)")
+    yield from _compared(evidence, "GV101", {})
+
+
+def _compared(evidence: Evidence, code: str, hooks: Mapping[str, Hooks]) -> Iterator[Finding | Comparison | str]:
+    """Every pair of a parameter (GV111), or of another input. The hooks of a parameter take part in its gradient, and are named."""
+    own = list(pairs(evidence, parameters=code == "GV111"))
+    yield from unfinished(evidence, [pair for *_, pair in own])
+    for argument, output, y, pair in own:
+        yield comparison(code, argument, output, y, pair)
         if pair.count(Outcome.MISMATCH):
             hint = meant(evidence, output, pair) or fixed_step(evidence)
-            yield differs("GV101", argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))
+            finding = differs(code, argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))
+            shown = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks.get(argument.name, ()))
+            also = f"; the hook on it took part, as in training: {shown}" if shown else ""
+            yield replace(finding, message=finding.message + also)
 
 
 # ---- GV102 missing-gradient: no gradient where the function has one
 UNREGISTERED = "WarnNotImplemented"     # torch's node behind an operator that has kernels only
-
-
-def gv102_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return unjudged(found)
 
 
 def gv102(evidence: Evidence) -> Iterator[Finding]:
@@ -121,10 +101,6 @@ def _hint(evidence: Evidence, argument: Argument) -> str:
 
 
 # ---- GV103 non-finite-gradient: backward gives NaN or inf where the function has a derivative
-def gv103_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return unjudged(found)
-
-
 def gv103(evidence: Evidence) -> Iterator[Finding]:
     for (index, output), pair in evidence.jacobian.pairs.items():
         bad = [element for element in pair.worst if element.outcome is Outcome.MISMATCH and not math.isfinite(element.analytic)]
@@ -142,10 +118,6 @@ def gv103(evidence: Evidence) -> Iterator[Finding]:
 SHOWN = 3     # of the elements of a sum
 BETWEEN = "at a kink backward may return the slope of either side, or a number between them"
 SHARED = "give the gradient to one of the inputs that share the kink, or share it out among them"
-
-
-def gv104_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return unjudged(found) or ("a fixed `eps` has no kink test" if evidence.settings.eps != "auto" else None)
 
 
 def gv104(evidence: Evidence) -> Iterator[Finding]:
@@ -183,40 +155,19 @@ def _slopes(element: ElementRecord) -> tuple[str, str]:
 
 
 # ---- GV111 parameters: the gradient of a module's parameter differs from the finite difference
-def gv111_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if not any(argument.parameter for argument in evidence.inputs):
-        return "the function has no parameters"
-    return unjudged(found)
-
-
 def gv111(evidence: Evidence) -> Iterator[Finding | Comparison | str]:
+    if not any(argument.parameter for argument in evidence.inputs):
+        raise NotApplicable("the function has no parameters")
     module = evidence.subject.target.subject
-    hooks, later = hooks_of(module), after_accumulation(module)
-    if later:
+    if later := after_accumulation(module):
         yield f"the post-accumulate-grad hooks of {', '.join(later)} did not run: they see `.grad`, which is not written here"
-    yield from unfinished(evidence, [pair for *_, pair in pairs(evidence, parameters=True)])
-    for argument, output, y, pair in pairs(evidence, parameters=True):
-        yield comparison("GV111", argument, output, y, pair)
-        if pair.count(Outcome.MISMATCH):
-            hint = meant(evidence, output, pair) or fixed_step(evidence)
-            finding = differs("GV111", argument, output, y, pair, against(evidence, pair), hint, "numeric", evidence.name_of(output))
-            yield replace(finding, message=finding.message + _hooked(hooks.get(argument.name, ())))
-
-
-def _hooked(hooks: Hooks) -> str:
-    """Name the hooks that take part in a parameter's gradient."""
-    shown = ", ".join(getattr(hook, "__qualname__", type(hook).__name__) for hook in hooks)
-    return f"; the hook on it took part, as in training: {shown}" if hooks else ""
+    yield from _compared(evidence, "GV111", hooks_of(module))
 
 
 # ---- GV114 small-deviation: everything is within the tolerance, but off by far more than the error bars
 OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE, Outcome.MISMATCH)
 ROWS = 8  # of a pair whose rounding is asked for
 HINT = "look for a rounded constant, an approximation, an eps or fewer bits that forward and backward do not share"
-
-
-def gv114_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    return unjudged(found) or ("a fixed `eps` has no error bars" if evidence.settings.eps != "auto" else None)
 
 
 def gv114(evidence: Evidence) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,10 +12,9 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.differ import DUST, NUDGE, clearly_differing, loosened, tolerance, torchs_own
+from gradverify.rules.differ import DUST, NUDGE, differences, largest, loosened, off, tolerance, worst_of
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, element_name
-from gradverify.rules.sound import unasked, wrong_here
 from gradverify.subject.another import SIZE, Batches
 from gradverify.subject.differentiable import batched_gradients
 from gradverify.subject.failure import UserCodeError
@@ -35,33 +33,11 @@ SHARED = ("torch's generated rule counts the gradient of an output that no batch
           "Function of its own, or write the rule by hand")
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One tensor from vmap and from a loop; `batched`: its first dimension is the example."""
-
-    name: str
-    mine: Tensor
-    theirs: Tensor
-    batched: bool
-
-    def element(self, coordinate: int) -> str:
-        """`y0[2,1] of example 1`."""
-        if not self.batched:
-            return element_name(self.name, self.theirs, coordinate)
-        example, rest = divmod(coordinate, flat_real(self.theirs[0]).numel())
-        return f"{element_name(self.name, self.theirs[0], rest)} of example {example}"
-
-
-def gv110_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    reason = unasked(evidence, "vmap", found)
-    if not reason and evidence.settings.vmap == "auto":
-        reason = _undeclared(evidence)
-    return reason or evidence.modes.batches.impossible
-
-
 def gv110(evidence: Evidence) -> Iterator[Finding]:
-    undeclared = _undeclared(evidence) if evidence.forward.classes else None
-    if undeclared is not None:
+    undeclared = _undeclared(evidence)
+    if reason := (evidence.settings.vmap == "auto" and undeclared) or evidence.modes.batches.impossible:
+        raise NotApplicable(reason)
+    if undeclared is not None and evidence.forward.classes:
         yield Finding("GV110", f"the spec says `vmap: true`, but {undeclared}", hint="say generate_vmap_rule = True, or leave out `vmap: true`")
         return
     raised: Finding | None = None
@@ -90,26 +66,34 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     if isinstance(seen, UserCodeError):
         severity: Severity = "error" if evidence.settings.vmap is True else "warning"
         return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if _by_hand(evidence) else LOUD)
-    pairs = _pairs(evidence, dims, seen, batches.looped(dims))
-    for pair in pairs:
-        if pair.mine.shape != pair.theirs.shape:
-            return Finding("GV110", f"{shown} {pair.name} has shape {list(pair.mine.shape)}, but {list(pair.theirs.shape)} from a loop",
-                           hint=_hint(evidence, []))
-    wrong = {place: worst for place, pair in enumerate(pairs) if (worst := _worst(pair, tolerance(evidence.precision), 0.0)) is not None}
-    if not wrong:
-        return None
-    noise = _noise(evidence, batches, dims)
-    for place in wrong:
-        pair, worst = pairs[place], _worst(pairs[place], loosened(evidence), noise[place])
+    looped = batches.looped(dims)
+    pairs = [*zip(map(evidence.name_of, evidence.forward.checked), seen.outputs, looped.outputs, strict=True),
+             *zip((f"grad_{argument.name}" for argument in evidence.inputs), seen.gradients, looped.gradients, strict=True)]
+    own = [dim for dim, wanted in zip(dims, batches.differentiable, strict=True) if wanted]
+    batched = [True] * len(seen.outputs) + [dim is not None for dim in own]
+    moved: Batch | None = None
+    for name, mine, theirs in pairs:
+        if mine.shape != theirs.shape:
+            return Finding("GV110", f"{shown} {name} has shape {list(mine.shape)}, but {list(theirs.shape)} from a loop", hint=_hint(evidence, []))
+    for n, (name, mine, theirs) in enumerate(pairs):
+        given, wanted = flat_real(mine), flat_real(theirs)
+        apart_by, size = off(wanted, given), largest(wanted)
+        if worst_of(apart_by, tolerance(evidence.precision) * size) is None:
+            continue
+        # only what is rounding throughout (a sum over a norm's rows) goes far when the points are nudged
+        moved = moved or batches.nudged(dims, NUDGE * tolerance(evidence.precision))
+        noise = largest(flat_real([*moved.outputs, *moved.gradients][n]) - wanted)
+        worst = worst_of(apart_by, loosened(evidence) * size + DUST * noise)
         if worst is not None:
-            mine, theirs = apart(float(flat_real(pair.mine)[worst]), float(flat_real(pair.theirs)[worst]))
-            return Finding("GV110", f"{shown} {pair.element(worst)} is {mine}, but {theirs} from a loop", hint=_hint(evidence, pairs))
+            one, rest = divmod(worst, max(flat_real(theirs[0]).numel(), 1)) if batched[n] else (0, worst)
+            where = f"{element_name(name, theirs[0], rest)} of example {one}" if batched[n] else element_name(name, theirs, rest)
+            numbers = apart(float(given[worst]), float(wanted[worst]))
+            return Finding("GV110", f"{shown} {where} is {numbers[0]}, but {numbers[1]} from a loop", hint=_hint(evidence, looped.outputs))
     return None
 
 
-def _hint(evidence: Evidence, pairs: Sequence[Pair]) -> str:
+def _hint(evidence: Evidence, outputs: Sequence[Tensor]) -> str:
     """What to change where numbers differ: a rule that torch generated is at fault where an output is the same for all examples."""
-    outputs = [pair.theirs for pair in pairs[:len(evidence.forward.checked)]]
     if _by_hand(evidence):
         return HINT
     return SHARED if any(torch.equal(y, y[:1].expand_as(y)) for y in outputs) else GENERATED
@@ -118,34 +102,6 @@ def _hint(evidence: Evidence, pairs: Sequence[Pair]) -> str:
 def _by_hand(evidence: Evidence) -> bool:
     """Is there a vmap rule that was written, and not generated?"""
     return all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)
-
-
-def _pairs(evidence: Evidence, dims: Dims, seen: Batch, looped: Batch) -> list[Pair]:
-    """Outputs, then gradients."""
-    own = [dim for dim, wanted in zip(dims, evidence.modes.batches.differentiable, strict=True) if wanted]
-    outputs = zip(evidence.forward.checked, seen.outputs, looped.outputs, strict=True)
-    gradients = zip(evidence.inputs, own, seen.gradients, looped.gradients, strict=True)
-    return [*(Pair(evidence.name_of(place), mine, theirs, True) for place, mine, theirs in outputs),
-            *(Pair(f"grad_{argument.name}", mine, theirs, dim is not None) for argument, dim, mine, theirs in gradients)]
-
-
-def _worst(pair: Pair, relative: float, noise: float) -> int | None:
-    """The element that differs most, if by more than the tolerance; where the loop has no number, nothing is compared."""
-    mine, theirs = flat_real(pair.mine), flat_real(pair.theirs)
-    known = theirs.isfinite()
-    if not known.any():
-        return None
-    off = torch.where(known, (mine - theirs).abs().nan_to_num(nan=torch.inf), torch.zeros_like(theirs))
-    worst = int(off.argmax())
-    return None if float(off[worst]) <= relative * float(theirs[known].abs().max()) + DUST * noise else worst
-
-
-def _noise(evidence: Evidence, batches: Batches, dims: Dims) -> list[float]:
-    """How far each tensor goes when the points are nudged: only what is rounding throughout (a sum over a norm's rows) goes far."""
-    looped = batches.looped(dims)
-    moved = batches.nudged(dims, NUDGE * tolerance(evidence.precision))
-    changes = [(flat_real(pair.mine) - flat_real(pair.theirs)).abs() for pair in _pairs(evidence, dims, moved, looped)]
-    return [float(change[change.isfinite()].max()) if change.isfinite().any() else 0.0 for change in changes]
 
 
 # ---- GV228 unbatchable: backward does not take several cotangents at once
@@ -157,24 +113,11 @@ HINT_ASKS = "use torch.where, or compute both branches, in place of .item(), flo
 HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
 
 
-def gv228_applies(evidence: Evidence, found: frozenset[str]) -> str | None:
-    if evidence.odd is not None:
-        return evidence.odd
-    wrong = wrong_here(found)
-    if wrong is not None:
-        return f"{wrong} has to be repaired first"
-    if evidence.subject.writes:
-        return "the function writes into its inputs"
-    if evidence.draws:
-        return "the function draws random numbers"
-    if evidence.function.leaf_only:
-        return "torch.autograd.grad is refused"
-    if any(type(node).__name__ == CPP_NODE for node in evidence.forward.nodes):
-        return "a Function written in C++ reads memory that a batch has not"
-    return torchs_own(evidence)
-
-
 def gv228(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.function.leaf_only:
+        raise NotApplicable("torch.autograd.grad is refused")
+    if any(type(node).__name__ == CPP_NODE for node in evidence.forward.nodes):
+        raise NotApplicable("a Function written in C++ reads memory that a batch has not")
     v = evidence.worked.cotangents
     try:
         seen = batched_gradients(evidence.subject, evidence.function, evidence.usable(), evidence.forward.classes, v, FACTORS)
@@ -209,12 +152,13 @@ def _ends_a_loop(frames: Sequence[Frame]) -> bool:
 
 
 def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | None]) -> Iterator[Finding]:
-    for argument, expected, batch in zip(evidence.inputs, evidence.worked.gradients, seen, strict=True):
-        for place, factor in enumerate(FACTORS):
-            wanted = None if expected is None else factor * expected
-            difference = clearly_differing(evidence, argument, wanted, None if batch is None else batch[place], [factor * c for c in v])
-            if difference is not None:
-                many, alone = difference.numbers
+    reported = set[str | None]()
+    for place, factor in enumerate(FACTORS):
+        wanted = [None if gradient is None else factor * gradient for gradient in evidence.worked.gradients]
+        given = [None if batch is None else batch[place] for batch in seen]
+        for difference in differences(evidence, wanted, given, [factor * c for c in v]):
+            many, alone = difference.numbers
+            if difference.input not in reported:
+                reported.add(difference.input)
                 yield Finding("GV228", f"of batched cotangents (is_grads_batched) the gradient at {difference.where} is {many}, of one alone {alone}",
-                              input=argument.name, hint="let backward treat every grad_output of the batch by itself")
-                break
+                              input=difference.input, hint="let backward treat every grad_output of the batch by itself")

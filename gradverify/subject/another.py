@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import Target, live
 from gradverify.subject.vmapped import Batch, Batcher, Dims
-from gradverify.torch_private import function_class
 
 # ---- Another point of the same kind: the recipes drawn with another seed, given numbers in
 # another order and perturbed, within their kind
@@ -267,14 +265,11 @@ def leaf_elsewhere(argument: Argument, like: Tensor) -> Tensor:
     return leaf.as_strided(x.shape, like.stride()).detach().copy_(x).requires_grad_()
 
 
-# ---- Plain numbers among the arguments (a scale, a slope, an eps), other ones of the same kind:
+# ---- Plain numbers among the arguments (a scale, a slope), other ones of the same kind:
 # for a backward that is right for one of them only
 BOLD = 1.37         # times each number: no ratio that a formula has by itself
 MILD = 1.03         # an error of 3 % is far above every tolerance, and a solver whose step or damping is that far off still converges
-TINY = 1e-3         # below: an eps, whose root is large enough to be seen; or a solver's tolerance, which is never tightened
-ROOT = 1 / 3        # of a tiny number: 1e-5 becomes 0.02, 1e-12 becomes 1e-4
-TOLERANCE = "tol"   # in the name of one
-SMOOTH = (1.0, 1.003, 1.01, 1.03)       # times a number of a formula: the output is another one each time; a tolerance counts iterations
+TINY = 1e-3         # below: an eps, or a solver's tolerance, which is never tightened
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +288,9 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How numbers are varied: `size` times; `tiny`: those below TINY by much; `whole`: the names of whole numbers that are reals to forward;
-    `only`: this name alone."""
+    """How numbers are varied: `size` times; `whole`: the names of whole numbers that are reals to forward; `only`: this name alone."""
 
     size: float
-    tiny: bool = False
     whole: frozenset[str] = frozenset()
     only: str | None = None
     divided: bool = False
@@ -309,16 +302,8 @@ class Variation:
         """The number in its place, as short as somebody would write it."""
         if type(number) is int:
             return float(number + 1)
-        if self.tiny and is_tiny(name, number):
-            moved = math.copysign(abs(number) ** ROOT, number) * self.size
-        else:
-            moved = number / self.size if self.divided and abs(number) >= TINY else number * self.size
+        moved = number / self.size if self.divided and abs(number) >= TINY else number * self.size
         return float(f"{moved:.6g}")
-
-
-def is_tiny(name: str, number: float) -> bool:
-    """Is it an eps, as far as its size and name tell?"""
-    return type(number) is float and 0 < abs(number) < TINY and TOLERANCE not in name.lower()
 
 
 def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variation: Variation) -> Numbers | None:
@@ -338,12 +323,6 @@ def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variatio
         return None
     own = tuple(replace(a, value=_like(a.value, moved[a.name])) if a.name in words and not a.differentiable else a for a in arguments)
     return Numbers(own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, built or subject.target, words)
-
-
-def names_of_tiny(subject: Subject, arguments: Sequence[Argument]) -> frozenset[str]:
-    """The names of what holds an eps."""
-    plain = _plain(subject, arguments) | _init(subject)
-    return frozenset(name for name, value in plain.items() if any(is_tiny(name, number) for number in _numbers(value)))
 
 
 def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
@@ -406,65 +385,6 @@ def _rebuilt(subject: Subject, init: Mapping[str, Any]) -> Target | None:
 
 def _shapes(module: torch.nn.Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in module.named_parameters()}
-
-
-# ---- Plain arguments that choose between ways to compute (a flag, an axis, a reduction, a
-# stride), with another choice in their place: for a backward that is written for one of them only
-AXES = ("dim", "axis")
-STRIDES = ("stride", "dilation", "diagonal", "shift", "shifts", "step", "padding")      # one more is as good
-WORDS = MappingProxyType({"mean": "sum", "sum": "mean", "none": "sum"})
-MOST = 4        # arguments that are varied
-PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A call with one other choice. `flag`: of a truth value."""
-
-    numbers: Numbers
-    flag: bool
-
-
-def other_choices(subject: Subject) -> Iterator[Choice]:
-    """The arguments of the check, one of them with another choice, at most MOST."""
-    given = {a.name: a.value for a in subject.arguments if not a.is_tensor} | subject.kwargs
-    found = [(name, value, other) for name, value in given.items() if (other := _other(subject, name, value)) is not None]
-    for name, value, other in found[:MOST]:
-        arguments = tuple(replace(a, value=other) if a.name == name and not a.is_tensor else a for a in subject.arguments)
-        kwargs = {each: other if each == name else own for each, own in subject.kwargs.items()}
-        words = {name: f"{name} = {other!r} instead of {value!r}"}
-        yield Choice(Numbers(arguments, kwargs, subject.target, words), type(value) is bool)
-
-
-def traces(nodes: Sequence[Any]) -> list[tuple[type, dict[str, Any]]] | None:
-    """What each Function keeps on its ctx but tensors, by which backward can tell one call from another; None where that cannot be seen."""
-    owners = [cls for node in nodes if (cls := function_class(node)) is not None]
-    if len(owners) < len(nodes):
-        return None
-    kept = [(cls, {name: value for name, value in vars(node).items() if not isinstance(value, Tensor)})
-            for cls, node in zip(owners, nodes, strict=True)]
-    return kept if all(map(_is_plain, (value for _, values in kept for value in values.values()))) else None
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(map(_is_plain, value))
-    return isinstance(value, PLAIN)
-
-
-def _other(subject: Subject, name: str, value: Any) -> Any:
-    """Another value; None where there is none."""
-    if type(value) is bool:
-        return not value
-    if type(value) is str:
-        return WORDS.get(value)
-    if type(value) is not int:
-        return None
-    if name in AXES:
-        dims = min((a.value.dim() for a in subject.arguments if a.is_tensor and a.value.dim()), default=0)
-        here = value % dims if dims else 0
-        return None if dims < 2 else 0 if here else dims - 1
-    return value + 1 if name in STRIDES else None
 
 
 # ---- Which batches vmap is tried on: three points of the same kind, and the in_dims they come

@@ -432,7 +432,7 @@ def _exact(results: Sequence[Tensor], given: Sequence[Any]) -> bool:
     known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
     scalars = [x for x in given if isinstance(x, (int, float))]
     constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one number may lie on another device
-    constants += [part for x in tensors if not x.dim() for part in (torch.view_as_real(x.resolve_conj()).abs() if x.is_complex() else [x.abs()])]
+    constants += [part for x in tensors if not x.dim() for part in _sizes(x)]
     found = [(_sizes(y), WHOLE / UNITS[y.dtype]) for y in rounded]
     few = [(y[::max(1, len(y) // FEW)][:FEW], whole) for y, whole in found]
     return all(_known(y, known, constants, whole) for y, whole in (*few, *found))

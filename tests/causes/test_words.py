@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gradverify.causes.mistakes import factor, slices
 from gradverify.causes.pattern import Side
-from gradverify.causes.words import factor, slices
 
 
 @pytest.mark.parametrize(("c", "shown"), [

@@ -159,7 +159,7 @@ def test_a_fault_of_our_own_is_exit_4_with_a_bug_report_and_what_there_is(folder
 
     (folder / "op.py").write_text(OPS)
     (folder / "s.yaml").write_text(spec_of("function: 'op.py:picky', inputs: {x: {shape: [2]}}"))
-    monkeypatch.setattr(rule, "gv101_applies", raising(IndexError("planted")))
+    monkeypatch.setattr(rule, "gv101", raising(IndexError("planted")))
     code, out, err = gradverify("check", "s.yaml", "--report", "json:r.json", "--no-isolate")
     assert code == 4 and re.search(r"^ERROR +first", out, re.M) and "gradverify itself failed in 1 check" in out and "2 could not be judged" in out
     assert "this is a fault in gradverify" in err and "IndexError: planted" in err and '"exit_code": 4' in (folder / "r.json").read_text()

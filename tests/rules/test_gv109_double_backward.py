@@ -685,7 +685,7 @@ def by_hand(slope, to_cotangent=True):
 
 
 @pytest.mark.parametrize("wrong", [by_hand(lambda x: 3 * x), by_hand(lambda x: 6 * x, to_cotangent=False)], ids=["of the input", "of the cotangent"])
-def test_where_backward_calls_a_function_of_its_own_the_hint_names_it(wrong):
+def test_where_backward_calls_a_function_of_its_own_that_is_found(wrong):
     found, = check(wrong, X, second_order=True).findings
-    assert (found.code, found.hint.startswith("backward calls Slope, whose own backward makes second derivatives")) == ("GV109", True)
+    assert (found.code, "makes second derivatives by its own backward" in found.hint) == ("GV109", True)
     assert codes(check(by_hand(lambda x: 6 * x), X, second_order=True)) == set()

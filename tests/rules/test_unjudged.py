@@ -433,49 +433,6 @@ def test_a_tolerance_above_every_gradient_is_told():
     assert codes(check(lambda x: x, randn(3), atol=1e-2)) == set()
 
 
-class Embeds(torch.autograd.Function):
-    """table[index], whose right backward adds up what repeats."""
-
-    @staticmethod
-    def forward(ctx, table, index):
-        ctx.save_for_backward(index)
-        ctx.rows = len(table)
-        return table[index]
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        index, = ctx.saved_tensors
-        return grad_output.new_zeros(ctx.rows, *grad_output.shape[1:]).index_add(0, index, grad_output), None
-
-
-@pytest.mark.parametrize("function", [Embeds, lambda table, index: table[index], lambda table, index: F.embedding(index, table)])
-def test_indices_that_never_repeat_are_told_and_repeating_ones_are_not(function):
-    result = check(function, randn(4, 2), fixed(torch.tensor([3, 0, 1])), ignore=("GV223",))
-    assert codes(result) == {"GV009"}
-    assert "the indices in" in message(result, "GV009")
-    assert codes(check(function, randn(4, 2), fixed(torch.tensor([3, 0, 3])), ignore=("GV223",))) == set()
-
-
-def test_indices_that_the_check_repeats_itself_need_not_repeat():
-    assert codes(check(Embeds, randn(4, 2), fixed(torch.tensor([3, 0, 1])))) == set()
-    assert codes(check(Embeds, randn(4, 2), fixed(torch.tensor([3, 0, 1])), select=("GV1",))) == {"GV009"}
-
-
-def test_where_outputs_meet_in_one_gradient_anyway_an_overwrite_would_show():
-    function = (lambda table, index: table[index].cumsum(0), randn(4, 2), fixed(torch.tensor([3, 0, 1])))
-    assert codes(check(*function, ignore=("GV223",))) == set()
-
-
-@pytest.mark.parametrize(("function", "integers"), [
-    (lambda x, n: x * n[:, None], torch.tensor([1, 2, 3])),                       # factors, no indices
-    (lambda x, target: F.cross_entropy(x, target), torch.tensor([2, 0, 1])),       # one class each: rows do not meet
-    (lambda x, lengths: x * (torch.arange(2) < lengths[:, None]), torch.tensor([2, 1, 3])),
-])
-def test_other_integers_that_differ_are_not_called_indices(function, integers):
-    x = randn(3, 3)[:, :2] if function.__code__.co_varnames[1] == "lengths" else randn(3, 3)
-    assert codes(check(function, x, fixed(integers), ignore=("GV223",))) == codes(check(function, x, fixed(integers))) == set()
-
-
 def test_a_wrong_gradient_is_enough_said():
     assert codes(check(square(lambda x, g: g), torch.zeros(3, dtype=torch.float64))) == {"GV101"}
 

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-import gradverify
-from gradverify.subject.forms import own_numbers
 from gradverify.subject.machine import undisturbed
 from rules.functions import X, Y, product, square
 from rules.tricky import InPlace, IntoOut, Scratch
@@ -183,41 +181,6 @@ def test_wrong_gradients_of_other_inputs_come_from_the_write():
     result = check(doubles_a(2), X, Y)
     assert [(finding.code, finding.input, finding.also) for finding in result.findings] == [("GV203", "x", ("GV101",))]
     assert codes(check(doubles_a(1), X, Y)) == set()
-
-
-# ---- GV203 sparse
-# Functions that write into a sparse input, and right ones.
-class Square(Function):
-    """Of the dense numbers; `into` is written into, where it says so."""
-
-    writes = ""
-
-    @classmethod
-    def touched(cls, a: Tensor, who: str) -> None:
-        if cls.writes == who:
-            own_numbers(a).mul_(2)
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        ctx.save_for_backward(a.to_dense())
-        ctx.a = a.detach()
-        y = a.to_dense() ** 2
-        Square.touched(a, "forward")
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        Square.touched(ctx.a, "backward")
-        return 2 * g * ctx.saved_tensors[0]
-
-
-@pytest.mark.parametrize("layout", ["coo", "csr"])
-@pytest.mark.parametrize("who", ["", "forward", "backward"])
-def test_a_write_into_a_sparse_input_is_found(layout: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Square, "writes", who)
-    a = (randn(3, 4) * (randn(3, 4, seed=1) > 0)).to_sparse(layout=getattr(torch, f"sparse_{layout}"))
-    found = gradverify.check(Square, a, select=("GV203",))
-    assert [finding.message for finding in found.findings if finding.code == "GV203"] == ([f"{who} writes into a"] if who else [])
 
 
 # ---- GV204 saved-modified

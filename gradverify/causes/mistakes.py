@@ -1,0 +1,650 @@
+"""The known mistakes, the simplest first: what each claims of a pattern of right and wrong elements.
+
+A mistake is a function from a pattern to claims. The first that explains every mismatched element,
+at the point of the check and at another one, is the cause. A region (a block of positions, the
+border, one side of a threshold) is believed when it separates more elements than its family has
+members: one of 2ᵏ families of n regions separates n + k elements by chance once in 2⁵.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import combinations
+from math import copysign, log2, prod
+
+import numpy as np
+
+from gradverify.causes.pattern import Pattern, Side, Value, settled
+from gradverify.model.result import Cause
+from gradverify.numerics.pairs.pair import ROUNDINGS
+from gradverify.numerics.rungs import RESOLVED, Array, Index, Mask
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a mistake says of a pattern: it holds twice where one of the same `key` is made at
+    another point, and the intervals of both meet. `cause`: for what these have in common.
+
+    Of several that hold the `natural` ones (a place that code has a reason for) count, if they
+    are of one `family`.
+    """
+
+    key: tuple[object, ...]
+    cause: Callable[[float, float], Cause | None]
+    low: float = 0.0
+    high: float = 0.0
+    family: str = ""
+    natural: bool = False
+
+
+def _named(name: str, detail: str, *key: object) -> Claim:
+    return Claim((name, *key), lambda low, high: Cause(name, detail))
+
+
+def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | None:
+    """The cause of a pattern that holds at another point as well, which is asked for where
+    something holds here. One factor can be told from the stream alone; everything else needs all
+    elements of the pair.
+    """
+    if not here.tells:
+        return None
+    with np.errstate(all="ignore"):
+        for mistake in MISTAKES if here.entries.complete else MISTAKES[:1]:
+            claims = list(mistake(here))
+            there = elsewhere() if claims else here
+            if there is None or not there.tells or there.entries.complete < here.entries.complete:
+                return None
+            met = [(claim, max(claim.low, other.low), min(claim.high, other.high))
+                   for claim in claims for other in mistake(there) if claim.key == other.key]
+            both = [each for each in met if each[1] <= each[2]]
+            both = [each for each in both if each[0].natural] or both
+            if len({claim.family for claim, *_ in both}) == 1:
+                claim, low, high = both[0]
+                if (cause := claim.cause(low, high)) is not None:
+                    return cause
+    return None
+
+
+# ---- numbers and places in words
+LARGEST_DENOMINATOR = 12
+ROUND = 1e-9  # relative: a factor this near to a fraction is that fraction
+NEAR = 1e-6  # of 1: seven digits show no such deviation
+
+
+def factor(c: float) -> str:
+    """`2.0000` and `0.3333 (1/3)` where it is one exactly, `2.0002`, `(1 + 1.7e-08)` else."""
+    fraction = Fraction(c).limit_denominator(LARGEST_DENOMINATOR)
+    if fraction != 0 and abs(c - fraction) <= ROUND * abs(c):
+        return f"{c:.4f} ({fraction})" if fraction.denominator > 2 else f"{c:.4f}"
+    return f"{c:.7g}" if abs(c - 1) >= NEAR else _beside_one(c)
+
+
+def _beside_one(c: float) -> str:
+    return f"(1 {'+' if c > 1 else '−'} {abs(c - 1):.3g})"
+
+
+def slices(side: Side, axis: int | None, first: int, last: int) -> str:
+    """`row 3 of x`, `columns 64 to 79 of x`, `indices 0 to 2 of axis 1 of x`."""
+    one, many, of = "index", "indices", f" of axis {axis}"
+    if axis is None or len(side.shape) <= 2:
+        one = "element" if axis is None or len(side.shape) == 1 else ("row", "column")[axis]
+        many, of = f"{one}s", ""
+    numbers = f"{one} {first}" if first == last else f"{many} {first} to {last}"
+    return f"{numbers}{of} of {side.name}"
+
+
+# ---- one factor over all elements: the sign, 2, ½, a mean instead of a sum, a constant off
+SLIGHT = 5e-3  # |c − 1| up to which a constant is rounded, not wrong: a bfloat16 one is off by 2⁻⁸
+SIMPLE = (-1.0, 0.0, 0.5, 2.0, -2.0, -0.5)
+NARROW = 1e-5  # relative: in an interval so narrow none of a few likely factors lies by chance
+ROUND_DIGITS = 4  # of a factor that somebody wrote
+ALL_ALIKE = 64  # roundings by which a right float32 gradient may be off: −0.9999999 is a sign
+FEW = 2  # elements that must share a factor that nobody would have thought of
+
+
+def scaled(pattern: Pattern) -> Iterator[Claim]:
+    e = pattern.entries
+    low, high = pattern.interval(pattern.wrong) if e.complete else e.ratio
+    if e.complete and pattern.zero:
+        low = high = 0.0
+    c = settled(low, high)
+    # where not all elements are here, the wrong ones that are not were seen to have this factor
+    all_of_it = ~pattern.unknown if e.complete else pattern.right & pattern.significant
+    if c is None or c == 1 or not pattern.scaled_by(c, all_of_it):
+        return
+    if pattern.count >= FEW or c in SIMPLE or _size(pattern, c):
+        yield Claim(("scaled", c == 0), partial(_scaled, pattern), low, high)
+
+
+def _scaled(pattern: Pattern, low: float, high: float) -> Cause | None:
+    """The factor in an interval that float32 leaves wider than float64 does: a size or a fraction
+    before its digits."""
+    c = settled(low, high)
+    if c is None or c == 1:
+        return None
+    if c == 0:
+        return Cause("zero gradient", f"analytic = 0 {pattern.everywhere}")
+    if high - low <= NARROW * abs(c) and float(f"{c:.{ROUND_DIGITS}g}") != c:
+        sizes = [copysign(each, c) for n, _ in _sizes(pattern) if n > 1 for each in (n, 1 / n)]
+        fraction = float(Fraction(c).limit_denominator(LARGEST_DENOMINATOR))
+        c = next((each for each in (fraction, *sizes) if low <= each <= high), c)
+    if abs(c + 1) <= ALL_ALIKE * pattern.unit:
+        return Cause("sign flipped", f"analytic = −1 × numeric {pattern.everywhere}")
+    if abs(c - 1) <= SLIGHT:
+        words = f"analytic = {_beside_one(c)} × numeric {pattern.everywhere}"
+        return Cause("constant slightly off", words)
+    size, words = _size(pattern, c), f"analytic = {factor(c)} × numeric {pattern.everywhere}"
+    guess = "a sum instead of a mean?" if abs(c) > 1 else "a mean instead of a sum?"
+    return Cause("scaled", f"{words}; {size}: {guess}" if size else words)
+
+
+def _size(pattern: Pattern, c: float) -> str | None:
+    """The size n of a tensor for which c is n or 1/n; 2 and ½ are common mistakes at any size."""
+    wanted = max(abs(c), 1 / abs(c)) if c else 0.0
+    return next((f"{n} is {what}" for n, what in _sizes(pattern)
+                 if n > 2 and c > 0 and abs(wanted - n) <= ROUND * n), None)
+
+
+def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
+    sides = [side for side in (pattern.input, pattern.output) if side.name]
+    for side in sides:
+        yield side.elements, f"the number of elements of {side.name}"
+        for axis, n in enumerate(side.shape):
+            yield n, f"the size of axis {axis} of {side.name}"
+    for side in sides:
+        for axis, n in enumerate(side.shape):
+            per = f"the number of elements of {side.name} per index of axis {axis}"
+            yield side.elements // max(n, 1), per
+
+
+# ---- the other sign of an imaginary part, the gradient of another input
+def conjugate(pattern: Pattern) -> Iterator[Claim]:
+    """Signs by the parts of input and output."""
+    e = pattern.entries
+    in_ = (-1.0) ** (e.input % pattern.input.parts)
+    out = (-1.0) ** (e.output % pattern.output.parts)
+    signs = {"the derivative": in_ * out, "the gradient": in_, "grad_output": out}
+    for what, sign in signs.items():
+        if (sign < 0).any() and pattern.agrees(sign * e.numeric, e.bar):
+            detail = f"analytic = numeric {pattern.everywhere} once {what} is conjugated"
+            yield _named("missing conjugate", detail, what)
+
+
+def swapped(pattern: Pattern) -> Iterator[Claim]:
+    for other, entries in pattern.others:
+        if (other.shape, other.complex) == (pattern.input.shape, pattern.input.complex) \
+                and _is_of(pattern, replace(pattern, input=other, entries=entries)):
+            detail = (f"analytic = numeric of {other.name} {pattern.everywhere}: backward returns "
+                      f"the gradient of {other.name}")
+            yield _named("swapped inputs", detail, other.name)
+
+
+def _is_of(pattern: Pattern, theirs: Pattern) -> bool:
+    """Are all elements of the analytic side those of the other one's numeric side? One that never
+    moves f has none to be taken for."""
+    e, t = pattern.entries, theirs.entries
+    value, bar, _ = theirs.numeric(e.output, e.input)
+    large = np.abs(t.numeric) > RESOLVED * (t.bar + pattern.dust)
+    _, _, here = pattern.numeric(t.output[large], t.input[large])
+    return bool(large.any() and (here >= 0).all()) and pattern.agrees(value, bar)
+
+
+# ---- what forward reads twice through an index, and backward writes once
+SHOWN = 8  # places of a number
+
+
+def overwritten(pattern: Pattern) -> Iterator[Claim]:
+    if not pattern.output.name or not pattern.zero:
+        return
+    shape = pattern.output.shape
+    for value in pattern.integers:
+        of = value.shape
+        axes = [axis for axis in range(len(shape) - len(of) + 1) if shape[axis:axis + len(of)] == of]
+        if value.numbers.size > 1 and any(_lost(pattern, value, axis) for axis in axes):
+            numbers, counts = np.unique(value.numbers, return_counts=True)
+            twice = numbers[counts > 1]
+            shown = ", ".join(f"{int(n)} at {_places(value, n)}" for n in twice[:2])
+            more = f" and {len(twice) - 2} more" if len(twice) > 2 else ""
+            detail = (f"{value.name} holds {shown}{more}, and only one place of each reaches the "
+                      f"gradient of {pattern.input.name}: analytic = 0 {pattern.everywhere}")
+            yield _named("repeated index overwritten", detail, value.name)
+
+
+def _lost(pattern: Pattern, value: Value, axis: int) -> bool:
+    """Is each wrong element at a repeated number, where for the same element of the input another
+    place with that number is right? The place whose write came last is right for every element
+    that is read there: one that is right for some and wrong for others lacks a term."""
+    e, side = pattern.entries, pattern.output
+    after = prod(side.shape[axis + len(value.shape):])
+    place: Index = e.output // side.parts // after % value.numbers.size
+    _, code, counts = np.unique(value.numbers, return_inverse=True, return_counts=True)
+    number, wrong = code.reshape(-1)[place], pattern.wrong
+    right = pattern.right & pattern.significant
+    keys = e.input * len(counts) + number  # an element of the input, read through one number
+    if np.isin(place[wrong], place[right & (counts[number] > 1)]).any():
+        return False
+    kept, times = np.unique(keys[right], return_counts=True)
+    once = (times[counts[kept % len(counts)] > 1] == 1).all()
+    return bool((counts[number[wrong]] > 1).all() and once and np.isin(keys[wrong], kept).all())
+
+
+def _places(value: Value, number: int) -> str:
+    found = np.argwhere((value.numbers == number).reshape(value.shape))
+    places = [f"[{','.join(map(str, place))}]" for place in found]
+    return f"{', '.join(places[:-1][:SHOWN])} and {places[-1]}"
+
+
+# ---- a sum over a broadcast dimension of which backward keeps one slice; one term of several
+AT_LEAST = 3  # elements that are right and that are missing
+ENOUGH = 4  # wrong elements that share a factor or a place, and right ones beside them
+TERMS = {-1.0: ("sign flipped", "one term has the wrong sign"),
+         2.0: ("scaled", "one term counts twice"), 0.5: ("scaled", "one term counts half"),
+         -2.0: ("scaled", "one term has the factor −2"),
+         -0.5: ("scaled", "one term has the factor −1/2")}
+
+
+def reduced(pattern: Pattern) -> Iterator[Claim]:
+    e, right, y = pattern.entries, pattern.right & pattern.significant, pattern.output
+    if min(right.sum(), pattern.count) < AT_LEAST or not pattern.zero:
+        return
+    if not np.isin(e.input[pattern.wrong], e.input[right]).all():
+        return  # an input whose whole gradient is missing: no sum
+    kept, inside = dict[int, int](), np.ones(len(right), bool)
+    for axis in (axis for axis, n in enumerate(y.shape) if n > 1):
+        if len(at := np.unique(y.along(axis, e.output[right]))) == 1:
+            kept[axis] = int(at[0])
+            inside &= y.along(axis, e.output) == kept[axis]
+    if kept and not inside[pattern.wrong].any():
+        index = ", ".join(str(kept.get(axis, ":")) for axis in range(len(y.shape)))
+        over = f"ax{'is' if len(kept) == 1 else 'es'} {', '.join(map(str, kept))}"
+        yield _named("missing reduction", f"only {y.name}[{index}] reaches the gradient of "
+                     f"{pattern.input.name}, analytic = 0 {pattern.everywhere}: the sum over "
+                     f"{over} of {y.name} is missing", *kept.items())
+
+
+def part(pattern: Pattern) -> Iterator[Claim]:
+    """One factor over all wrong elements while the others are right. Every input and every output
+    with a wrong element has a right one too: else it is wrong in places, for all that is summed."""
+    e, wrong, right = pattern.entries, pattern.wrong, pattern.right & pattern.significant
+    mixed = all(np.isin(each[wrong], each[right]).all() for each in (e.input, e.output))
+    c = pattern.factor(wrong) if mixed and min(pattern.count, right.sum()) >= ENOUGH else None
+    if c in TERMS:
+        name, words = TERMS[c]
+        times = "−1" if c == -1 else factor(c)
+        yield _named(name, f"analytic = {times} × numeric {pattern.everywhere}, and the others are "
+                     f"right: {words}", c)
+
+
+# ---- a factor that backward forgot, or took once too often
+DISTINCT = 3  # numbers of the factor at the elements: with fewer any region is one
+KINDS = {
+    "missing": ("missing factor", "analytic × {0} = numeric {1}: the factor {0} is missing"),
+    "extra": ("extra factor", "analytic = numeric × {0} {1}: the factor {0} is one too many, or a "
+              "division by it is missing"),
+    "alone": ("missing factor", "analytic = {0} {1}: backward returns grad_output × {0}")}
+
+
+def operand(pattern: Pattern) -> Iterator[Claim]:
+    """analytic × t = numeric, analytic = numeric × t, analytic = t: one number of t for each
+    element of input or output; or analytic = 1 where the numeric ones are not one number."""
+    e, used = pattern.entries, pattern.significant & ~pattern.unknown
+    if pattern.input.parts + pattern.output.parts > 2 or pattern.count < ENOUGH:
+        return
+    if (e.analytic[used] == 1).all() and len(np.unique(e.numeric[used])) >= DISTINCT \
+            and settled(*pattern.interval(used)) is None:
+        yield _named("missing factor", f"analytic = 1 {pattern.everywhere}: grad_output is passed "
+                     "on as it came, without the derivative")
+    for kind, (name, words) in KINDS.items():
+        for value in pattern.values:
+            for side, places in ((pattern.output, e.output), (pattern.input, e.input)):
+                spread = value.over(side.shape) if side.name else None
+                if spread is not None and _fits_with(pattern, spread[places].astype(float), kind):
+                    detail = words.format(value.name, pattern.everywhere)
+                    yield _named(name, detail, kind, value.name, side.name)
+
+
+def _fits_with(pattern: Pattern, factors: Array, kind: str) -> bool:
+    e, use = pattern.entries, ~pattern.unknown
+    used = pattern.significant & use
+    if len(np.unique(factors[used])) < DISTINCT:
+        return False
+    if kind == "missing":
+        bar = e.bar + ROUNDINGS * pattern.unit * np.abs(e.numeric) + pattern.dust
+        fits = (np.abs(e.analytic * factors - e.numeric) <= bar)[use].all()
+        return bool(fits and (np.abs(e.analytic) > pattern.dust)[pattern.wrong].any())
+    if kind == "extra":
+        return pattern.agrees(e.numeric * factors, e.bar * np.abs(factors))
+    # right but where it is 0: a mask is missing, no factor
+    masked = (np.abs(e.numeric) <= e.bar + pattern.dust)[pattern.wrong].all()
+    return not masked and pattern.agrees(factors, e.bar * 0, used)
+
+
+# ---- the right numbers at the wrong places: transposed, or shifted along an axis
+SAMPLE = 64  # wrong elements that a move must explain before all are asked
+ARRIVED = 0.4  # of the wrong elements hold numbers from elsewhere: of a sparse Jacobian half do
+GRADIENT, COTANGENT = "the gradient", "grad_output"
+SAVED, BOTH = "what forward saved", "grad_output and the gradient"
+Places = Callable[[Index, Index], tuple[Index, Index]]
+
+
+@dataclass(frozen=True)
+class Move:
+    """analytic[o, i] = numeric[o', i'] with (o', i') = `places`(o, i); −1: zero.
+
+    `taken`: (o, i) → how often numeric[o, i] is taken. `freedom`: wrong elements that it must
+    explain.
+    """
+
+    words: str
+    places: Places
+    taken: Callable[[Index, Index], Array]
+    freedom: int = ENOUGH
+
+
+def transposed(pattern: Pattern) -> Iterator[Claim]:
+    yield from _moved(pattern, "transposed", _transposes)
+
+
+def shifted(pattern: Pattern) -> Iterator[Claim]:
+    yield from _moved(pattern, "shifted", _shifts)
+
+
+Ways = Callable[[Side], Iterator[tuple[str, Index]]]
+"""What happened in words around `{}`, and the map [elements] of a side (−1: nothing)."""
+
+
+def _moved(pattern: Pattern, name: str, ways: Ways) -> Iterator[Claim]:
+    if np.mean(pattern.entries.analytic[pattern.wrong] != 0) < ARRIVED:
+        return
+    moves = [*_separate(pattern, ways), *(_exchanged(pattern) if ways is _transposes else ())]
+    for move in moves:
+        if _fits(pattern, move):
+            yield _named(name, f"analytic = numeric with {move.words} {pattern.everywhere}",
+                         move.words)
+
+
+def _separate(pattern: Pattern, ways: Ways) -> Iterator[Move]:
+    """Positions of the gradient permute the inputs of the Jacobian, those of grad_output its
+    outputs, those of a saved tensor both."""
+    x, y, e = pattern.input, pattern.output, pattern.entries
+    each = (e.input == e.output)[pattern.significant].all()
+    moved = {GRADIENT: x, COTANGENT: y if y.name else None,
+             SAVED: x if (y.shape, y.parts) == (x.shape, x.parts) else None}
+    for what, side in moved.items():
+        for words, of in ways(side) if side else ():
+            out = np.arange(y.size) if what == GRADIENT else y.lifted(of)
+            in_ = np.arange(x.size) if what == COTANGENT else x.lifted(of)
+            shown = words.format(BOTH if what == SAVED and not each else what)
+            freedom = min(ENOUGH, max(len(in_), len(out)))
+            yield Move(shown, partial(_gathered, out, in_), partial(_times, out, in_), freedom)
+
+
+def _gathered(out: Index, in_: Index, o: Index, i: Index) -> tuple[Index, Index]:
+    return out[o], in_[i]
+
+
+def _times(out: Index, in_: Index, o: Index, i: Index) -> Array:
+    times = [np.bincount(each[each >= 0], minlength=len(each)).astype(float) for each in (out, in_)]
+    return np.asarray(times[0][o] * times[1][i])
+
+
+def _exchanged(pattern: Pattern) -> Iterator[Move]:
+    """The matrix between one axis of the input and one of the output transposed."""
+    x, y = pattern.input, pattern.output
+    for a in reversed(range(len(y.shape))):
+        for b in reversed(range(len(x.shape))):
+            if x.parts == y.parts and y.shape[a] == x.shape[b] > 1:
+                words = (f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} "
+                         "transposed, W where Wᵀ belongs,")
+                yield Move(words, partial(_exchange, y, a, x, b), lambda o, i: np.ones(len(o)))
+
+
+def _exchange(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:
+    steps = x.along(b, i) - y.along(a, o)
+    return o + steps * prod(y.shape[a + 1:]) * y.parts, i - steps * prod(x.shape[b + 1:]) * x.parts
+
+
+def _shifts(side: Side) -> Iterator[tuple[str, Index]]:
+    """By one or two positions along one axis, around or with zeros moved in."""
+    for axis in side.axes():
+        flat = axis is None or len(side.shape) == 1
+        n, along = side.length(axis), "" if flat else f" along axis {axis}"
+        places = np.moveaxis(np.arange(side.elements).reshape(-1 if flat else side.shape),
+                             0 if flat else axis or 0, 0)
+        for steps in (steps for steps in (1, -1, 2, -2) if abs(steps) < n):
+            for wrap, words in ((True, ""), (False, ", zeros moved in")):
+                rolled = np.roll(places, steps, 0)
+                if not wrap:
+                    rolled[slice(0, steps) if steps > 0 else slice(steps, None)] = -1
+                back = np.moveaxis(rolled, 0, 0 if flat else axis or 0)
+                yield f"{{}} shifted by {steps}{along}{words}", back.reshape(-1)
+
+
+def _transposes(side: Side) -> Iterator[tuple[str, Index]]:
+    """Two axes exchanged: read so, or, where that has another shape, laid out so and read as it
+    was."""
+    places = np.arange(side.elements)
+    for a, b in combinations([axis for axis, n in enumerate(side.shape) if n > 1], 2):
+        laid = list(side.shape)
+        laid[a], laid[b] = laid[b], laid[a]
+        words = "{} transposed" if len(laid) == 2 else f"{{}} with axes {a} and {b} exchanged"
+        for shape in dict.fromkeys((side.shape, tuple(laid))):
+            yield words, places.reshape(shape).swapaxes(a, b).reshape(-1)
+
+
+def _fits(pattern: Pattern, move: Move) -> bool:
+    """Does it explain some elements, then all, and is every number that it takes somewhere found
+    there? A zero there would not be among the elements."""
+    e, some = pattern.entries, np.flatnonzero(pattern.wrong)
+    if len(some) < move.freedom:
+        return False
+    chosen = np.zeros(len(e.output), bool)
+    chosen[some[::max(1, len(some) // SAMPLE)]] = True
+    if not (_explains(pattern, move, chosen) and _explains(pattern, move, ~pattern.unknown)):
+        return False
+    large = np.abs(e.numeric) > 3 * (e.bar + pattern.dust)
+    _, _, found = pattern.numeric(*move.places(e.output, e.input))
+    expected = move.taken(e.output[large], e.input[large]).sum()
+    return bool(large[found[found >= 0]].sum() == expected)
+
+
+def _explains(pattern: Pattern, move: Move, where: Mask) -> bool:
+    e = pattern.entries
+    value, bar = np.zeros(len(e.output)), np.zeros(len(e.output))
+    i = np.flatnonzero(where)
+    value[i], bar[i], found = pattern.numeric(*move.places(e.output[i], e.input[i]))
+    usable = where.copy()
+    usable[i] = (found < 0) | ~pattern.unknown[found]
+    return not (~usable & where & pattern.wrong).any() and pattern.agrees(value, bar, usable)
+
+
+# ---- wrong only somewhere: a block of positions, the border, one side of a threshold
+SURPRISE = 5.0  # bits: 1 in 32 by chance
+TILES = (128, 64, 32, 16)
+SEVERAL = 2  # wrong elements: of one alone the finding itself says where it is
+WIDTHS = (1, 2)  # of a border
+
+
+def natural(pattern: Pattern) -> Iterator[Claim]:
+    """Zeros, or one factor, at a place that code has a reason for."""
+    return (claim for claim in somewhere(pattern) if claim.natural)
+
+
+def somewhere(pattern: Pattern) -> Iterator[Claim]:
+    """The same at any place."""
+    if pattern.zero:
+        yield from _regions(pattern, "is 0")
+    elif (c := pattern.factor(pattern.wrong)) is not None:
+        yield from _regions(pattern, f"is {factor(c)} × numeric")
+
+
+def anything(pattern: Pattern) -> Iterator[Claim]:
+    """Only the place, whatever is wrong there: one that code has a reason for."""
+    return (claim for claim in _regions(pattern, "is wrong") if claim.natural)
+
+
+def _regions(pattern: Pattern, content: str) -> Iterator[Claim]:
+    right = pattern.right & pattern.significant
+    if pattern.count < SEVERAL or not right.any():
+        return
+
+    def claim(name: str, words: str, natural: bool, family: str = "block") -> Claim:
+        rest = f"{pattern.everywhere}; the rest of {pattern.pair} is right"
+        found = _named(name, f"analytic {content} {words}, {rest}", content, words)
+        return replace(found, family=family, natural=natural)
+
+    def beyond(name: str, sign: str, low: float, high: float) -> Claim:
+        def cause(low: float, high: float) -> Cause:
+            between = "" if low <= 0 <= high else f" (a threshold between {low:.4g} and {high:.4g})"
+            words = f"where {name} {sign} {_roundest(low, high)}"
+            rest = f"{pattern.everywhere}; the rest of {pattern.pair} is right"
+            detail = f"analytic {content} {words}{between}, {rest}"
+            return Cause(f"wrong only {words}", detail)
+
+        zero = low <= 0 <= high and not name.startswith("|")
+        return Claim((content, name, sign), cause, low, high, "values", zero)
+
+    sides = ((pattern.input, pattern.entries.input, "zero block"),
+             (pattern.output, pattern.entries.output, "unread block"))
+    for side, coordinate, unwritten in sides:
+        if not side.name:
+            continue
+        bad, good = coordinate[pattern.wrong], coordinate[right]
+        cells = len(np.unique(np.concatenate([bad, good]) // side.parts))
+        blocks = (_block(side, axis, bad, good, cells) for axis in side.axes())
+        block = next((each for each in blocks if each is not None), None)
+        if block is not None:
+            yield claim(unwritten if content == "is 0" else "wrong block", *block)
+        elif (words := _border(side, bad, good, cells)) is not None:
+            yield claim("wrong at the border", words, True, "border")
+        for value in pattern.values if not side.complex else ():
+            if (spread := value.over(side.shape)) is None:
+                continue
+            wrong, fine = spread[bad], spread[good]
+            least = min(cells, value.numbers.size)
+            if not np.isfinite(wrong).all() or not np.isfinite(fine).all():
+                continue
+            for name, w, f in ((value.name, wrong, fine),
+                               (f"|{value.name}|", np.abs(wrong), np.abs(fine))):
+                found = None
+                if (w == w[0]).all() and (f != w[0]).all() and (w[0] == 0 or (f == f[0]).all()):
+                    words = f"where {name} is {w[0]:g}"
+                    found = claim(f"wrong only {words}", words, True, "values")
+                elif w.max() < f.min():
+                    found = beyond(name, "<", float(w.max()), float(f.min()))
+                elif w.min() > f.max():
+                    found = beyond(name, ">", float(f.max()), float(w.min()))
+                if found and _convincing(least, 4 if found.natural else 4 * least):
+                    yield found
+                    break
+
+
+def _block(side: Side, axis: int | None, bad: Index, good: Index,
+           cells: int) -> tuple[str, bool] | None:
+    """Positions first … last of an axis are all wrong, the others all right: rows, heads, tails,
+    then runs. In words, and whether code has a reason for that place."""
+    n = side.length(axis)
+    wrong, right = np.unique(side.along(axis, bad)), np.unique(side.along(axis, good))
+    first, last = int(wrong[0]), int(wrong[-1])
+    if ((right >= first) & (right <= last)).any():
+        return None
+    first = first if (right < first).any() else 0
+    ends_late = not (right > last).any()
+    last = n - 1 if ends_late else last
+    single, tail = first == last, ends_late and first != 0
+    if not _convincing(cells, 3 * n if single or tail or first == 0 else n * n / 2):
+        return None
+    # more than half: it is the rest that is another case
+    at_end = (tail or first == 0) and 2 * (last - first + 1) <= n
+    tile = next((tile for tile in TILES if tail and first % tile == 0), None)
+    detail = f" ({first} is a multiple of {tile}: the tail of a tile)" if tile else ""
+    reason = bool(tile) or (axis is not None and (single or at_end))
+    return f"in {slices(side, axis, first, last)}{detail}", reason
+
+
+def _border(side: Side, bad: Index, good: Index, cells: int) -> str | None:
+    axes = [axis for axis in range(len(side.shape)) if side.shape[axis] > 1]
+    sets = [axes, axes[-2:], *([axis] for axis in axes)]
+
+    def near(coordinate: Index, chosen: list[int], width: int) -> Mask:
+        places = [side.along(axis, coordinate) for axis in chosen]
+        return np.asarray(np.any([(place < width) | (place >= side.shape[axis] - width)
+                                  for axis, place in zip(chosen, places, strict=True)], axis=0))
+
+    for width in WIDTHS:
+        for chosen in (each for each in sets if each):
+            # of three positions two are no border: a weight of ½ makes the middle one another
+            inner = 2 * width if len(chosen) == 1 else 1
+            wide = all(side.shape[axis] >= 2 * width + inner for axis in chosen)
+            if wide and near(bad, chosen, width).all() and not near(good, chosen, width).any():
+                if not _convincing(cells, len(WIDTHS) * len(sets)):
+                    return None
+                if len(side.shape) == 1:
+                    return f"in the first and last {width} of {side.name}"
+                over = f"ax{'is' if len(chosen) == 1 else 'es'} {', '.join(map(str, chosen))}"
+                return f"in the outermost {width} of {over} of {side.name}"
+    return None
+
+
+def _roundest(low: float, high: float) -> str:
+    """The number with the fewest digits between two."""
+    if low <= 0 <= high:
+        return "0"
+    middle = (low + high) / 2
+    texts = (f"{middle:.{digits}g}" for digits in range(1, 16))
+    return next((text for text in texts if low <= float(text) <= high), repr(middle))
+
+
+def _convincing(cells: int, members: float) -> bool:
+    return cells >= log2(members) + SURPRISE
+
+
+MISTAKES: tuple[Callable[[Pattern], Iterator[Claim]], ...] = (
+    scaled, conjugate, swapped, overwritten, reduced, natural, part, transposed, operand, shifted,
+    somewhere, anything)
+"""The simplest first."""
+
+REMEDIES = {
+    "sign flipped": "look for a minus sign that is missing, or that is one too many",
+    "scaled": "look for the constant factor in backward",
+    "zero gradient": "forward moves with this input: look for what makes its gradient zero (a "
+                     "detach, a mask, zeros that are never filled)",
+    "constant slightly off": "look for a constant, or an eps, that differs between forward and "
+                             "backward",
+    "missing conjugate": "multiply grad_output by the conjugate of the derivative: `.conj()`",
+    "swapped inputs": "look at the order of what backward returns, and for one formula that is "
+                      "written for both",
+    "repeated index overwritten": "add up what repeats: index_add, scatter_add, "
+                                  "index_put(accumulate=True)",
+    "missing reduction": "add up what every position of that axis brings: where forward broadcast, "
+                         "`grad.sum(dim)` or `grad.sum_to_size(x.shape)`; in a loop, what each "
+                         "step adds",
+    "transposed": "look for a transpose that is missing or one too many: of a matrix that is "
+                  "multiplied by, `.mT`, or of the result",
+    "missing factor": "the gradient is grad_output times the derivative with respect to this input",
+    "shifted": "each number is that of another element: backward must send it back to where "
+               "forward took it from",
+    "zero block": "backward gives nothing for these elements: look at the bounds of its loops and "
+                  "slices, and at its masks",
+    "unread block": "backward takes no grad_output from there: look at the bounds of its loops and "
+                    "slices, and for an index where a sum belongs",
+    "wrong block": "look at what treats these positions unlike the others",
+    "wrong at the border": "look at what treats the border unlike the rest",
+    "wrong only": "backward is right for the others: look at what it does where this holds",
+}
+"""What to change, by the beginning of a cause's name."""
+
+
+REVERSED = ("look for a minus sign that is missing or one too many; if the sign is turned on purpose "
+            "(gradient reversal), name the function that backward is the gradient of: `surrogate`")
+
+
+def remedy(cause: Cause) -> str | None:
+    """What to change, where a finding's own hint would suggest something else; None where that
+    serves."""
+    if cause.detail.startswith(("analytic = −", "analytic = -")) and "one term" not in cause.detail:
+        return REVERSED
+    return next((hint for name, hint in REMEDIES.items() if cause.name.startswith(name)), None)
