@@ -12,13 +12,14 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import Columns, columns_of, numbers, rms
 from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
-from gradverify.subject.another import SIZE, Batches, looks_symmetric
+from gradverify.subject.another import looks_symmetric
 from gradverify.subject.base_call import ForwardSeen
 from gradverify.subject.differentiable import Differentiable, Gradients, Pushed, push
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.subject import Subject
+from gradverify.subject.vmapped import SIZE, Batches
 
 SECOND = "second order"     # the purpose of the cotangents for which backward is a function of the inputs
 Cotangents = Callable[[str], tuple[Tensor, ...]]    # by purpose, one per checked output
@@ -101,7 +102,7 @@ class Modes:
     def backwards(self) -> Backward:
         """Backward for fixed cotangents, as a function of the inputs."""
         known = None if self._unit is None else [None if gradient is None else gradient / self._unit for gradient in self._base()]
-        return Backward(self._subject, self._function, self._forward.checked, self.second_weights, known)
+        return Backward(self._subject, self._function, self.second_weights, known)
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
@@ -110,15 +111,6 @@ class Modes:
             return self.backwards.second(shaped(self.gradient_weights, self._subject.inputs))
         except UserCodeError as error:
             return error
-
-    def spoilt(self) -> bool:
-        """Did the graph of the double backward, shared with others or asked once more, give other numbers than one of its own? Then none is shared
-        from now on, and the double backward is measured anew."""
-        seen = self.double_backward
-        if isinstance(seen, UserCodeError) or not self.backwards.spoilt(shaped(self.gradient_weights, self._subject.inputs), seen):
-            return False
-        del self.double_backward
-        return True
 
     @cached_property
     def batches(self) -> Batches:

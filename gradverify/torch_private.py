@@ -19,9 +19,7 @@ from typing import Any
 import torch
 import torch.utils._pytree
 from torch import Tensor, nn
-from torch._subclasses import CrossRefFakeMode as CrossRefFakeMode
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
-from torch._subclasses.schema_check_mode import SchemaCheckMode as SchemaCheckMode
 from torch.autograd.function import Function, FunctionMeta
 from torch.overrides import _get_current_function_mode_stack
 from torch.overrides import _pop_mode as _pop_function_mode
@@ -29,10 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
 
-# What is imported above under a public name is used as it is: `CrossRefFakeMode` and `SchemaCheckMode`
-# are what torch.library.opcheck tests with (2.1; opcheck itself imports the compiler, which takes
-# seconds), `FakeTensor` is a tensor without numbers (2.0), `TorchDispatchMode` sees every operation
-# below autograd (2.0).
+# What is imported above under a public name is used as it is: `FakeTensor` is a tensor without numbers (2.0),
+# `TorchDispatchMode` sees every operation below autograd (2.0).
 
 pytree = torch.utils._pytree
 """Values taken apart and put together: torch's own notion of a container. (1.8)"""
@@ -353,18 +349,6 @@ def python_kernel(operator: Any, key: str) -> Callable[..., Any] | None:
     """The same where it is Python's. (`torch.library._impls`, 1.11)"""
     registered = f"{operator.name().replace('::', '/')}/{key}" in torch.library._impls
     return kernel(operator, key) if registered else None
-
-
-@contextmanager
-def without_autograd_fallback() -> Iterator[None]:
-    """Inside, an operator without an autograd kernel makes no node that warns.
-    (`torch._C._set_autograd_fallback_mode`, 2.1)"""
-    before = torch._C._get_autograd_fallback_mode()
-    torch._C._set_autograd_fallback_mode("nothing")
-    try:
-        yield
-    finally:
-        torch._C._set_autograd_fallback_mode(before)
 
 
 def fake_function(name: str) -> Any:

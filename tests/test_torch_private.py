@@ -328,21 +328,6 @@ def test_the_implementation_of_an_operator_in_python_is_found(library):
     assert kernel is not None and kernel(torch.ones(2)).tolist() == [2, 2]
     assert private.kernel(torch.ops.aten.neg.default, "CPU")(torch.ones(2)).tolist() == [-1, -1]
     assert private.python_kernel(torch.ops.aten.sin.default, "CPU") is None
-    assert overload(leaf(2)).requires_grad      # its backward warns
-    with private.without_autograd_fallback():
-        assert not overload(leaf(2)).requires_grad
-
-
-def test_the_modes_of_opcheck_notice_what_they_are_for(library):
-    library.define("writes(Tensor x) -> Tensor")
-    library.impl("writes", lambda x: x.add_(1).clone(), "CPU")
-    with pytest.raises(RuntimeError, match="mutated"), private.SchemaCheckMode():
-        torch.ops.gradverify_private.writes(torch.ones(2))
-    library.define("shapes(Tensor x) -> Tensor")
-    library.impl("shapes", lambda x: x.clone(), "CPU")
-    library.impl("shapes", lambda x: x.new_empty(3), "Meta")
-    with pytest.raises(Exception, match="shape"), private.CrossRefFakeMode(ignore_op_fn=lambda op: op.namespace == "aten"):
-        torch.ops.gradverify_private.shapes(torch.ones(2))
 
 
 # ---- switches and the compiler

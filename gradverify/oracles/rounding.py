@@ -134,7 +134,7 @@ def steps_left_open(found: Jacobian, checked: Gives, outputs: Sequence[Tensor], 
         function, casts = unrounded()
         sides = _Sides(checked, function, wishes)
         apart = _apart(outputs, sides.smooth)
-        if casts.count and apart <= ROUNDING:
+        if casts.asked and apart <= ROUNDING:
             share = SHARE
         elif narrow and apart <= LOST_SHARE:
             share = max(apart, min(SHARE, MORE_TIMES * apart))

@@ -88,7 +88,7 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
         finding = _at_method(finding, evidence, method)
         if finding.file is None and target.file:
             made = returned_line(evidence.subject, finding.input) if finding.input and rule.line and method == "backward" else None
-            line, source = (made.number, made.text) if made else (target.line, target.source)
+            line, source = (made.line, made.source) if made else (target.line, target.source)
             finding = replace(finding, file=target.file, line=line, source=source)
     return finding if finding.file is None else replace(finding, file=shown_path(finding.file, run_folder()))
 

@@ -39,7 +39,7 @@ class _InFloat64(Backward):
 
     def __init__(self, evidence: Evidence, mode: InDouble) -> None:
         twin, checked = widened(evidence.subject, mode), evidence.forward.checked
-        super().__init__(twin, Differentiable(twin, checked), checked, [wide(v) for v in evidence.modes.second_weights])
+        super().__init__(twin, Differentiable(twin, checked), [wide(v) for v in evidence.modes.second_weights])
         self.around = mode
 
     def here(self) -> list[Tensor]:
@@ -263,14 +263,10 @@ def gv109(evidence: Evidence) -> Iterator[Finding]:
         return
     try:
         wrong = _wrong(evidence)
-        if wrong is not None and evidence.modes.spoilt():
-            wrong = _wrong(evidence)
     except UserCodeError as error:      # for other weights, or at another point, as the singular vectors of torch
         if evidence.settings.second_order is True or error.code != "GV109":
             raise
         raise NotApplicable(f"it says so itself: {error.message}") from None
-    finally:
-        evidence.modes.backwards.release()
     if wrong is not None:
         yield _finding(evidence, wrong)
     elif evidence.settings.second_order is True:
@@ -287,8 +283,6 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
             wrong = _wrong(there)
         except UserCodeError:
             continue
-        finally:
-            there.modes.backwards.release()
         if wrong is not None:
             yield _finding(there, wrong, ELSEWHERE)
         return

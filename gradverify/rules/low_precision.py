@@ -29,9 +29,10 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.lines import returned_line
-from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, rounded, shaken, undisguised
+from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shaken
 from gradverify.subject.subject import Subject
 from gradverify.subject.wide import is_narrow
+from gradverify.torch_private import without_modes
 
 # ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway
 KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
@@ -115,7 +116,7 @@ def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
     if finding.input is None and target.kind == "autograd.Function":
         return at_forward_of(finding, target.subject)
     made = returned_line(subject, finding.input) if finding.input else None
-    line, source = (made.number, made.text) if made else (target.line, target.source)
+    line, source = (made.line, made.source) if made else (target.line, target.source)
     return replace(finding, file=target.file, line=line, source=source) if target.file else finding
 
 
@@ -234,7 +235,7 @@ def gv117(evidence: Evidence) -> Iterator[Finding | str]:
         return _filled(evidence, twin, v)
 
     def native() -> Called:
-        with rounded(dtype, source):
+        with Rounded(dtype, source):
             return _filled(evidence, _at(evidence, here), [shaken(c, dtype, source) for c in v])
 
     try:
@@ -309,7 +310,7 @@ def _in_tf32(evidence: Evidence) -> Iterator[Finding]:
         return list(map(flat_real, _filled(evidence, own, cotangents).outputs))
 
     def native() -> list[Tensor]:
-        with rounded(TF32, source):
+        with Rounded(TF32, source):
             return numbers([shaken(c, TF32, source) for c in v])
 
     usual = numbers()
@@ -360,7 +361,7 @@ def gv226(evidence: Evidence) -> Iterator[Finding]:
     v, count = evidence.cotangents("base"), len(evidence.forward.checked)
     source = generator(evidence.settings.seed, evidence.subject.case.check, "narrow")
     # float32 is float32, in a check of 16 bits too
-    itself: Callable[[], AbstractContextManager[None]] = undisguised if evidence.standing.lifted else nullcontext
+    itself: Callable[[], AbstractContextManager[None]] = without_modes if evidence.standing.lifted else nullcontext
 
     def usual(point: Point) -> Called:
         with itself():

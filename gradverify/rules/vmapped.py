@@ -15,11 +15,10 @@ from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.differ import DUST, NUDGE, differences, largest, loosened, off, tolerance, worst_of
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, element_name
-from gradverify.subject.another import SIZE, Batches
 from gradverify.subject.differentiable import batched_gradients
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import lacking
-from gradverify.subject.vmapped import Batch, Dims
+from gradverify.subject.vmapped import SIZE, Batch, Batches, Dims
 from gradverify.torch_private import CPP_NODE
 
 # ---- GV110 vmap: a vmapped call differs from a loop
@@ -62,7 +61,7 @@ def _undeclared(evidence: Evidence) -> str | None:
 def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     """The finding of one choice of in_dims."""
     shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
-    seen = batches.first if dims == batches.variants[0] else batches.vmapped(dims)
+    seen = batches.vmapped(dims)
     if isinstance(seen, UserCodeError):
         severity: Severity = "error" if evidence.settings.vmap is True else "warning"
         return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if _by_hand(evidence) else LOUD)

@@ -7,10 +7,9 @@ import gc
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,17 +30,23 @@ from gradverify.torch_private import (
 
 # ---- Global state of torch, NumPy and Python that one check could leave behind for the next:
 # read before, put back after, where it differs
-AUTOCAST = ("cpu", "cuda")
+AUTOCAST = {"cpu": "the CPU", "cuda": "CUDA"}
+GRADIENT_MODE = "the gradient mode"
 DENORMAL = 1e-310       # of float64: 0 where denormal numbers are flushed
 
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """One piece of global state."""
+    """One piece of global state. `words`: where a call is not to leave it changed. `every`: it stands in the way of every call that comes after it,
+    and is put back once a module is imported that sets it. `ours`: it stands in the way of our own computing (torch imports parts of itself
+    meanwhile), and is put back after every call where a forward sets it."""
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], Any]
+    words: str = ""
+    every: bool = False
+    ours: bool = False
 
 
 @contextmanager
@@ -58,49 +63,44 @@ def left_as_found(states: Sequence[Ambient]) -> Iterator[list[str]]:
 
 
 def ambient() -> tuple[Ambient, ...]:
-    """All of it; first what stands in the way of the rest."""
+    """All of it; first what stands in the way of the rest: a default device is a function mode."""
     return (
-        Ambient("function modes", lambda: len(function_modes()),
-                _popped(function_modes, pop_function_mode)),
-        Ambient("dispatch modes", lambda: len(dispatch_modes()), _popped(dispatch_modes, pop_dispatch_mode)),
-        Ambient("saved tensors hooks", saved_tensors_hooks, _without_hooks),
-        Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-        Ambient("default device", torch.get_default_device, _set_default_device),
-        Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled),
-        Ambient("threads", torch.get_num_threads, torch.set_num_threads),
+        Ambient("function modes", lambda: len(function_modes()), _popped(function_modes, pop_function_mode), "torch's function modes", every=True),
+        Ambient("dispatch modes", lambda: len(dispatch_modes()), _popped(dispatch_modes, pop_dispatch_mode), "torch's dispatch modes", every=True),
+        Ambient("saved tensors hooks", saved_tensors_hooks, _without_hooks, "hooks on saved tensors", every=True),
+        Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype, "torch's default dtype"),
+        Ambient("default device", torch.get_default_device, _set_default_device, "torch's default device", every=True, ours=True),
+        Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, GRADIENT_MODE, every=True),
+        Ambient("threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"),
         Ambient("anomaly mode", lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-                lambda old: torch.set_anomaly_enabled(*old)),
+                lambda old: torch.set_anomaly_enabled(*old), "anomaly mode", every=True),
         Ambient("deterministic algorithms", lambda: (torch.are_deterministic_algorithms_enabled(),
                                                      torch.is_deterministic_algorithms_warn_only_enabled()),
-                lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1])),
-        Ambient("float32 products", float32_products, set_float32_products),
-        Ambient("backward's threads", backward_is_threaded, set_backward_threaded),
-        Ambient("denormal numbers", _flushes, torch.set_flush_denormal),
-        *(Ambient(f"autocast on {device}", *_autocast(device)) for device in AUTOCAST),
-        Ambient("reductions on CUDA", reductions, set_reductions),
-        Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), _set_cudnn),
-        Ambient("NumPy's errors", np.geterr, lambda old: np.seterr(**old)),
-        Ambient("warnings", lambda: list(warnings.filters), _set_filters),
-        Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-        Ambient("sys.path", lambda: list(sys.path), _set_path),
+                lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1]), "the choice of deterministic algorithms"),
+        Ambient("float32 products", float32_products, set_float32_products, "the precision of float32 products"),
+        Ambient("backward's threads", backward_is_threaded, set_backward_threaded, "threads of backward", every=True),
+        Ambient("denormal numbers", _flushes, torch.set_flush_denormal, "flushing of denormal numbers"),
+        *(Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}", every=True) for device, words in AUTOCAST.items()),
+        Ambient("reductions on CUDA", reductions, set_reductions, "the precision of reductions on CUDA"),
+        Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), _set_cudnn, "a setting of cuDNN"),
+        Ambient("NumPy's errors", np.geterr, lambda old: np.seterr(**old), "NumPy's handling of errors", every=True, ours=True),
+        Ambient("warnings", lambda: list(warnings.filters), _set_filters, ours=True),
+        Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable(), "the garbage collector"),
+        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, ours=True),
+        Ambient("sys.path", lambda: list(sys.path), _set_path, ours=True),
         Ambient("current folder", _current_folder, lambda folder: os.chdir(folder) if folder is not None else None))
 
 
 def in_our_way() -> tuple[Ambient, ...]:
-    """What stands in the way of our own computing where a forward sets it: it is put back after every call then."""
-    return tuple(state for state in ambient() if state.name in IN_OUR_WAY)
+    """What stands in the way of our own computing where a forward sets it."""
+    return tuple(state for state in ambient() if state.ours)
 
 
 def in_every_way() -> tuple[Ambient, ...]:
-    """What stands in the way of every call that comes after it: it is put back once a module is imported that sets it."""
-    by_name = {state.name: state for state in ambient()}
-    return tuple(by_name[name] for name in IN_EVERY_WAY)
+    """What stands in the way of every call that comes after it; the default device first, which is a function mode."""
+    return tuple(sorted((state for state in ambient() if state.every), key=lambda state: state.name != "default device"))
 
 
-IN_EVERY_WAY = ("default device", "function modes", "dispatch modes", "saved tensors hooks", "gradient mode", "anomaly mode", "backward's threads",
-                *(f"autocast on {device}" for device in AUTOCAST), "NumPy's errors")      # a default device is a function mode
-IN_OUR_WAY = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")   # torch imports parts of itself while it computes
 CUDNN = ("enabled", "benchmark", "deterministic")
 
 
@@ -159,16 +159,6 @@ def _current_folder() -> str | None:
 
 # ---- Global state that a call of the checked function leaves otherwise than it found it: torch's
 # and NumPy's settings, random generators
-STATES: Mapping[str, str] = MappingProxyType({
-    "default dtype": "torch's default dtype", "default device": "torch's default device", "gradient mode": "the gradient mode",
-    "autocast on cpu": "autocast on the CPU", "autocast on cuda": "autocast on CUDA", "saved tensors hooks": "hooks on saved tensors",
-    "dispatch modes": "torch's dispatch modes", "function modes": "torch's function modes", "denormal numbers": "flushing of denormal numbers",
-    "float32 products": "the precision of float32 products", "reductions on CUDA": "the precision of reductions on CUDA",
-    "deterministic algorithms": "the choice of deterministic algorithms", "cudnn": "a setting of cuDNN", "threads": "the number of torch's threads",
-    "backward's threads": "threads of backward", "anomaly mode": "anomaly mode", "NumPy's errors": "NumPy's handling of errors",
-    "garbage collector": "the garbage collector"})
-"""Each of `ambient` that is looked at, in words: first those with which what comes after computes other numbers, or trains no more."""
-
 GENERATORS = ("torch's global generator", "NumPy's global generator", "Python's global generator", "a generator of CUDA")
 
 
@@ -184,17 +174,17 @@ class Left:
 @contextmanager
 def noticed() -> Iterator[list[Left]]:
     """What the code inside leaves changed, known at the end."""
-    states = [state for state in ambient() if state.name in STATES]
+    states = [state for state in ambient() if state.words]
     before, found = [state.read() for state in states], list[Left]()
     yield found
     after = [state.read() for state in states]
-    changed = {state.name: (then, now) for state, then, now in zip(states, before, after, strict=True) if then != now}
+    changed = {state.name: Left(state.words, *_differing(then, now)) for state, then, now in zip(states, before, after, strict=True) if then != now}
     if "default device" in changed:
         changed.pop("function modes", None)     # it is one
-    found += (Left(words, *_differing(*changed[name])) for name, words in STATES.items() if name in changed)
+    found += changed.values()
 
 
-GRADIENTS_OFF = Left(STATES["gradient mode"], "on", "off")
+GRADIENTS_OFF = Left(GRADIENT_MODE, "on", "off")
 
 
 def generator_name(place: int) -> str:

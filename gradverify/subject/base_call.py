@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from gradverify.subject.differentiable import Differentiable, Gradients, Graph, 
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.forms import admit_outputs, comparable, is_plain, of_type
-from gradverify.subject.graph import Kept, RawReturn, Wrote, called_again, function_classes, function_nodes, tapped, watched
+from gradverify.subject.graph import RawReturn, Wrote, called_again, function_classes, function_nodes, tapped, watched
 from gradverify.subject.seeded import BACKWARD
 from gradverify.subject.snapshot import Change, Snapshot, alike, change, freed, same
 from gradverify.subject.subject import Argument, Called, Subject, Way
@@ -49,37 +49,21 @@ class Written:
     change: Change | None
 
 
-class Custody:
+class Custody(Snapshot):
     """The tensors of one graph, remembered by value. Memory that two of them share is told under the first one's name."""
 
     def __init__(self, held: Sequence[Held]) -> None:
+        super().__init__([each.tensor for each in held])
         self._held = tuple(held)
-        self._before = Snapshot([each.tensor for each in self._held])
 
     def broken(self) -> tuple[Written, ...]:
         """What was changed since."""
         found: list[Written] = []
-        for i in self._before.changed():
+        for i in self.changed():
             held = self._held[i]
             if not any(overlaps(held.tensor, other.held.tensor) for other in found):
-                found.append(Written(held, self._before.difference(i)))
+                found.append(Written(held, self.difference(i)))
         return tuple(found)
-
-    def gone(self) -> tuple[Held, ...]:
-        """What gave its memory back since."""
-        return tuple(self._held[i] for i in self._before.freed())
-
-    def refill(self) -> None:
-        """Gives what gave its memory back its numbers again, which rules read later."""
-        for i in self._before.freed():
-            with torch.no_grad():
-                self._before.refill(i)
-
-    def restore(self) -> None:
-        """Puts back what was changed, so that the graph can be used again."""
-        for i in self._before.changed():
-            with torch.no_grad(), suppress(RuntimeError):       # an expanded tensor takes no copy
-                self._held[i].tensor.detach().copy_(self._before.value(i))
 
 
 def written(subject: Subject, called: Called) -> tuple[Written, ...]:
@@ -98,21 +82,14 @@ def given_back(subject: Subject, called: Called) -> tuple[str, ...]:
 
 def held(subject: Subject, called: Called, saved: Saves) -> list[Held]:
     """The tensors of one forward whose numbers can be read. `saved`: what each custom node saved."""
-    return [each for each in _held(subject, called, saved) if is_plain(each.tensor)]
-
-
-def _held(subject: Subject, called: Called, saved: Saves) -> Iterator[Held]:
-    for name, value in arguments(subject, called):
-        yield Held("argument", name, value)
-    for place, output in enumerate(called.outputs):
-        if isinstance(output, Tensor):
-            yield Held("output", f"y{place}", output, place)
-    for name, buffer in subject.buffers(called).items():
-        yield Held("buffer", name, buffer)
+    found = [Held("argument", name, value) for name, value in arguments(subject, called)]
+    found += [Held("output", f"y{place}", y, place) for place, y in enumerate(called.outputs) if isinstance(y, Tensor)]
+    found += [Held("buffer", name, buffer) for name, buffer in subject.buffers(called).items()]
     for node, tensors in saved.items():
         owner = function_class(node)
-        for place, tensor in enumerate(tensors):
-            yield Held("saved", f"saved tensor {place} of {owner.__name__ if owner else node.name()}", tensor)
+        name = owner.__name__ if owner else node.name()
+        found += [Held("saved", f"saved tensor {place} of {name}", tensor) for place, tensor in enumerate(tensors)]
+    return [each for each in found if is_plain(each.tensor)]
 
 
 def arguments(subject: Subject, called: Called) -> list[Named]:
@@ -227,7 +204,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     left += [GRADIENTS_OFF] * subject.disables
     if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True
-        _restore(others, before, len(leaves))
+        before.restore()
         leaves = subject.leaves()
         called = _counted(subject, leaves, saved)
     outputs = called.outputs
@@ -257,84 +234,61 @@ def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
 
 
 def observe_backward(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...], saved: Saved) -> BackwardSeen:
-    """One backward of the base graph: raw returns, what it wrote into, tensors unpacked, what it raised."""
+    """One backward of the base graph, by the other ways that `Differentiable` knows where that is refused: raw returns, what it wrote into, tensors
+    unpacked, what it raised."""
     given, raw, error = tuple(cotangent.clone() for cotangent in cotangents), list[RawReturn](), None
-    before = Snapshot(given)
-    custody = Custody(held(subject, seen.called, seen.saved))
+    before, custody = Snapshot(given), Custody(held(subject, seen.called, seen.saved))
     gradients: Gradients = (None,) * len(seen.leaves)
-    first, direct = gradients, False
+    first, direct = gradients, True
     drawn: Drawn = ((), ())
     fresh = subject.fresh_states(BACKWARD)
-    with (called_again(seen.nodes, raw, lambda: known(subject, seen.called, saved.tensors, gradients), subject.counted_backward),
-          tapped(seen.classes, raw, kept(subject, seen.called, seen.saved))):
+    with looked_at(subject, seen, seen.called, seen.nodes, seen.saved, saved.tensors, raw, lambda: gradients):
         try:
             with left_as_found(in_our_way()), noticed() as left:
-                gradients, direct = _first_gradients(subject, seen, function, given)
+                try:
+                    outputs = [seen.outputs[place] for place in seen.checked]
+                    gradients = subject.pull(seen.called, outputs, seen.leaves, given, retain=True, way=Way.REUSED)
+                except UserCodeError as refused:
+                    direct = False
+                    try:
+                        gradients = function.vjp([cotangent.clone() for cotangent in given])
+                    except UserCodeError:
+                        raise refused from None
             drawn = fresh, subject.states()
-            _refuse_odd(subject, gradients)
+            for argument, gradient in zip(subject.differentiable, gradients, strict=True):
+                odd = None if gradient is None else of_type(gradient)
+                if odd is not None:
+                    raise UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
+                                        hint=f"return a plain tensor: {odd[1]}")
             first = copied(gradients)       # before a node is called again, which may write into what it returned
         except UserCodeError as raised:
             error = raised
     damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
-    return BackwardSeen(cotangents, first, tuple(raw), direct, error, damaged, _put_back(subject, function, custody), saved.unpacked,
-                        tuple(left), drawn)
-
-
-def kept(subject: Subject, called: Called, saves: Saves) -> Kept:
-    """The tensors that a ctx must not return the memory of: what it saved, and the arguments of the call."""
-    own = arguments(subject, called)
-    return lambda ctx: [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
-
-
-def known(subject: Subject, called: Called, saved: Sequence[Tensor], gradients: Gradients) -> list[Named]:
-    """The tensors that a Function written in C++, whose ctx cannot be read, must not return the memory of. `gradients`: those of an earlier call."""
-    earlier = [("the gradient of an earlier call", gradient) for gradient in gradients if gradient is not None]
-    return [*arguments(subject, called), *(("a saved tensor", tensor) for tensor in saved), *earlier]
-
-
-def _put_back(subject: Subject, function: Differentiable, custody: Custody) -> tuple[Written, ...]:
-    """What backward wrote into. From then on no graph serves two backwards, and no call gets the arguments themselves."""
-    found = custody.broken()
-    if custody.gone():
+    written = custody.broken()
+    if written or custody.freed():      # from now on no graph serves two backwards, and no call gets the arguments themselves
         function.use_once()
-        custody.refill()
-    if found:
-        function.use_once()
-        subject.writes = subject.writes or any(each.held.kind == "argument" for each in found)
+        subject.writes = subject.writes or any(each.held.kind == "argument" for each in written)
         custody.restore()
-    return found
+    return BackwardSeen(cotangents, first, tuple(raw), direct, error, damaged, written, saved.unpacked, tuple(left), drawn)
 
 
-def _first_gradients(subject: Subject, seen: ForwardSeen, function: Differentiable, cotangents: tuple[Tensor, ...]) -> tuple[Gradients, bool]:
-    """From the base graph; where that is refused, by the other ways that `Differentiable` knows."""
-    outputs = [seen.outputs[place] for place in seen.checked]
-    try:
-        return subject.pull(seen.called, outputs, seen.leaves, cotangents, retain=True, way=Way.REUSED), True
-    except UserCodeError as refused:
-        try:
-            return function.vjp([cotangent.clone() for cotangent in cotangents]), False
-        except UserCodeError:
-            raise refused from None
+@contextmanager
+def looked_at(subject: Subject, seen: ForwardSeen, called: Called, nodes: Sequence[Any], saves: Saves, packed: Sequence[Tensor],
+              raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple) -> Iterator[None]:
+    """Inside, what every backward of a graph's Functions returns is left in `raw`, beside the tensors whose memory it must not return: the arguments
+    of the call, what the ctx saved; of a Function written in C++, whose ctx cannot be read, all that was `packed`, and the gradients of an `earlier`
+    call."""
+    own = arguments(subject, called)
 
+    def kept(ctx: Any) -> Sequence[Named]:
+        return [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
 
-def _refuse_odd(subject: Subject, gradients: Gradients) -> None:
-    """Raises UserCodeError (GV003) where backward gives another kind of tensor than a gradient can be."""
-    for argument, gradient in zip(subject.differentiable, gradients, strict=True):
-        odd = None if gradient is None else of_type(gradient)
-        if odd is not None:
-            raise UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
-                                hint=f"return a plain tensor: {odd[1]}")
+    def known() -> Sequence[Named]:
+        gradients = [("the gradient of an earlier call", gradient) for gradient in earlier() if gradient is not None]
+        return [*own, *(("a saved tensor", tensor) for tensor in packed), *gradients]
 
-
-def _restore(arguments: Sequence[Argument], before: Snapshot, offset: int) -> None:
-    """Puts back what a forward wrote into arguments that are not differentiated."""
-    gone = before.freed()
-    with torch.no_grad():
-        for place, argument in enumerate(arguments, offset):
-            if place in gone:
-                before.refill(place)
-            else:
-                argument.value.copy_(before.value(place))
+    with called_again(nodes, raw, known, subject.counted_backward), tapped(seen.classes, raw, kept):
+        yield
 
 
 # ---- The base call of a subject, which others are compared with: one forward and one backward,
@@ -427,8 +381,6 @@ class BaseCall:
     @cached_property
     def _elsewhere(self) -> tuple[tuple[Tensor, ...], tuple[object, ...]]:
         """With what the generators would draw next."""
-        if self.poisoned.elsewhere is not None:
-            return self.poisoned.elsewhere
         return self.subject.seeded_elsewhere(lambda: (tuple(y.detach() for y in self.function.values(self.subject.leaves())), self.subject.states()))
 
     @cached_property
@@ -569,8 +521,7 @@ class BaseCall:
         base = graph is self.base
         nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
         saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
-        with (called_again(nodes, raw, lambda: known(self.subject, graph.called, packed, ()), self.subject.counted_backward),
-              tapped(self.forward.classes, raw, kept(self.subject, graph.called, saves))):
+        with looked_at(self.subject, self.forward, graph.called, nodes, saves, packed, raw):
             gradients = copied(self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True))
         return tuple(raw), gradients
 

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,24 +136,23 @@ def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
     elif isinstance(value, torch.nn.Module):
         yield from (tensor for tensor in (*value.parameters(), *value.buffers()) if tensor.is_floating_point() or tensor.is_complex())
     elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
-        yield from (tensor for each in _bound(value) for tensor in _inside(each, depth + 1, seen) if tensor.requires_grad)
+        yield from (tensor for each in brought(value) for tensor in _inside(each, depth + 1, seen) if tensor.requires_grad)
     else:
         for each in _held(value):
             yield from _inside(each, depth + 1, seen)
 
 
-def _bound(function: Any) -> Iterator[Any]:
-    """What a function brings with it."""
+def brought(function: Any) -> Iterator[Any]:
+    """What a function brings with it: what it is bound to, its closure and its defaults, as they lie there."""
     if isinstance(function, functools.partial):
         yield from (function.func, *function.args, *function.keywords.values())
     elif isinstance(function, types.MethodType):
         yield from (function.__self__, function.__func__)
     else:
         for cell in function.__closure__ or ():
-            try:
+            with suppress(ValueError):      # not bound yet
                 yield cell.cell_contents
-            except ValueError:      # not bound yet
-                continue
+        yield from function.__defaults__ or ()
 
 
 def _held(value: Any) -> Iterator[Any]:
@@ -165,7 +165,5 @@ def _held(value: Any) -> Iterator[Any]:
     for cls in type(value).__mro__:
         for member in vars(cls).values():
             if isinstance(member, types.MemberDescriptorType):      # a slot
-                try:
+                with suppress(AttributeError):
                     yield member.__get__(value)
-                except AttributeError:
-                    continue

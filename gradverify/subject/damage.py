@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class Damaged(Differentiable):
     def __init__(self, subject: Subject, checked: Sequence[int], damage: Damage) -> None:
         super().__init__(subject, checked)
         self._damage = damage
-        self._last: tuple[Tensor, ...] | None = None
+        self._last: Sequence[Tensor] | None = None      # the inputs of the last forward, where that is what backward keeps
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         self._remember(inputs)
@@ -65,35 +65,23 @@ class Damaged(Differentiable):
         self._remember(self.inputs)
         return super().here()
 
-    def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
-        self._remember(leaves if inputs is None else inputs)
+    def graph(self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None) -> Graph:
+        self._remember(inputs or leaves or self.inputs)
         return super().graph(leaves, inputs)
-
-    def vjp(self, cotangents: Cotangents) -> Gradients:
-        if self._last is not None:
-            return super().vjp_at(self._last, cotangents)
-        return done(self._damage, super().vjp(self._heard(cotangents)), cotangents)
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> None:
         """What is damaged is what comes one by one."""
 
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Cotangents) -> Gradients:
-        return done(self._damage, super().vjp_at(inputs, self._heard(cotangents)), cotangents)
-
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
-                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False, under_modes: bool = False) -> Gradients:
-        found = super().gradients(graph, [torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents,
-                                  retain=retain, create=create, through=through, under_modes=under_modes)
+    def gradients(self, graph: Graph, cotangents: Cotangents, **options: Any) -> Gradients:
         if self._last is not None:
-            return super().vjp_at(self._last, cotangents)
+            graph = super().graph([x.detach().clone().requires_grad_() for x in self._last])
+        deaf = self._damage.how == "deaf"
+        found = super().gradients(graph, [v if v is None or not deaf else torch.ones_like(v) for v in cotangents], **options)
         return done(self._damage, found, cotangents)
 
     def _remember(self, inputs: Sequence[Tensor]) -> None:
         if self._damage.how == "stale":
             self._last = tuple(x.detach().clone() for x in inputs)
-
-    def _heard(self, cotangents: Cotangents) -> Cotangents:
-        return [None if v is None else torch.ones_like(v) for v in cotangents] if self._damage.how == "deaf" else cotangents
 
 
 # ---- the catalogue

@@ -84,39 +84,33 @@ class Differentiable:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
-        return self._with_zeros(lambda: self._any_way(cotangents), cotangents)
+        def pull(way: Way) -> Gradients:
+            reused = way is Way.REUSED
+            return self.gradients(self.kept_graph() if reused else self.graph(), cotangents, retain=reused, way=way, fresh=True)
 
-    def _with_zeros(self, pull: Callable[[], Gradients], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """`pull()`, and once more with zeros for undefined cotangents where it raised."""
-        try:
-            return pull()
-        except UserCodeError as refused:
-            if self.refuses_none is not None or not (self._others or any(cotangent is None for cotangent in cotangents)):
-                raise
-            self.refuses_none, self._graph = refused, None
-            try:
-                return pull()
-            except UserCodeError:
-                self.refuses_none = None
-                raise refused from None
+        return self._decided(pull, cotangents, (self._subject.way, Way.FRESH, Way.LEAVES))
 
-    def _any_way(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        try:
-            return self._in(self._subject.way, cotangents)
-        except UserCodeError as first:
-            for way in (Way.FRESH, Way.LEAVES):
+    def _decided(self, pull: Callable[[Way], Gradients], cotangents: Sequence[Tensor | None], ways: Sequence[Way]) -> Gradients:
+        """`pull` in the first of these ways that is not refused; where all are, once more with zeros for undefined cotangents. What was found is
+        what every later backward does. Raises what the first way raised."""
+        first: UserCodeError | None = None
+        for zeros in (False, True):
+            if zeros:
+                if self.refuses_none is not None or not (self._others or any(cotangent is None for cotangent in cotangents)):
+                    break
+                self.refuses_none, self._graph = first, None
+            for way in ways:
                 try:
-                    result = self._in(way, cotangents)
-                except UserCodeError:
+                    found = pull(way)
+                except UserCodeError as error:
+                    first = first or error
                     continue
-                self.refused = first
-                self._subject.way, self._graph = way, None
-                return result
-            raise first from None
-
-    def _in(self, way: Way, cotangents: Sequence[Tensor | None], through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
-        graph = self.kept_graph() if way is Way.REUSED else self._fresh_graph()
-        return self._pulled(graph, cotangents, retain=way is Way.REUSED, way=way, through=through)
+                if way is not ways[0]:
+                    self.refused, self._subject.way, self._graph = first, way, None
+                return found
+            self.refuses_none = None if zeros else self.refuses_none
+        assert first is not None
+        raise first
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
         """Gradients [n, …] of the `wanted` inputs (None: of all) for cotangents [n, …] of one output in batched backwards, which count as n; None
@@ -127,7 +121,7 @@ class Differentiable:
         if self._at_once == 0 or not self.reusable:
             return None
         graph = self.kept_graph()
-        leaves, outputs = graph.leaves, self._differentiated(graph)
+        leaves, outputs = graph.leaves, self.of(graph)
         if self._at_once is None:
             self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
         if self._at_once < 2:
@@ -145,11 +139,10 @@ class Differentiable:
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
-        def pull() -> Gradients:
-            leaves = [x.detach().clone().requires_grad_() for x in inputs]
-            return self._pulled(Graph(tuple(leaves), self._subject.called(leaves)), cotangents)
+        def pull(way: Way) -> Gradients:
+            return self.gradients(self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents, way=way, fresh=True)
 
-        return self._with_zeros(pull, cotangents)
+        return self._decided(pull, cotangents, (self._subject.way,))
 
     def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
@@ -157,53 +150,63 @@ class Differentiable:
 
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """
-        graph = self._fresh_graph()
-        outputs = self._differentiated(graph)
-        values = [output.detach().clone() for output in outputs[:len(cotangents)]]      # backward may write into what forward returned
-        fitting = [cotangent.to(device=output.device, dtype=output.dtype) for output, cotangent in zip(outputs, cotangents, strict=False)]
-        try:
-            return values, self._pulled(graph, fitting, through=through)
-        except UserCodeError as refused:
-            try:
-                return values, self._in(Way.LEAVES, fitting, through)
-            except UserCodeError:
-                if not self._others or self.refuses_none is not None or through:
-                    raise refused from None
-                return values, self._with_zeros(lambda: self._in(Way.FRESH, fitting), cotangents)
+        graph = self.graph()
+        values = [output.detach().clone() for output in self.of(graph)]      # backward may write into what forward returned
+        fitting = [cotangent.to(device=y.device, dtype=y.dtype) for y, cotangent in zip(values, cotangents, strict=True)]
+        graphs = [graph]
 
-    # ---- graphs of a rule's own
-    def graph(self, leaves: Sequence[Tensor], inputs: Sequence[Tensor] | None = None) -> Graph:
-        """A forward of `inputs`, which may have been computed from the leaves. Raises UserCodeError (GV002)."""
+        def pull(way: Way) -> Gradients:
+            return self.gradients(graphs.pop() if graphs else self.graph(), fitting, way=way, through=through, fresh=True)
+
+        return values, self._decided(pull, fitting, tuple(dict.fromkeys((self._subject.way, Way.LEAVES))))
+
+    def graph(self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None) -> Graph:
+        """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these. Raises UserCodeError (GV002)."""
+        leaves = self._subject.leaves() if leaves is None else leaves
         called = self._subject.probed(leaves if inputs is None else inputs)
-        for place in self._checked:
-            if place >= len(called.outputs) or not isinstance(called.outputs[place], Tensor):
-                raise UserCodeError("GV002", f"forward returned no tensor y{place} this time")
+        self._picked(called.outputs)
         return Graph(tuple(leaves), called)
+
+    def kept_graph(self) -> Graph:
+        """The graph that several backwards share."""
+        if self._graph is None:
+            self._graph = self.graph()
+            here = self.of(self._graph)
+            self._here = self.earlier if self.earlier and alike(self.earlier, here) else [y.detach().clone() for y in here]
+        return self._graph
+
+    @property
+    def shared(self) -> Graph | None:
+        """`kept_graph`, where there is one already."""
+        return self._graph
 
     def of(self, graph: Graph) -> list[Tensor]:
         """The checked outputs of a graph."""
-        return [graph.called.outputs[place] for place in self._checked]
+        return self._picked(graph.called.outputs)
 
     def with_zeros(self, graph: Graph) -> list[Tensor]:
         """The outputs of a graph that are not compared, and whose cotangents must be zeros, as backward refuses undefined ones."""
-        return [] if self.refuses_none is None else self._beside(graph.called.outputs)
+        others = [y for place, y in enumerate(graph.called.outputs) if place not in self._checked and isinstance(y, Tensor) and y.requires_grad]
+        self._others = bool(others)
+        return [] if self.refuses_none is None else others
 
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor], *, retain: bool = False, create: bool = False,
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor | None], *, retain: bool = False, create: bool = False, way: Way | None = None,
                   through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False, under_modes: bool = False) -> Gradients:
         """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow; each output passed `through`
-        a last operation. `fresh`: backward may write into the cotangents. `under_modes`: as in `Subject.pull`.
+        a last operation. `fresh`: backward may write into the cotangents. `way`, `under_modes`: as in `Subject.pull`.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
-        pairs = zip(self.of(graph), cotangents, strict=True)
-        wanted = [(through(output) if through else output, cotangent if fresh else cotangent.clone())
-                  for output, cotangent in pairs if output.requires_grad]
-        wanted += [(output, torch.zeros_like(output)) for output in self.with_zeros(graph)]
-        asked = [leaf for leaf in graph.leaves if leaf.requires_grad]
-        if not wanted or not asked:
+        wanted = list[tuple[Tensor, Tensor]]()
+        others = self.with_zeros(graph)
+        for y, v in zip(self.of(graph), cotangents, strict=True):
+            if y.requires_grad and (v is not None or self.refuses_none is not None):
+                wanted.append((through(y) if through else y, torch.zeros_like(y) if v is None else v if fresh else v.clone()))
+        wanted += [(y, torch.zeros_like(y)) for y in others]
+        if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
         return self._subject.pull(graph.called, [output for output, _ in wanted], graph.leaves, [cotangent for _, cotangent in wanted],
-                                  retain=retain, create=create, under_modes=under_modes)
+                                  retain=retain, create=create, way=way, under_modes=under_modes)
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
@@ -220,53 +223,12 @@ class Differentiable:
         """Is a graph good for more than one backward, as far as is known?"""
         return self._subject.way is Way.REUSED
 
-    def _fresh_graph(self) -> Graph:
-        leaves = self._subject.leaves()
-        return Graph(tuple(leaves), self._subject.probed(leaves))
-
-    @property
-    def shared(self) -> Graph | None:
-        """`kept_graph`, where there is one already."""
-        return self._graph
-
-    def kept_graph(self) -> Graph:
-        """The graph that several backwards share."""
-        if self._graph is None:
-            self._graph = self._fresh_graph()
-            here = self._picked(self._graph.called.outputs)
-            self._here = self.earlier if self.earlier and alike(self.earlier, here) else [y.detach().clone() for y in here]
-        return self._graph
-
-    def _differentiated(self, graph: Graph) -> list[Tensor]:
-        """The checked outputs; and behind them the others that have gradients, where these must not be undefined."""
-        picked, others = self._picked(graph.called.outputs), self._beside(graph.called.outputs)
-        self._others = bool(others)
-        return picked + (others if self.refuses_none is not None else [])
-
-    def _beside(self, outputs: Sequence[Any]) -> list[Tensor]:
-        """The outputs that are not compared and have gradients."""
-        return [y for place, y in enumerate(outputs) if place not in self._checked and isinstance(y, Tensor) and y.requires_grad]
-
     def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
         """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
         picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
         if len(picked) < len(self._checked):
             raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
         return picked
-
-    def _pulled(self, graph: Graph, cotangents: Sequence[Tensor | None], *, retain: bool = False, way: Way | None = None,
-                through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
-        outputs = self._differentiated(graph)
-        wanted = self._defined([through(y) for y in outputs] if through else outputs, cotangents)
-        return self._subject.pull(graph.called, [output for output, _ in wanted], graph.leaves, [cotangent for _, cotangent in wanted],
-                                  retain=retain, way=way)
-
-    def _defined(self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
-        """Outputs with their cotangents: without undefined ones, or with zeros for these. Outputs behind the cotangents have none."""
-        given = [*cotangents, *[None] * (len(outputs) - len(cotangents))]
-        if self.refuses_none is not None:
-            return [(y, torch.zeros_like(y) if v is None else v) for y, v in zip(outputs, given, strict=True)]
-        return [(y, v) for y, v in zip(outputs, given, strict=True) if v is not None]
 
 
 # ---- Forward mode: tangents of the checked outputs by one forward on dual numbers
@@ -291,20 +253,14 @@ def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | N
     with forward_ad.dual_level():
         try:
             primals = subject.inputs if inputs is None else inputs
-            outputs = subject.forward([_dual(x.detach().clone(), tangent) for x, tangent in zip(primals, tangents, strict=True)])
+            outputs = subject.forward([
+                x.detach().clone() if tangent is None else forward_ad.make_dual(x.detach().clone(), tangent)  # type: ignore[no-untyped-call]
+                for x, tangent in zip(primals, tangents, strict=True)])
         except UserCodeError as error:
             raise UserCodeError(CODE, f"in forward mode {error.message}", error.frames) from error.__cause__
-        seen = tuple(_tangent(outputs[place]) for place in checked)
+        duals = [forward_ad.unpack_dual(outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
+        seen = tuple(torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone() for y, tangent in duals)
     return Pushed(seen, tuple(places[i] for i in before.changed()))
-
-
-def _dual(x: Tensor, tangent: Tensor | None) -> Tensor:
-    return x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
-
-
-def _tangent(output: Tensor) -> Tensor:
-    primal, tangent = forward_ad.unpack_dual(output)  # type: ignore[no-untyped-call]
-    return torch.zeros_like(primal).detach() if tangent is None else tangent.detach().clone()
 
 
 # ---- Batched cotangents: one backward that gets several of them as one tensor, as
@@ -325,7 +281,8 @@ def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, 
 @contextmanager
 def _forgotten(classes: Sequence[type]) -> Iterator[None]:
     """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards what they were."""
-    before = {cls: {name: (value, _contents(value)) for name, value in vars(cls).items()} for cls in classes}
+    before = {cls: {name: (value, copy(value) if type(value) in (list, set, dict) else None) for name, value in vars(cls).items()}
+              for cls in classes}
     try:
         yield
     finally:
@@ -336,13 +293,5 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
                 if vars(cls)[name] is not value:
                     setattr(cls, name, value)
                 if contents is not None:
-                    _refill(value, contents)
-
-
-def _contents(value: Any) -> Any:
-    return copy(value) if type(value) in (list, set, dict) else None
-
-
-def _refill(value: Any, contents: Any) -> None:
-    value.clear()
-    value.extend(contents) if type(value) is list else value.update(contents)
+                    value.clear()
+                    value.extend(contents) if type(value) is list else value.update(contents)

@@ -39,33 +39,22 @@ def smallest_gap(tensor: Tensor) -> float:
     return float((ordered[1:] - ordered[:-1]).min())
 
 
-def keep_apart(tensor: Tensor, distance: float) -> bool:
-    return smallest_gap(tensor) >= distance * (1 - SLACK)
-
-
-def spaced(low: float, high: float, count: int, distance: float, zones: Sequence[tuple[float, float]], source: torch.Generator) -> Tensor | None:
+def spaced(low: float, high: float, count: int, distance: float, zones: Sequence[tuple[float, float]], source: torch.Generator,
+           whole: bool = False) -> Tensor | None:
     """`count` uniform numbers of [low, high] under the condition that they keep their distance (and off the zones), in random order [count].
 
     Uniform on what the distances leave free, sorted, the distances put back between neighbours; the zones are cut out of the line before
-    and put back after. None where they do not fit. float64.
+    and put back after. None where they do not fit. float64, or where they are `whole` the integers from `low` to below `high` (int64).
     """
     inside = [(max(a, low), min(b, high)) for a, b in zones if b > low and a < high]
     free = (high - low) - sum(b - a for a, b in inside) - max(count - 1, 0) * distance
-    if free < 0:
+    if free < whole:
         return None
-    numbers = low + free * torch.rand(count, generator=source, dtype=torch.float64).sort().values
-    numbers = numbers + distance * torch.arange(count, dtype=torch.float64)
+    numbers = (torch.randint(int(low), int(low + free), (count,), generator=source) if whole
+               else low + free * torch.rand(count, generator=source, dtype=torch.float64)).sort().values
+    numbers = numbers + (int(distance) if whole else distance) * torch.arange(count, dtype=numbers.dtype)
     for a, b in inside:
         numbers = torch.where(numbers > a, numbers + (b - a), numbers)
-    return numbers[torch.randperm(count, generator=source)]
-
-
-def spaced_integers(low: int, high: int, count: int, distance: int, source: torch.Generator) -> Tensor | None:
-    """The same for the integers from `low` to below `high` (int64)."""
-    free = high - low - max(count - 1, 0) * distance
-    if free < 1:
-        return None
-    numbers = torch.randint(low, low + free, (count,), generator=source).sort().values + distance * torch.arange(count)
     return numbers[torch.randperm(count, generator=source)]
 
 
@@ -282,7 +271,7 @@ def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator,
     elif recipe.draw == "uniform":
         numbers = spaced(arguments[0], arguments[1], count, apart, zones, source)
     elif recipe.draw == "integers":
-        numbers = spaced_integers(int(arguments[0]), int(arguments[1]), count, math.ceil(apart), source)
+        numbers = spaced(arguments[0], arguments[1], count, math.ceil(apart), (), source, whole=True)
     else:
         numbers = _chosen_once(recipe, count, source)
     if numbers is None:
@@ -323,7 +312,7 @@ def _structured(recipe: TensorRecipe, tensor: Tensor, place: str) -> Tensor:
             raise UserCodeError(CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
     if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
         raise UserCodeError(CODE, f"{place}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
-    if recipe.distinct is not None and not keep_apart(tensor, recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0))):
+    if recipe.distinct is not None and smallest_gap(tensor) < recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0)) * (1 - SLACK):
         raise UserCodeError(CODE, f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
     return tensor
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
 import numpy as np
 import torch
@@ -119,9 +118,8 @@ def of_a_list(finding: Finding, case: Case) -> Finding:
     return replace(finding, hint=f"`{name}: {numbers}` is passed as a list: {shape}one of these numbers `{name}: {{values: {numbers}}}`")
 
 
-def describe(error: BaseException) -> str:
-    """`ValueError: its text`, in one line that can be printed, whatever the exception of the user's does when it is asked."""
-    return described(error)
+describe = described
+"""`ValueError: its text`, in one line that can be printed, whatever the exception of the user's does when it is asked."""
 
 
 def named(value: object) -> str:
@@ -164,15 +162,11 @@ def user_frames(error: BaseException) -> tuple[Frame, ...]:
     frames = [Frame(legible(frame.filename), frame.lineno or 0, legible(frame.name), legible(frame.line or ""))
               for frame in _extracted(error) if _is_users(frame.filename)]
     if type(error) in SYNTAX and isinstance(error.filename, str) and _is_users(error.filename):     # type: ignore[attr-defined]
-        frames.append(_of_syntax(error))
+        line, text = error.lineno, error.text     # type: ignore[attr-defined]    # the user's code may have raised it with anything in it
+        frames.append(Frame(legible(error.filename), line if isinstance(line, int) else 0, "<module>",     # type: ignore[attr-defined]
+                            legible(text.strip()) if isinstance(text, str) else ""))
     frames = [frame for frame, _ in groupby(frames)]
     return tuple(frames if len(frames) <= 2 * FRAMES else frames[:FRAMES] + frames[-FRAMES:])
-
-
-def _of_syntax(error: Any) -> Frame:
-    """The line that Python could not read; user code may have raised the error with anything in it."""
-    line, text = error.lineno, error.text
-    return Frame(legible(error.filename), line if isinstance(line, int) else 0, "<module>", legible(text.strip()) if isinstance(text, str) else "")
 
 
 def users_line() -> Line | None:
@@ -186,12 +180,10 @@ def users_line() -> Line | None:
 
 
 def _is_line_of_users(filename: str) -> bool:
-    return _is_users(filename) and not filename.startswith("<frozen") and not _is_tool(filename)
-
-
-def _is_tool(filename: str) -> bool:
-    """Python's library or NumPy, which both sides call."""
-    return filename.startswith(_NUMPY) or (filename.startswith(_LIBRARY) and "site-packages" not in filename and "dist-packages" not in filename)
+    """Not of Python's library or NumPy, which both sides call."""
+    if not _is_users(filename) or filename.startswith(("<frozen", _NUMPY)):
+        return False
+    return not filename.startswith(_LIBRARY) or "site-packages" in filename or "dist-packages" in filename
 
 
 def _is_users(filename: str) -> bool:

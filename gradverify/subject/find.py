@@ -281,9 +281,14 @@ def _searched() -> str:
     return f"searched: {', '.join(folders)} and what is installed in {sys.prefix}; `path:` in the spec adds folders"
 
 
+def module_name(path: Path) -> str:
+    """Under which name a file is imported as a module of its own."""
+    return f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+
+
 def _import_file(path: Path, key: str) -> ModuleType:
     """A Python file as a module of its own, once per process; its folder is importable while it loads."""
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    name = module_name(path)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

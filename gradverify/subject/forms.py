@@ -36,7 +36,21 @@ _OWN = Tensor.__torch_dispatch__
 def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
     """What kind of tensor it is ("a sparse COO tensor") and what to do instead; None for a dense one of numbers. Parameters, buffers and other
     subclasses that keep their numbers in the usual way are such."""
-    return of_type(tensor) or _of_layout(tensor) or _of_dtype(tensor)
+    found = of_type(tensor)
+    if found is not None:
+        return found
+    if tensor.layout != torch.strided:
+        return LAYOUTS.get(tensor.layout, f"a {tensor.layout} tensor"), DENSE
+    if tensor.is_meta:
+        return "a meta tensor, which has a shape and no numbers", "make it on the CPU or a GPU"
+    if tensor.is_quantized:
+        return "a quantized tensor", "use `.dequantize()`"
+    if any(name is not None for name in getattr(tensor, "names", ())):      # torch before 2.13
+        return "a tensor with named dimensions", "take the names off: `.rename(None)`"
+    if tensor.dtype in PLAIN:
+        return None
+    wider = "complex64" if tensor.dtype.is_complex else "float32" if tensor.dtype.is_floating_point else "int64"
+    return f"a {str(tensor.dtype).removeprefix('torch.')} tensor", f"use {wider} or wider, and cast inside what takes it narrow"
 
 
 def of_type(tensor: Tensor) -> tuple[str, str] | None:
@@ -50,25 +64,6 @@ def of_type(tensor: Tensor) -> tuple[str, str] | None:
     if type(tensor).__torch_dispatch__ is not _OWN:
         return f"a {type_name(tensor)}, a tensor subclass that computes in its own way (__torch_dispatch__)", "use the plain tensor inside it"
     return None
-
-
-def _of_layout(tensor: Tensor) -> tuple[str, str] | None:
-    if tensor.layout != torch.strided:
-        return LAYOUTS.get(tensor.layout, f"a {tensor.layout} tensor"), DENSE
-    if tensor.is_meta:
-        return "a meta tensor, which has a shape and no numbers", "make it on the CPU or a GPU"
-    if tensor.is_quantized:
-        return "a quantized tensor", "use `.dequantize()`"
-    if any(name is not None for name in getattr(tensor, "names", ())):      # torch before 2.13
-        return "a tensor with named dimensions", "take the names off: `.rename(None)`"
-    return None
-
-
-def _of_dtype(tensor: Tensor) -> tuple[str, str] | None:
-    if tensor.dtype in PLAIN:
-        return None
-    wider = "complex64" if tensor.dtype.is_complex else "float32" if tensor.dtype.is_floating_point else "int64"
-    return f"a {str(tensor.dtype).removeprefix('torch.')} tensor", f"use {wider} or wider, and cast inside what takes it narrow"
 
 
 def is_plain(tensor: Tensor) -> bool:

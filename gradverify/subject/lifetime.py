@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,25 +34,24 @@ class Alive:
 
 def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor], inputs: bool) -> Alive:
     """One forward and one finished backward with the collector off. `inputs`: are they looked at? Raises UserCodeError."""
-    with _collector_off():
-        graph, values, gradients = _finished(subject, function, cotangents)
-        given = _inputs(subject, graph) if inputs else {}
-        made = _outputs(subject, graph)
-        outputs = graph.called.outputs
-        del graph
-        held = tuple(name for name, storage in given.items() if not storage.expired())
-        nodes = _nodes(outputs)
-        del outputs
-        return Alive(held, tuple(name for name, storage in made.items() if not storage.expired()),
-                     tuple(name for name, node in nodes if node() is not None), values, gradients)
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        yield
+        graph, values, gradients = _finished(subject, function, cotangents)
+        outputs = graph.called.outputs
+        shown = [_address(output) for output in outputs if isinstance(output, Tensor)]      # an input that an output is a view of
+        given = {a.name: _weak(x.untyped_storage()) for a, x in zip(subject.arguments, graph.called.arguments, strict=True)
+                 if inputs and a.differentiable and x.numel() and _address(x) not in shown}
+        ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
+        made = {f"y{place}": _weak(y.untyped_storage()) for place, y in enumerate(outputs)
+                if isinstance(y, Tensor) and is_plain(y) and y.numel() and _address(y) not in ours}
+        del graph
+        held = tuple(name for name, storage in given.items() if not storage.expired())
+        nodes = [(cls.__name__, weakref.ref(node)) for node in function_nodes([y for y in outputs if isinstance(y, Tensor)])
+                 if (cls := function_class(node)) is not None]
+        del outputs
+        return Alive(held, tuple(name for name, storage in made.items() if not storage.expired()),
+                     tuple(name for name, node in nodes if node() is not None), values, gradients)
     finally:
         if was_on:
             gc.enable()
@@ -65,26 +63,6 @@ def _finished(subject: Subject, function: Differentiable, cotangents: Sequence[T
     graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
     values = tuple(y.detach().clone() for y in function.of(graph))
     return graph, values, copied(function.gradients(graph, cotangents))
-
-
-def _inputs(subject: Subject, graph: Graph) -> dict[str, Any]:
-    """The memory of the differentiable inputs, without those that an output is a view of."""
-    shown = [_address(output) for output in graph.called.outputs if isinstance(output, Tensor)]
-    pairs = zip(subject.arguments, graph.called.arguments, strict=True)
-    return {a.name: _weak(x.untyped_storage()) for a, x in pairs if a.differentiable and x.numel() and _address(x) not in shown}
-
-
-def _outputs(subject: Subject, graph: Graph) -> dict[str, Any]:
-    """The memory of the outputs that is not an argument's of the check."""
-    ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
-    dense = ((f"y{place}", y) for place, y in enumerate(graph.called.outputs) if isinstance(y, Tensor) and is_plain(y) and y.numel())
-    return {name: _weak(y.untyped_storage()) for name, y in dense if _address(y) not in ours}
-
-
-def _nodes(outputs: Sequence[Any]) -> list[tuple[str, weakref.ref[Any]]]:
-    """The Python nodes of the graph."""
-    found = function_nodes([output for output in outputs if isinstance(output, Tensor)])
-    return [(cls.__name__, weakref.ref(node)) for node in found if (cls := function_class(node)) is not None]
 
 
 def _address(tensor: Tensor) -> int:

@@ -6,7 +6,7 @@ import os
 import random
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -50,11 +50,10 @@ def seed_all(seed: int, cuda: bool = False) -> None:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """What is drawn inside from the global generators on the CPU depends on the seed alone; they are afterwards what they were."""
+def _same_randomness(devices: Iterable[int] = ()) -> Iterator[None]:
+    """The global generators, and those of these CUDA devices, are afterwards what they were."""
     python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        seed_all(seed)
+    with torch.random.fork_rng(devices=list(devices)):
         try:
             yield
         finally:
@@ -63,18 +62,21 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What is drawn inside from the global generators on the CPU depends on the seed alone; they are afterwards what they were."""
+    with _same_randomness():
+        seed_all(seed)
+        yield
+
+
+@contextmanager
 def undisturbed() -> Iterator[None]:
     """Random states and all other global state (`ambient`) are afterwards what they were, whatever the user's code did. Triton's kernels run, on a
     machine without a GPU too (`interpreting`)."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with interpreting(), torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
-        try:
-            with left_as_found(ambient()):
-                _tell_no_error_of_warnings()
-                yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    with interpreting(), _same_randomness(devices), left_as_found(ambient()):
+        _tell_no_error_of_warnings()
+        yield
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gradverify.numerics.function.coordinates import REAL
+from gradverify.subject.containers import brought
 from gradverify.subject.snapshot import alike, same
 from gradverify.torch_private import TENSOR_HOOKS, applied, buffers_of, convert, hooks_after_accumulation, hooks_on_gradient, parameters_of
 
@@ -108,36 +109,19 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
     if not depth or id(value) in seen or not isinstance(value, functools.partial | MethodType | FunctionType | list | tuple | type):
         return
     seen.add(id(value))
+    parts: tuple[Any, ...]
     if isinstance(value, FunctionType):
         own = (value.__module__ or "").partition(".")[0]
         if own == torch.__name__ or (package is not None and own != package):
             return
-        parts, package, depth = tuple(_held(value)), own, depth - 1
+        globals_ = (value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__)
+        parts, package, depth = (*brought(value), *globals_), own, depth - 1
+    elif isinstance(value, type):
+        parts = (value.forward,) if issubclass(value, torch.autograd.Function) else ()
     else:
-        parts = _parts(value)
+        parts = tuple(part for part in value if isinstance(part, nn.Module)) if isinstance(value, list | tuple) else tuple(brought(value))
     for part in parts:
         yield from _modules(part, depth, package, seen)
-
-
-def _parts(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, functools.partial):
-        return (value.func, *value.args, *value.keywords.values())
-    if isinstance(value, MethodType):
-        return (value.__self__, value.__func__)
-    if isinstance(value, type):
-        return (value.forward,) if issubclass(value, torch.autograd.Function) else ()
-    return tuple(part for part in value if isinstance(part, nn.Module))
-
-
-def _held(function: FunctionType) -> Iterator[Any]:
-    """What a function's code can see by itself."""
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:      # not bound yet
-            continue
-    yield from function.__defaults__ or ()
-    yield from (function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__)
 
 
 class Held:
@@ -229,7 +213,13 @@ def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], st
 
 def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], start: Mapping[str, Tensor]) -> bool:
     last, first, moved, after = forward(), 0.0, 0.0, _state(module)
-    if all(same(buffer, start[name]) for name, buffer in after.items()) or alike(last, _beside(module, forward)):
+    if all(same(buffer, start[name]) for name, buffer in after.items()):
+        return False
+    for buffer in module.buffers():
+        if buffer.is_floating_point() or buffer.is_complex():
+            off = torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2
+            _write(buffer, buffer.detach() * (1 + OFF * off))       # every second number
+    if alike(last, forward()):      # which does not read them (batch statistics)
         return False
     for name, buffer in module.named_buffers():
         _write(buffer, after[name])
@@ -240,27 +230,12 @@ def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], sta
             for _ in range(max(call, LEAST)):
                 forward()
             return True
-        first = first or moved
+        first, last = first or moved, now
         if call == EARLY and not moved <= NEARER * first:
-            return _never(now, moved)
-        last = now
-    return _never(last, moved)
-
-
-def _never(outputs: Sequence[Tensor], moved: float) -> bool:
-    """False where no one can think that this comes to rest. Raises Restless where it may, much later."""
-    if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in outputs if y.numel()), default=0.0):
-        raise Restless
+            break
+    if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in last if y.numel()), default=0.0):
+        raise Restless      # it may come to rest, much later
     return False
-
-
-def _beside(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]]) -> Sequence[Tensor]:
-    """The outputs with every second number of the buffers a little off: the same where forward does not read them (batch statistics)."""
-    for buffer in module.buffers():
-        if buffer.is_floating_point() or buffer.is_complex():
-            off = torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2
-            _write(buffer, buffer.detach() * (1 + OFF * off))
-    return forward()
 
 
 def _stands_still(before: Tensor, now: Tensor) -> bool:

@@ -1,7 +1,4 @@
-"""The tests of `torch.library.opcheck` on a registered operator, one by one: on copies, quietly, with everything that is global put back.
-
-The first three use the modes of torch that opcheck uses, and not opcheck itself, whose import takes seconds: that of torch's compiler.
-"""
+"""The tests of `torch.library.opcheck` on a registered operator, one by one: on copies, quietly, with everything that is global put back."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import io
 import linecache
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,22 +24,17 @@ from gradverify.subject.find import returning
 from gradverify.subject.machine import seeded
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import (
-    CrossRefFakeMode,
     Overload,
     OverloadPacket,
-    SchemaCheckMode,
     fake_function,
-    has_kernel,
     import_compiler,
     overload_behind,
     pytree,
-    without_autograd_fallback,
 )
 
 Test = Literal["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
 TORCHS_OWN = ("aten", "prims", "prim")      # libraries that opcheck itself takes for built in
-AUTOGRAD = {"cpu": "AutogradCPU", "cuda": "AutogradCUDA"}
-COMPOSITE = "CompositeImplicitAutograd"
+DEVICES = {"cpu", "cuda"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,50 +51,18 @@ class Operator:
 
     def fails(self, test: Test) -> BaseException | None:
         """What one test raised; None where the operator passes it. Raises Spent, and ImportError where torch's compiler cannot be imported."""
-        calls: Mapping[Test, Callable[[], None]] = {
-            "test_schema": self._schema, "test_autograd_registration": self._registration, "test_faketensor": self._fake,
-            "test_aot_dispatch_dynamic": self._aot}
         many = test == "test_aot_dispatch_dynamic"
         self.subject.count(forward=2 if many else 1, backward=2 if many else 0)
         try:
             with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
-                calls[test]()
+                given, named = pytree.tree_map_only(Tensor, _leaf, self.subject.given(self.subject.leaves()))
+                import_compiler()       # an ImportError is not the operator's
+                found: object = torch.library.opcheck(self.overload, given, named, test_utils=test, raise_exception=False)[test]
         except BaseException as error:
             if is_interrupt(error) or issubclass(type(error), Spent | ToolError | ImportError):
                 raise
-            return error
-        return None
-
-    def _schema(self) -> None:
-        given, named = self.subject.given(self.subject.leaves())
-        with SchemaCheckMode():
-            self.overload(*given, **named)
-
-    def _registration(self) -> None:
-        """As opcheck: without an autograd kernel, nothing that the operator returns may have a graph, but for an input itself."""
-        given, named = self.subject.given(self.subject.leaves())
-        inputs = [each for each in pytree.tree_leaves((given, named)) if isinstance(each, Tensor)]
-        keys = {"Autograd", COMPOSITE, *(AUTOGRAD.get(x.device.type, "Autograd") for x in inputs)}
-        if any(has_kernel(self.name, key) for key in keys):
-            return
-        with without_autograd_fallback():
-            returned = self.overload(*given, **named)
-        outputs = (each for each in pytree.tree_leaves(returned) if isinstance(each, Tensor))
-        if any(y.requires_grad and not any(y is x for x in inputs) for y in outputs):
-            raise AssertionError("an output requires grad, but the operator has no kernel at an autograd key")
-
-    def _fake(self) -> None:
-        given, named = self.subject.given(self.subject.leaves())
-        with CrossRefFakeMode(ignore_op_fn=lambda op: op.namespace in TORCHS_OWN):
-            self.overload(*given, **named)
-
-    def _aot(self) -> None:
-        given, named = pytree.tree_map_only(Tensor, _leaf, self.subject.given(self.subject.leaves()))
-        import_compiler()       # an ImportError is not the operator's
-        found = torch.library.opcheck(self.overload, given, named, test_utils="test_aot_dispatch_dynamic", raise_exception=False)
-        raised: object = found["test_aot_dispatch_dynamic"]
-        if isinstance(raised, BaseException):
-            raise raised
+            found = error
+        return found if isinstance(found, BaseException) else None
 
     @property
     def fake_kernel(self) -> Frame | None:
@@ -128,7 +88,7 @@ def operator_of(subject: Subject) -> Operator | str:
     tensors = [argument.value for argument in subject.arguments if argument.is_tensor]
     if not all(type(x) is Tensor and x.layout is torch.strided for x in tensors):
         return "opcheck takes plain, dense tensors only"
-    if not {x.device.type for x in tensors} <= set(AUTOGRAD):
+    if not {x.device.type for x in tensors} <= DEVICES:
         return "opcheck takes tensors on the CPU and on CUDA devices only"
     return Operator(found, subject)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe, TensorRecipe
 from gradverify.subject.arguments import Argument, Whole, sharing
-from gradverify.subject.containers import Apart, Built, taken_apart
+from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import CODE, UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import importing
@@ -47,9 +47,38 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
     _refuse_keywords(keywords, found, own)
     placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
     positional = [parameter for parameter in found.parameters if parameter.kind in _POSITIONAL]
+    names = [parameter.name for parameter in positional]
+    takes = f"{found.name} takes ({', '.join(names)})"
+    variadic = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in found.parameters)
     if all(not argument.name for argument in placed):
-        return [*_by_position(placed, positional, found, keywords), *named]
-    return [*_by_name(placed, positional, found, own, keywords), *named]
+        required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
+        if len(placed) < required or (len(placed) > len(names) and not variadic):
+            raise UserCodeError(CALLED, f"inputs: {takes}, got {len(placed)}")
+        twice = next((name for name in names[:len(placed)] if name in keywords), None)
+        if twice is not None:
+            raise UserCodeError(CALLED, f"kwargs.{twice}: {twice!r} is an input already: the first {len(placed)} of {takes}")
+        names += [str(place) for place in range(len(names), len(placed))]
+        return [*(replace(argument, name=name) for argument, name in zip(placed, names, strict=False)), *named]
+    by_name = {argument.name: argument for argument in placed}
+    extra = [argument for argument in placed if argument.name not in names]
+    if extra and not variadic:
+        name = extra[0].name
+        if any(parameter.name == name and parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in found.parameters):
+            raise UserCodeError(CALLED, f"inputs.{name}: {found.name} takes {name!r} by keyword only", hint="write it under `kwargs`")
+        raise UserCodeError(CALLED, f"inputs.{name}: there is no parameter {name!r}; {takes}", hint=_nearest(name, [*names, *own]))
+    ordered: list[Argument] = []
+    last = max((names.index(name) for name in by_name if name in names), default=-1)
+    after = next((place for place, name in enumerate(names) if name in keywords), len(names))     # from here on by keyword
+    for place, parameter in enumerate(positional):
+        if parameter.name in by_name:
+            ordered.append(replace(by_name[parameter.name], keyword=place > after))
+        elif parameter.name in keywords:
+            continue
+        elif parameter.default is inspect.Parameter.empty:
+            raise UserCodeError(CALLED, f"inputs: {takes}; {parameter.name!r} is missing")
+        elif place < min(last, after) or (extra and place < after):
+            ordered.append(Argument(parameter.name, parameter.default))
+    return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword), *named]
 
 
 def by_keyword(argument: Argument, found: Target) -> bool:
@@ -76,73 +105,13 @@ def _refuse_keywords(keywords: Collection[str], found: Target, own: Collection[s
         raise UserCodeError(CALLED, f"kwargs.{name}: there is no parameter {name!r}; {found.name} takes ({shown})", hint=_nearest(name, by_name))
 
 
-def _by_position(given: Sequence[Argument], positional: Sequence[inspect.Parameter], found: Target, keywords: Collection[str]) -> list[Argument]:
-    variadic = _is_variadic(found)
-    required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
-    if len(given) < required or (len(given) > len(positional) and not variadic):
-        raise UserCodeError(CALLED, f"inputs: {_signature(found, positional)}, got {len(given)}")
-    names = [parameter.name for parameter in positional] + [str(place) for place in range(len(positional), len(given))]
-    twice = next((name for name in names[:len(given)] if name in keywords), None)
-    if twice is not None:
-        raise UserCodeError(CALLED, f"kwargs.{twice}: {twice!r} is an input already: the first {len(given)} of {_signature(found, positional)}")
-    return [replace(argument, name=name) for argument, name in zip(given, names, strict=False)]
-
-
-def _by_name(given: Sequence[Argument], positional: Sequence[inspect.Parameter], found: Target, own: Collection[str],
-             keywords: Collection[str]) -> list[Argument]:
-    names = [parameter.name for parameter in positional]
-    by_name = {argument.name: argument for argument in given}
-    extra = [argument for argument in given if argument.name not in names]
-    if extra and not _is_variadic(found):
-        raise _unknown(extra[0], positional, found, own)
-    ordered: list[Argument] = []
-    last = max((names.index(name) for name in by_name if name in names), default=-1)
-    after = next((place for place, name in enumerate(names) if name in keywords), len(names))     # from here on by keyword
-    for place, parameter in enumerate(positional):
-        if parameter.name in by_name:
-            ordered.append(replace(by_name[parameter.name], keyword=place > after))
-        elif parameter.name in keywords:
-            continue
-        elif parameter.default is inspect.Parameter.empty:
-            raise UserCodeError(CALLED, f"inputs: {_signature(found, positional)}; {parameter.name!r} is missing")
-        elif place < min(last, after) or (extra and place < after):
-            ordered.append(Argument(parameter.name, parameter.default))
-    return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword)]
-
-
-def _is_variadic(found: Target) -> bool:
-    return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in found.parameters or ())
-
-
-def _unknown(given: Argument, positional: Sequence[inspect.Parameter], found: Target, own: Collection[str]) -> UserCodeError:
-    """What to say of an argument that there is no place for."""
-    keyword_only = [parameter.name for parameter in found.parameters or () if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    if given.name in keyword_only:
-        return UserCodeError(CALLED, f"inputs.{given.name}: {found.name} takes {given.name!r} by keyword only", hint="write it under `kwargs`")
-    names = [*(parameter.name for parameter in positional), *own]
-    return UserCodeError(CALLED, f"inputs.{given.name}: there is no parameter {given.name!r}; {_signature(found, positional)}",
-                         hint=_nearest(given.name, names))
-
-
 def _nearest(name: str, names: Sequence[str]) -> str | None:
     near = get_close_matches(name, names, n=1)
     return f"did you mean {near[0]!r}?" if near else None
 
 
-def _signature(found: Target, positional: Sequence[inspect.Parameter]) -> str:
-    return f"{found.name} takes ({', '.join(parameter.name for parameter in positional)})"
-
-
 # ---- Case → Subject: the target found, the inputs made, names bound to positions
 COMPUTES = ("cpu", "cuda")      # others have no float64, as MPS, or were never tried, as XPU
-
-
-@dataclass(frozen=True, slots=True)
-class _Apart:
-    """The value of an argument that holds tensors, until its name is known: its elements, named by their path in it."""
-
-    elements: tuple[Argument, ...]
-    built: Built = list
 
 
 def prepare(case: Case) -> Subject:
@@ -184,25 +153,32 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     parameters = _module_parameters(found, case, torch.device(case.settings.device))
     own = {argument.name for argument in parameters}
     overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
-    given = [_passed(_opened(argument, "the inputs hold"), case, found) for argument in made if argument.name not in overridden]
-    ordered = bind(given, found, own, keywords)
-    every = [*sharing(_each(ordered)), *(_override(argument, overridden) for argument in parameters)]
+    given = [_opened(argument, "the inputs hold") for argument in made if argument.name not in overridden]
+    if case.inputs_from:        # a dict from the user's own function may name what the target takes by keyword only
+        given = [replace(each, keyword=each.keyword or bool(each.name and by_keyword(each, found))) for each in given]
+    every = list[Argument]()
+    for argument in bind(given, found, own, keywords):
+        if isinstance(argument.value, Apart):
+            whole = Whole(argument.name, argument.value.built)
+            every += [replace(each, name=f"{argument.name}{path}", of=whole, keyword=argument.keyword) for path, each in argument.value.elements]
+        else:
+            every.append(argument)
+    every = sharing(every)
+    for parameter in parameters:
+        new = overridden.get(parameter.name)
+        if new is not None and (not new.is_tensor or new.value.shape != parameter.value.shape):
+            given_shape = list(new.value.shape) if new.is_tensor else shown(new.value)
+            raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, got {given_shape}")
+        every.append(parameter if new is None else replace(new, parameter=True))
     return on_two_legs(Subject(case, found, every, case.kwargs))
-
-
-def _passed(argument: Argument, case: Case, found: Target) -> Argument:
-    """By keyword, where a dict from the user's own function names what the target takes so only."""
-    by_name = bool(case.inputs_from and argument.name and by_keyword(argument, found))
-    return replace(argument, keyword=argument.keyword or by_name)
 
 
 def _make(recipe: InputRecipe, place: int, case: Case, device: torch.device, key: str = "inputs") -> Argument:
     name, label = recipe.name or "", recipe.name if recipe.name is not None else str(place)
     if recipe.tensors:
-        return Argument(name, _Apart(tuple(_drawn(each, label, f"[{index}]", case, device, key) for index, each in enumerate(recipe.tensors))))
-    if recipe.tensor is None:
-        return Argument(name, recipe.value)
-    return replace(_drawn(recipe.tensor, label, "", case, device, key), name=name)
+        return Argument(name, Apart(tuple((path := f"[{index}]", _drawn(each, label, path, case, device, key))
+                                          for index, each in enumerate(recipe.tensors)), list))
+    return Argument(name, recipe.value) if recipe.tensor is None else replace(_drawn(recipe.tensor, label, "", case, device, key), name=name)
 
 
 def _drawn(recipe: TensorRecipe, label: str, path: str, case: Case, device: torch.device, key: str) -> Argument:
@@ -212,25 +188,20 @@ def _drawn(recipe: TensorRecipe, label: str, path: str, case: Case, device: torc
     place = f"{key}.{label}{path}"
     made = draw(recipe, case.settings.dtype, on, source, place)
     if isinstance(made, Apart):
-        return Argument(path, _Apart(tuple(_as_said(each, inside, recipe, case, f"{place}{inside}") for inside, each in made.elements), made.built))
-    return _as_said(made, path, recipe, case, place)
+        return Argument("", Apart(tuple((inside, _as_said(each, recipe, case, f"{place}{inside}")) for inside, each in made.elements), made.built))
+    return _as_said(made, recipe, case, place)
 
 
-def _as_said(value: Any, name: str, recipe: TensorRecipe, case: Case, place: str) -> Argument:
+def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argument:
     """A tensor that was drawn, with all that its recipe says of it."""
     if not isinstance(value, Tensor):
-        return Argument(name, value)
+        return Argument("", value)
     tensor = _point(value)
-    if recipe.sparse is not None or recipe.nested is not None:
-        return _formed(tensor, name, recipe, case, place)
-    layout = layout_of(tensor, recipe.layout, case.layout, place)
-    differentiable = _differentiable(tensor, recipe.requires_grad)
-    laid_out = tensor if differentiable else laid(tensor, layout)       # what is perturbed is laid out anew in every call
-    return Argument(name, laid_out, differentiable, domain=recipe.domain, symmetric=recipe.symmetric, layout=layout)
-
-
-def _formed(tensor: Tensor, name: str, recipe: TensorRecipe, case: Case, place: str) -> Argument:
-    """A tensor that was drawn for a sparse or nested one."""
+    if recipe.sparse is None and recipe.nested is None:
+        layout = layout_of(tensor, recipe.layout, case.layout, place)
+        differentiable = _differentiable(tensor, recipe.requires_grad)
+        laid_out = tensor if differentiable else laid(tensor, layout)       # what is perturbed is laid out anew in every call
+        return Argument("", laid_out, differentiable, domain=recipe.domain, symmetric=recipe.symmetric, layout=layout)
     try:
         if recipe.sparse is None:
             form = nested(recipe.nested or (), tensor)
@@ -239,29 +210,15 @@ def _formed(tensor: Tensor, name: str, recipe: TensorRecipe, case: Case, place: 
             tensor, form = sparse(recipe.sparse, tensor, recipe.draw in ("values", "file"), source)
     except (RuntimeError, ValueError) as error:
         raise UserCodeError(CODE, f"{place}: {str(error).splitlines()[0]}") from error
-    return Argument(name, tensor, _differentiable(tensor, recipe.requires_grad), domain=recipe.domain, form=form)
+    return Argument("", tensor, _differentiable(tensor, recipe.requires_grad), domain=recipe.domain, form=form)
 
 
 def _opened(argument: Argument, what: str, flagged: bool = False) -> Argument:
     """A container that holds tensors, as Python code gives one, becomes its elements."""
-    apart = None if isinstance(argument.value, _Apart) else taken_apart(argument.value)
+    apart = None if isinstance(argument.value, Apart) else taken_apart(argument.value)
     if apart is None:
         return argument
-    elements = tuple(_taken(path, item, what, flagged) for path, item in apart.elements)
-    return replace(argument, value=_Apart(elements, apart.built))
-
-
-def _each(arguments: Sequence[Argument]) -> list[Argument]:
-    """Containers taken apart: their elements are named after them."""
-    apart: list[Argument] = []
-    for argument in arguments:
-        if isinstance(argument.value, _Apart):
-            whole = Whole(argument.name, argument.value.built)
-            elements = argument.value.elements
-            apart += [replace(each, name=f"{argument.name}{each.name}", of=whole, keyword=argument.keyword) for each in elements]
-        else:
-            apart.append(argument)
-    return apart
+    return replace(argument, value=Apart(tuple((path, _taken(path, item, what, flagged)) for path, item in apart.elements), apart.built))
 
 
 def _point(tensor: Tensor) -> Tensor:
@@ -295,7 +252,7 @@ def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) 
     with blamed(CODE, "the inputs"):
         arguments = [_taken(name, value, "the call gives", flagged) for name, value in placed]
         by_name = {name: _taken(name, value, "the call gives", flagged) for name, value in kwargs.items()}
-    plain = {name: argument.value for name, argument in by_name.items() if not (argument.is_tensor or isinstance(argument.value, _Apart))}
+    plain = {name: argument.value for name, argument in by_name.items() if not (argument.is_tensor or isinstance(argument.value, Apart))}
     return [*arguments, *(replace(argument, keyword=True) for name, argument in by_name.items() if name not in plain)], plain
 
 
@@ -315,9 +272,8 @@ def _tensors(made: Any) -> list[Tensor]:
 
 def _laid_out(argument: Argument, case: Case) -> Argument:
     """With the layout that the case means for every input, where it can have it."""
-    if isinstance(argument.value, _Apart):
-        elements = tuple(_laid_out(each, case) for each in argument.value.elements)
-        return replace(argument, value=replace(argument.value, elements=elements))
+    if isinstance(argument.value, Apart):
+        return replace(argument, value=Apart(tuple((path, _laid_out(each, case)) for path, each in argument.value.elements), argument.value.built))
     if not argument.is_tensor or argument.form is not None:
         return argument
     layout = layout_of(argument.value, None, case.layout, argument.name)
@@ -354,14 +310,3 @@ def _module_parameters(found: Target, case: Case, device: torch.device) -> list[
         raise UserCodeError(CODE, f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a lazy module)",
                             hint="name a function that builds the module and runs it once, or use the module that is not lazy")
     return [Argument(name, _point(value), value.requires_grad, parameter=True) for name, value in module.named_parameters()]
-
-
-def _override(parameter: Argument, given: Mapping[str, Argument]) -> Argument:
-    """A parameter whose value is given among the inputs."""
-    new = given.get(parameter.name)
-    if new is None:
-        return parameter
-    if not new.is_tensor or new.value.shape != parameter.value.shape:
-        given_shape = list(new.value.shape) if new.is_tensor else shown(new.value)
-        raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, got {given_shape}")
-    return replace(new, parameter=True)

@@ -6,8 +6,8 @@ not go through torch is out of their sight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from gradverify.numerics.rungs import U32
 from gradverify.subject.draw import generator
 from gradverify.subject.in_python import in_python
 from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
-from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema, without_modes
+from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema
 
 # ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
 # where it asks for less
@@ -29,13 +29,6 @@ SHOWN: Mapping[Any, Any] = {
     torch.float64: torch.float32, torch.complex128: torch.complex64, "torch.DoubleTensor": "torch.FloatTensor",
     "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor"}
 ROWS = 4096     # of which a sum is made one by one
-
-
-@contextmanager
-def undisguised() -> Iterator[None]:
-    """Inside, operations run as they are."""
-    with without_modes():
-        yield
 
 
 class Exchanged(DispatchMode):
@@ -80,7 +73,7 @@ class Disguised(Exchanged):
         found = pytree.tree_map(back, found)
         if not _writes(func):
             return found
-        pairs = list(_written(func, (args, named), (own, own_named)))
+        pairs = _pairs(func, (args, named), (own, own_named))
         for into, value in pairs:
             if into.dtype == torch.float64:
                 into.copy_(self._rounded(value))
@@ -92,7 +85,7 @@ class Disguised(Exchanged):
         if in_python(func, (args, named)) is None:
             return None
         before = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named)) if _writes(func) else (args, named)
-        pairs, found = list(_written(func, (args, named), before)), None
+        pairs, found = _pairs(func, (args, named), before), None
         with suppress(RuntimeError, NotImplementedError):
             found = (self._called(func, args, named),)
         given = (*_tensors(found), *(into for into, _ in pairs))
@@ -115,14 +108,14 @@ class Disguised(Exchanged):
 
 
 class Lifted(Exchanged):
-    """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets float64. `count`: how often."""
+    """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets float64. `asked`: for which dtypes."""
 
     def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64)),
                  shows: bool = False) -> None:
         """`wider`: what stands in for which dtype. `shows`: custom operators run as under `Shown`."""
         super().__init__()
         self._wider, self._low, self._shows = wider, tuple(wider), shows
-        self.count = 0
+        self.asked = set[torch.dtype]()
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         body = body_of(func) if self._shows else None
@@ -134,13 +127,14 @@ class Lifted(Exchanged):
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not _concerns((args, named), self._low) or (_is_view(func) and not _casts(func)) or _writes(func):
             return self._called(func, args, named)
-        self.count += 1
         return self._called(func, pytree.tree_map(self._lifted, args), pytree.tree_map(self._lifted, named))
 
     def _lifted(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.to(dtype=self._wider[value.dtype]) if value.dtype in self._wider else value
-        return self._wider.get(value, value) if isinstance(value, torch.dtype) else value
+        dtype = value.dtype if isinstance(value, Tensor) else value
+        if not isinstance(dtype, torch.dtype) or dtype not in self._wider:
+            return value
+        self.asked.add(dtype)
+        return value.to(dtype=self._wider[dtype]) if isinstance(value, Tensor) else self._wider[dtype]
 
 
 class Shown(FunctionMode):
@@ -214,15 +208,15 @@ def _writes(func: Any) -> bool:
     return bool(schema(func).is_mutable)
 
 
-def _written(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tuple[Sequence[Any], dict[str, Any]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """The tensors that an operation writes into, beside those in their place that it did write into; in the order of its arguments."""
-    for place, argument in enumerate(schema(func).arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            into, value = (args[place] if place < len(args) else named.get(argument.name) for args, named in (before, after))
-            if isinstance(into, Tensor) and isinstance(value, Tensor):
-                yield into, value
-            elif isinstance(into, (tuple, list)) and isinstance(value, (tuple, list)):
-                yield from zip(into, value, strict=True)
+def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """What an operation writes into, in the order of its arguments."""
+    places = [(place, each.name) for place, each in enumerate(schema(func).arguments) if each.alias_info is not None and each.alias_info.is_write]
+    return pytree.tree_leaves([args[place] if place < len(args) else named.get(name) for place, name in places])
+
+
+def _pairs(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tuple[Sequence[Any], dict[str, Any]]) -> list[tuple[Tensor, Tensor]]:
+    """The tensors that an operation writes into, beside those in their place that it did write into."""
+    return [pair for pair in zip(_written(func, *before), _written(func, *after), strict=True) if all(isinstance(x, Tensor) for x in pair)]
 
 
 def _originals(func: Any, found: Any, written: list[Tensor]) -> Any:
@@ -278,13 +272,6 @@ def in_tf32(x: Tensor) -> Tensor:
     return torch.ldexp(mantissa.to(torch.float16).float(), exponent)
 
 
-@contextmanager
-def rounded(dtype: torch.dtype, source: torch.Generator) -> Iterator[None]:
-    """Of forward and backward."""
-    with Rounded(dtype, source):
-        yield
-
-
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is done to the arguments."""
     shifted = x - x.amax(dim, keepdim=True)
@@ -297,40 +284,86 @@ FUSED = {LOG_SOFTMAX: _log_softmax}
 
 LAPACKS = torch.int32
 """What a factorisation says beside its numbers: pivots, and whether it went well; indices are int64."""
+ULP = 2.0               # roundoffs
+WHOLE = 2.0**-4         # of the numbers from which on a dtype holds nothing but integers: integers below come of no rounding
 
 
 class Perturbed(Exchanged):
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
     That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
-    exact in any precision, and stays: a mask by `x == x.amax()` is what it was.
+    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once.
     """
+
+    units: Mapping[torch.dtype, float]
+    results = False     # what operations give, and what they write into, is off too; small integers (a mask, a count) are not
 
     def __init__(self, source: torch.Generator, unit: float = U32) -> None:
         super().__init__()
-        self._source, self._unit = source, unit
+        self._source, self.units = source, dict.fromkeys(DOUBLE, unit)
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        if func in FUSED and all(map(_in_double, pytree.tree_leaves(args[:1]))):
+        declared = schema(func)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return wrapped(func, *args, **named)
+        if func in FUSED and self._rounds(args[0]):
             with self:
                 return FUSED[func](*args, **named)
+        given = pytree.tree_leaves((args, named))
+        if declared.is_mutable and self.results:
+            into = [x for x in _written(func, args, named) if self._rounds(x)]
+            given = [x.clone() if isinstance(x, Tensor) else x for x in given]
+            returned = wrapped(func, *args, **named)
+            for x in into:
+                if not self._exact([x], given):
+                    x.copy_(self._off(x))
+            return returned
         returned = wrapped(func, *args, **named)
-        declared = schema(func)
         if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
-        given = [x for x in pytree.tree_leaves((args, named)) if _in_double(x)]
         results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]
-        if not given or not results or not all(_in_double(y) for y in results) or _picked(results, given):
+        rounded = [self._rounds(y) for y in results]
+        if not any(rounded) or not any(map(self._rounds, given)) or not (self.results or all(rounded)) or self._exact(results, given):
             return returned
-        return self._called(func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named))
+        if all(rounded):
+            returned = self._called(func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named))
+        return pytree.tree_map(self._off, returned) if self.results else returned
+
+    def _rounds(self, x: Any) -> bool:
+        """Is it a tensor whose numbers are rounded?"""
+        return type(x) is Tensor and x.dtype in self.units and x.layout is torch.strided and x.numel() > 0 and not x.is_meta
 
     def _off(self, x: Any) -> Any:
-        if not _in_double(x):
+        if not self._rounds(x):
             return x
-        part = x.new_empty(x.shape, dtype=torch.float64).copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
+        part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64)
+        part = part.copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
         # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone minds the conjugate
         known = x.clone() if x.is_conj() or x.is_neg() else x
-        return torch.empty_like(x).copy_(known * (1 + self._unit * part))
+        return torch.empty_like(x).copy_(known * (1 + self.units[x.dtype] * part))
+
+    def _exact(self, results: Sequence[Tensor], given: Sequence[Any]) -> bool:
+        """Are all results numbers that were given, or zeros or small integers? A few of them nearly always say no at once: to ask of all sorts what
+        may be a million."""
+        rounded = [y for y in results if self._rounds(y)]
+        tensors = [x.to(rounded[0].device) for x in given if isinstance(x, Tensor) and x.layout is torch.strided and not x.is_meta]
+        known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
+        scalars = [x for x in given if isinstance(x, (int, float))]
+        constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one may lie on another device
+        constants += [part for x in tensors if not x.dim() for part in _sizes(x)]
+        found = [(_sizes(y), WHOLE / UNITS[y.dtype] if self.results else 1.0) for y in rounded]
+        few = [(y[::max(1, len(y) // FEW)][:FEW], whole) for y, whole in found]
+        return all(_known(y, known, constants, whole) for y, whole in (*few, *found))
+
+
+class Anew(Perturbed):
+    """Another way to round: inside, operations take arguments, and give results, that are up to an ulp of their own dtype off at random."""
+
+    results = True
+
+    def __init__(self, source: torch.Generator) -> None:
+        super().__init__(source)
+        self.units = {dtype: ULP * unit for dtype, unit in UNITS.items()}
 
 
 def rounded_at_random(compute: Callable[[], Value], ways: int, *purpose: str) -> list[Value]:
@@ -340,102 +373,6 @@ def rounded_at_random(compute: Callable[[], Value], ways: int, *purpose: str) ->
         with Perturbed(generator(number, *purpose)):
             found.append(compute())
     return found
-
-
-def _in_double(x: Any) -> bool:
-    return type(x) is Tensor and x.dtype in DOUBLE and x.layout is torch.strided
-
-
-def _picked(results: Sequence[Tensor], given: Sequence[Tensor]) -> bool:
-    """Are all results numbers that were given, or zeros? A few of them nearly always say no at once: to ask of all sorts what may be a million.
-
-    What was given may lie on other devices than the results: a copy from one to another only moves.
-    """
-    numbers = torch.cat([x.flatten().abs().to(results[0].device) for x in given])
-    flat = [y.flatten().abs() for y in results]
-    few = torch.cat([y[::max(1, len(y) // FEW)][:FEW] for y in flat])
-    if not bool(((few[:, None] == numbers).any(1) | (few == 0)).all()):
-        return False
-    return all(bool((torch.isin(y, numbers) | (y == 0)).all()) for y in flat)
-
-
-# ---- Another way to round: every operation that a function runs, an ulp off at random in the
-# dtype that it runs in
-ULP = 2.0               # roundoffs
-WHOLE = 2.0**-4         # of the numbers from which on a dtype holds nothing but integers: integers below come of no rounding
-
-
-class Anew(DispatchMode):
-    """Inside, operations take arguments, and give results, that are up to an ulp of their own dtype off at random.
-
-    Exact in any way to round, and left alone: what is only picked or copied (`amax`, `where`, `clone`, `.double()`), small integers (a mask, a count,
-    the sum of them), and what is drawn at random, which is drawn once.
-    """
-
-    def __init__(self, source: torch.Generator) -> None:
-        super().__init__()
-        self._source = source
-
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        declared = schema(func)
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return wrapped(func, *args, **named)
-        if func in FUSED and _rounds(args[0]):
-            with self:
-                return FUSED[func](*args, **named)
-        if declared.is_mutable:
-            return self._writing(func, args, named)
-        returned = wrapped(func, *args, **named)
-        if any(each.alias_info is not None for each in declared.returns):
-            return returned
-        results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor)]
-        if not any(map(_rounds, results)) or _exact(results, pytree.tree_leaves((args, named))):
-            return returned
-        if all(map(_rounds, results)):
-            returned = wrapped(func, *pytree.tree_map(self._off, tuple(args)), **pytree.tree_map(self._off, named))
-        return pytree.tree_map(self._off, returned)
-
-    def _writing(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        """An operation in place: what it wrote is off."""
-        into = [x for x in _written_into(func, args, named) if _rounds(x)]
-        given = [x.clone() if isinstance(x, Tensor) else x for x in pytree.tree_leaves((args, named))]
-        returned = wrapped(func, *args, **named)
-        for x in into:
-            if not _exact([x], given):
-                x.copy_(self._off(x))
-        return returned
-
-    def _off(self, x: Any) -> Any:
-        if not _rounds(x):
-            return x
-        drawn = torch.rand(x.shape, generator=self._source, dtype=torch.float64)
-        part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64).copy_(drawn) * 2 - 1
-        known = x.clone() if x.is_conj() or x.is_neg() else x       # an operation inside here reads the memory of `x.conj()` as if it were x
-        return torch.empty_like(x).copy_(known * (1 + ULP * UNITS[x.dtype] * part))
-
-
-def _rounds(x: Any) -> bool:
-    """Is it a tensor whose numbers are rounded?"""
-    return type(x) is Tensor and x.dtype in UNITS and x.layout is torch.strided and x.numel() > 0 and not x.is_meta
-
-
-def _written_into(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """What an operation writes into."""
-    places = [(place, each.name) for place, each in enumerate(schema(func).arguments) if each.alias_info is not None and each.alias_info.is_write]
-    return pytree.tree_leaves([args[place] if place < len(args) else named.get(name) for place, name in places])
-
-
-def _exact(results: Sequence[Tensor], given: Sequence[Any]) -> bool:
-    """Are all results numbers that were given, or small integers? A few of them nearly always say no at once."""
-    rounded = [y for y in results if _rounds(y)]
-    tensors = [x for x in given if isinstance(x, Tensor) and x.layout is torch.strided and x.device == rounded[0].device]
-    known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
-    scalars = [x for x in given if isinstance(x, (int, float))]
-    constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one number may lie on another device
-    constants += [part for x in tensors if not x.dim() for part in _sizes(x)]
-    found = [(_sizes(y), WHOLE / UNITS[y.dtype]) for y in rounded]
-    few = [(y[::max(1, len(y) // FEW)][:FEW], whole) for y, whole in found]
-    return all(_known(y, known, constants, whole) for y, whole in (*few, *found))
 
 
 def _sizes(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -31,15 +32,20 @@ class Snapshot:
         then = self._values[index]
         return self._tensors[index].detach().clone() if then is None else then
 
-    def refill(self, index: int) -> None:
-        """Gives a tensor whose memory was given back its memory and its numbers again."""
-        now, then = self._tensors[index].detach(), self.value(index)
-        if now.shape != then.shape:
-            self._tensors[index].data = then.clone()
-            return
-        extent = 1 + now.storage_offset() + sum((n - 1) * stride for n, stride in zip(now.shape, now.stride(), strict=True))
-        now.untyped_storage().resize_(int(extent) * now.element_size())
-        now.copy_(then)
+    def restore(self) -> None:
+        """Gives every tensor its numbers again; its memory too, where that was given back."""
+        with torch.no_grad():
+            for i in self.freed():
+                now, then = self._tensors[i].detach(), self.value(i)
+                if now.shape != then.shape:
+                    self._tensors[i].data = then.clone()
+                    continue
+                extent = 1 + now.storage_offset() + sum((n - 1) * stride for n, stride in zip(now.shape, now.stride(), strict=True))
+                now.untyped_storage().resize_(int(extent) * now.element_size())
+                now.copy_(then)
+            for i in self.changed():
+                with suppress(RuntimeError):       # an expanded tensor takes no copy
+                    self._tensors[i].detach().copy_(self.value(i))
 
     def difference(self, index: int) -> Change | None:
         """How the first changed element of a tensor differs from then."""
@@ -76,12 +82,7 @@ def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
     """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to read it ends the process.) `then`: what it held."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
-    had = tensor.numel() > 0 or (then is not None and then.numel() > 0)
-    return had and _without_memory(tensor)
-
-
-def _without_memory(tensor: Tensor) -> bool:
     try:
-        return tensor.untyped_storage().nbytes() == 0
+        return (tensor.numel() > 0 or (then is not None and then.numel() > 0)) and tensor.untyped_storage().nbytes() == 0
     except (RuntimeError, NotImplementedError):     # a tensor of another kind has none to look at
         return False

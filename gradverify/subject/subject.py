@@ -22,6 +22,7 @@ from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import as_it_is, together, value_of
 from gradverify.subject.failure import UserCodeError, blame, blamed
 from gradverify.subject.forms import compared, is_dense, named
+from gradverify.subject.graph import every_node
 from gradverify.subject.layout import copied, laid, relaid
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import Held, Restless, State, at_rest, hooked, hooks_of, reached
@@ -188,15 +189,7 @@ class Subject(Counted, Seeded):
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
-        if not torch.is_grad_enabled():
-            with torch.enable_grad():
-                return self.forward(inputs)
-        self.count(forward=1)
-        try:
-            return self._outputs(*self._lent(inputs))
-        finally:
-            if not torch.is_grad_enabled():     # the function left it so
-                torch.set_grad_enabled(True)
+        return list(self.called(inputs).outputs)
 
     def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
         """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
@@ -231,15 +224,15 @@ class Subject(Counted, Seeded):
         self.reseed(BACKWARD)
 
     def pull(self, called: Called, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None], *,
-             retain: bool = False, create: bool = False, batch: int = 0, way: Way | None = None, under_modes: bool = False,
+             retain: bool = False, create: bool = False, batch: int = 0, way: Way | None = None, under_modes: bool = False, accumulate: bool = False,
              code: str = "GV003", what: str = "backward") -> Gradients:
         """One backward of the graph of that forward: the gradient per leaf, None for one that needs or gets none.
 
         `batch`: how many cotangents come as one. `way`: instead of the subject's own. `under_modes`: the function modes that are on
-        see what backward calls. Raises UserCodeError of that `code`.
+        see what backward calls. `accumulate`: on top of what `.grad` holds, where it stays. Raises UserCodeError of that `code`.
         """
         asked = [leaf for leaf in leaves if leaf.requires_grad]
-        for leaf in asked:
+        for leaf in asked if not accumulate else ():
             leaf.grad = None
         self.count(backward=int(not batch))     # a batch is counted when it is made: of one that is refused nothing was
         self.reseed(BACKWARD)
@@ -247,7 +240,7 @@ class Subject(Counted, Seeded):
             self.watches[1].start()
             found: Sequence[Tensor | None]
             if (way or self.way) is Way.LEAVES:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), _own_grads(outputs, asked):
                     warnings.filterwarnings("ignore", REFERENCE_CYCLE)
                     torch.autograd.backward(outputs, cotangents, retain_graph=retain or create, create_graph=create)
                 found = [leaf.grad for leaf in asked]
@@ -262,7 +255,7 @@ class Subject(Counted, Seeded):
             self.watches[1].stop()
         if batch:
             self.count(backward=batch, batched=batch)
-        for leaf in asked:
+        for leaf in asked if not accumulate else ():
             leaf.grad = None
         each = iter(found)
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
@@ -363,7 +356,7 @@ class Subject(Counted, Seeded):
     def given(self, inputs: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What one call of a function that is no module gets: by position, and by name."""
         given, named = self.arranged(self._arguments(inputs))
-        return tuple(given), {**_own(self.kwargs), **named}
+        return tuple(given), named
 
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
         """What of them is compared, some being sparse or nested."""
@@ -378,12 +371,11 @@ class Subject(Counted, Seeded):
         if self._hooks:
             lent.update(hooked(lent, self._hooks))
         with self._held.lent(lent):
-            return self.target.call(*given, **{**_own(self.kwargs), **named})
+            return self.target.call(*given, **named)
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name (plain ones are in `kwargs`);
-        without a module's parameters."""
-        each, given, named = iter(values), list[Any](), dict[str, Any]()
+        """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name; without a module's parameters."""
+        each, given, named = iter(values), list[Any](), _own(self.kwargs)
         for members in self.positions:
             value = value_of(members, [next(each) for _ in members])
             if members[0].keyword:
@@ -395,6 +387,21 @@ class Subject(Counted, Seeded):
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
         """Those of them that are a module's parameters, by name."""
         return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+
+
+@contextmanager
+def _own_grads(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[None]:
+    """Afterwards every leaf of the graph that is not our own (a closure's parameters) holds the `.grad` it held before."""
+    found = [getattr(node, "variable", None) for node in every_node(outputs) if type(node).__name__ == "AccumulateGrad"]
+    others = [leaf for leaf in found if leaf is not None and all(leaf is not mine for mine in own)]
+    before = [leaf.grad for leaf in others]
+    try:
+        for leaf in others:
+            leaf.grad = None
+        yield
+    finally:
+        for leaf, gradient in zip(others, before, strict=True):
+            leaf.grad = gradient
 
 
 def _alike(a: Any, b: Any) -> bool:

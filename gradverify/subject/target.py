@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -21,6 +21,14 @@ from gradverify.torch_private import Overload, OverloadPacket, applied, schema
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
 DEFINES = ("def ", "async def ", "class ")     # how the line of a definition starts, below its decorators
+
+
+class Place(NamedTuple):
+    """A line of a file, and its text."""
+
+    file: str
+    line: int
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +54,11 @@ def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Tar
     return live(name, named(name, "function"), init, dtype)
 
 
-def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
+def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype, key: str = "function") -> Target:
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
     found = applied(found) or found     # `swish = Swish.apply` is how most are offered to others
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
-        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *definition(found))
+        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *(definition(found) or ()))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
         found = _build(found, name, init or {}, dtype)
     elif init is not None:
@@ -58,13 +66,13 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     else:
         found = _copied(found)
     if isinstance(found, torch.nn.Module):
-        return Target(name, "module", found, found, _parameters(found.forward), *definition(type(found)))
+        return Target(name, "module", found, found, _parameters(found.forward), *(definition(type(found)) or ()))
     if inspect.isclass(found) or not callable(found):
-        raise UserCodeError(CODE, f"function: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
+        raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
                             hint=_class_hint(found))
     if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, found, operator_parameters(found))
-    return Target(name, "callable", found, found, _parameters(found), *definition(found))
+    return Target(name, "callable", found, found, _parameters(found), *(definition(found) or ()))
 
 
 def _copied(found: Any) -> Any:
@@ -94,18 +102,12 @@ def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: to
     """Another implementation of the checked function: a module (a class is built with `init`) on the check's dtype and device, a built-in, an
     autograd Function or any callable. Raises UserCodeError (GV001)."""
     found = named(name, key)
-    if inspect.isclass(found) and issubclass(found, torch.nn.Module):
-        with blamed(CODE, f"{key}: {name}"):
-            found = _build(found, name, init or {}, dtype)
-    if isinstance(found, torch.nn.Module):
-        module = cast(_copied(found), dtype, device)
-        return Target(name, "module", module, module, _parameters(module.forward), *definition(type(module)))
-    call = callable_target(name, key)
-    if isinstance(found, (OverloadPacket, Overload)):
-        return Target(name, "operator", found, call, operator_parameters(found))
-    is_function = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
-    parameters = _function_parameters(found) if is_function else _parameters(call)
-    return Target(name, "callable", found, call, parameters, *definition(found))
+    built = inspect.isclass(found) and issubclass(found, torch.nn.Module)
+    made = live(name, found, init or {} if built else None, dtype, key)
+    if made.kind != "module":
+        return made
+    module = cast(made.subject, dtype, device)
+    return replace(made, subject=module, call=module)
 
 
 def named(name: str, key: str) -> Any:
@@ -131,11 +133,9 @@ def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
             return None
         operator = getattr(operator, overloads[0])
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    return tuple(inspect.Parameter(argument.name, kinds[argument.kwarg_only], default=_default(argument)) for argument in schema(operator).arguments)
-
-
-def _default(argument: Any) -> Any:
-    return argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    return tuple(inspect.Parameter(each.name, kinds[each.kwarg_only],
+                                   default=each.default_value if each.has_default_value() else inspect.Parameter.empty)
+                 for each in schema(operator).arguments)
 
 
 def _kind_of(found: object) -> str:
@@ -179,16 +179,17 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] |
         return None
 
 
-def definition(found: Any) -> tuple[str | None, int | None, str | None]:
-    """(file, line, source line) of the `backward` (or `vjp`) of a Function, else of the definition itself."""
+def definition(found: Any) -> Place | None:
+    """The `backward` (or `vjp`) of a Function, else the definition itself."""
     for part in (getattr(found, "backward", None), getattr(found, "vjp", None)):
         place = place_of(part) if part is not None and inspect.isclass(found) and issubclass(found, torch.autograd.Function) else None
-        if place is not None and not place[0].startswith(str(torch.__path__[0])):
+        if place is not None and not place.file.startswith(str(torch.__path__[0])):
             return place
-    return place_of(found) or (None, None, None)
+    return place_of(found)
 
 
-def place_of(part: Any) -> tuple[str, int, str] | None:
+def place_of(part: Any) -> Place | None:
+    """Where it is defined, below its decorators; None where that cannot be read."""
     try:
         part = inspect.unwrap(part)       # what a decorator such as once_differentiable wraps, not the wrapper in torch
         lines, first = inspect.findsource(part)     # `getsourcelines` looks for the last line too, which takes far longer
@@ -197,4 +198,4 @@ def place_of(part: Any) -> tuple[str, int, str] | None:
         return None
     if lines[first].lstrip().startswith("@"):
         first = next((i for i in range(first, len(lines)) if lines[i].lstrip().startswith(DEFINES)), first)
-    return (file, first + 1, lines[first].strip()) if file else None
+    return Place(file, first + 1, lines[first].strip()) if file else None

@@ -28,7 +28,7 @@ from gradverify.subject.in_python import kernel_of
 from gradverify.subject.own_code import wrapped
 from gradverify.subject.rounding import Exchanged
 from gradverify.subject.snapshot import alike
-from gradverify.torch_private import Overload, is_zerotensor, pytree, schema, without_modes
+from gradverify.torch_private import Overload, is_zerotensor, pytree, schema
 
 if TYPE_CHECKING:
     from gradverify.subject.base_call import BaseCall
@@ -42,7 +42,6 @@ RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
 GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
 MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
 LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
-PART = 4        # bytes of a number, at most, that are looked at together: a half of a float64, of a complex64
 LARGE_BYTE = 0x47       # of a byte beside a tensor: a number in every floating dtype
 PAYLOADS = 0x81, 126    # the lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
                         # tensor and writes beside another carries it along
@@ -58,12 +57,10 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The bytes of a guarded tensor: `start` before its own, `size` of its own, those of `guard` before and behind."""
+    """The bytes of a guarded tensor, those of `guard` before and behind its own."""
 
     name: str
     memory: Tensor
-    start: int
-    size: int
     element: int
     guard: Tensor
 
@@ -81,7 +78,6 @@ class Poisoned(Exchanged):
     def __init__(self, loud: bool, guards: bool = True) -> None:
         super().__init__()
         self._loud, self._guards, self.handed_out = loud, guards, False
-        self._blank, self._lost = list[_Room](), False      # handed out unwritten; some of it is not known any more
         self._rooms = dict[int, _Room]()
         self._held = 0
 
@@ -91,49 +87,28 @@ class Poisoned(Exchanged):
         declared = schema(func)
         given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
         before = _bytes_of(given[0]) if declared.name in RESIZE and _has_memory(given[0]) else 0
-        if before:
-            self._unguarded(given[0])
         returned = self._called(func, args, named)
         if declared.name in RESIZE:
-            self._lost |= self._fill(given[0], before)
+            self._fill(given[0], before)
         if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
-        filled = declared.name in UNWRITTEN and self._fill(returned, 0)
+        if declared.name in UNWRITTEN:
+            self._fill(returned, 0)
         taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
-        moved = pytree.tree_map(lambda y: self._moved(y, f"the result of {name}", taken), returned)
-        if filled:
-            self._lost |= moved is returned
-            self._blank += [self._rooms[moved.untyped_storage().data_ptr()]] if moved is not returned else []
-        return moved
+        return pytree.tree_map(lambda y: self._moved(y, f"the result of {name}", taken), returned)
 
-    def guarded(self, x: Tensor, name: str, behind: bool = False) -> Tensor:
+    def guarded(self, x: Tensor, name: str) -> Tensor:
         """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as
-        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same. `behind`: but for those before
-        it, as where it is a part of another tensor."""
+        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same."""
         if not self._guards or not _has_memory(x):
             return x
         own, guard = _memory(x), self._guard(x)
         memory = torch.cat((guard, own, guard))
-        room = _Room(name, memory, GUARD, len(own), x.element_size(), guard)
-        inside = from_dlpack(to_dlpack(memory[0 if behind else GUARD:-GUARD])).untyped_storage()     # keeps it alive
-        self._rooms[inside.data_ptr()] = room
+        inside = from_dlpack(to_dlpack(memory[GUARD:-GUARD])).untyped_storage()     # keeps it alive
+        self._rooms[inside.data_ptr()] = _Room(name, memory, x.element_size(), guard)
         self._held += len(memory)
-        offset = int(x.storage_offset()) + behind * GUARD // x.element_size()
-        return x.new_empty(0).set_(inside, offset, x.shape, x.stride())
-
-    def _unguarded(self, x: Tensor) -> None:
-        """Before a tensor is resized: into memory that can be."""
-        if self._rooms.pop(x.untyped_storage().data_ptr(), None) is not None:
-            x.set_(_memory(x).clone().untyped_storage(), int(x.storage_offset()), x.shape, x.stride())
-
-    def unwritten(self) -> bool:
-        """Does memory that it handed out unwritten still hold what it was filled with, as far as is known?"""
-        return self._lost or any(map(self._is_blank, self._blank))
-
-    def _is_blank(self, room: _Room) -> bool:
-        own = room.memory[room.start:room.start + room.size].view(-1, min(room.element, PART))
-        return bool(((own == LOUD) | ((own == 1) & (room.element == 1))).all(1).any())
+        return x.new_empty(0).set_(inside, int(x.storage_offset()), x.shape, x.stride())
 
     @contextmanager
     def numpys(self) -> Iterator[None]:
@@ -163,20 +138,16 @@ class Poisoned(Exchanged):
                 parts[:] = np.finfo(parts.dtype).max / 4
                 parts[1::2] *= -1
             self.handed_out = True
-            with without_modes():
-                held = torch.from_numpy(memory)
-                self._blank.append(_Room("", held, 0, len(memory), array.dtype.itemsize, held[:0]))
         return array
 
     def beside(self) -> Beside | None:
         """The first guard element that was changed."""
         for room in self._rooms.values():
-            behind = (room.memory[room.start + room.size:] != room.guard).nonzero()
-            before = (room.memory[:room.start] != room.guard[:room.start]).nonzero()
+            before, behind = ((part != room.guard).nonzero() for part in (room.memory[:GUARD], room.memory[-GUARD:]))
             if len(behind):
                 return Beside(room.name, int(behind[0]) // room.element + 1)
             if len(before):
-                return Beside(room.name, (int(before[-1]) - room.start) // room.element)
+                return Beside(room.name, (int(before[-1]) - GUARD) // room.element)
         return None
 
     def _guard(self, x: Tensor) -> Tensor:
@@ -195,10 +166,9 @@ class Poisoned(Exchanged):
         whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
         return self.guarded(y, f"{name} {list(y.shape)}") if whole and self._held + _bytes_of(y) <= MOST else y
 
-    def _fill(self, x: Any, start: int) -> bool:
-        """Was there anything to fill?"""
+    def _fill(self, x: Any, start: int) -> None:
         if type(x) is not Tensor or not _has_memory(x) or start >= _bytes_of(x):
-            return False
+            return
         self.handed_out = True
         memory = _memory(x)[start:]
         if not self._loud and x.dtype in LARGE and start % x.element_size() == 0:
@@ -209,7 +179,6 @@ class Poisoned(Exchanged):
             memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
             if not self._loud and x.dtype in SIGNED:
                 memory[::x.element_size()] = 1
-        return True
 
 
 SIGNED = tuple(DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0)
@@ -233,7 +202,6 @@ def _memory(x: Tensor) -> Tensor:
 
 
 # ---- Does a result depend on memory that nobody wrote, or a call write beside its tensors?
-Elsewhere = tuple[tuple[Tensor, ...], tuple[object, ...]]
 STEADY = 2.0**10    # roundings by which two calls in the same way may differ, as atomic adds do
 
 
@@ -241,13 +209,11 @@ STEADY = 2.0**10    # roundings by which two calls in the same way may differ, a
 class Probe:
     """One forward, and as far as it came one backward, with poisoned memory.
 
-    `graph`: of the forward; `states`: what the generators would draw after it; `places`: of the compared outputs among
-    all. `error`: what it raised.
+    `graph`: of the forward; `places`: of the compared outputs among all. `error`: what it raised.
     """
 
     mode: Poisoned
     graph: Graph | None = None
-    states: tuple[object, ...] = ()
     places: tuple[int, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     gradients: Gradients | None = None
@@ -284,19 +250,14 @@ class Depends:
 class Memory:
     """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on unwritten memory, of
     which some was `allocated`. Where nothing is wrong with them they count as calls like others: `repeats` are their
-    gradients for the base cotangents, `elsewhere` the outputs of a call whose generators started elsewhere, and what
-    they would draw after it; `earliest` the outputs of the first call of all, where they differ from those after it.
-    `behind`: such calls give other gradients again and again, and not by what they are filled with: it may be that
-    their cotangents begin behind other numbers in memory."""
+    gradients for the base cotangents; `earliest` the outputs of the first call of all, where they differ from those after it."""
 
     beside: Beside | None = None
     backward: bool = False
     depends: tuple[Depends, ...] = ()
     allocated: bool = False
     repeats: tuple[Gradients, ...] = ()
-    elsewhere: Elsewhere | None = None
     earliest: tuple[Tensor, ...] | None = None
-    behind: bool = False
 
 
 def measured(base: BaseCall) -> Memory:
@@ -314,46 +275,50 @@ class _Calls:
         self._guards = True
 
     def memory(self) -> Memory:
-        first, raised = self._forward(True), None
+        first, raised, base = self._forward(True), None, self._base
         if first.beside is not None:
             return Memory(beside=first.beside)
         writes = self._subject.writes
         try:
-            seen, outputs = self._base.forward, self._base.outputs
+            pulls = base.forward.checked and (base.forward.nodes or first.mode.handed_out)     # a backward of torch's own writes all it returns
+            self._pulls = bool(pulls) and all(bool(y.isfinite().all()) for y in base.outputs)
             if self._subject.writes != writes:      # into its inputs: from now on it gets clones
                 first = self._forward(True)
-            if first.error is not None:     # as what gives its memory back does, which lies within another one's
-                self._guards = False
-                first = self._forward(True)
-            pulls = seen.checked and (seen.nodes or first.mode.unwritten())      # a backward of torch's own writes all it returns
-            self._pulls = bool(pulls) and all(bool(y.isfinite().all()) for y in outputs)
         except UserCodeError as error:
             if not first.mode.handed_out:
                 raise
             raised = error
         if self._pulls:
-            self._backward(first, behind=True)
+            self._backward(first)
             if first.beside is not None:
                 return Memory(beside=first.beside, backward=True)
-            if first.error is not None and self._base.backward.error is None:
-                self._guards = False        # and the base call found the way in which backward can be called
-                first = self._again(True)
-        quiet = self._again(False) if self._doubtful(first, raised is not None) else None
+        if raised is None and first.error is not None and (first.graph is None or base.backward.error is None):
+            self._guards = False        # as what gives its memory back refuses, which lies within another one's
+            first = self._again(True)
+        allocated, quiet = first.mode.handed_out, self._again(False) if self._doubtful(first, raised is not None) else None
         if quiet is not None and not self._agree(first, quiet):
             found = self._depends(quiet)
             if found:
-                return Memory(depends=found, allocated=first.mode.handed_out)
+                return Memory(depends=found, allocated=allocated)
         if raised is not None:
             raise raised
-        return self._counted(first, quiet)
+        if first.error is not None or base.forward.random:
+            return Memory(allocated=allocated)
+        if not close(first.outputs, base.outputs, self._unit):
+            later = quiet is not None and quiet.error is None and close(quiet.outputs, base.outputs, self._unit)
+            return Memory(allocated=allocated, earliest=first.outputs if later else None)
+        gradients = base.backward.gradients if self._pulls else ()
+        calls = [probe.gradients for probe in (first, quiet) if probe is not None and probe.gradients is not None]
+        return Memory(allocated=allocated, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, self._unit)))
 
     def _doubtful(self, first: Probe, raised: bool) -> bool:
         """Is another filling to be tried?"""
-        if raised or first.error is not None or first.mode.unwritten():
+        if raised or first.error is not None or first.mode.handed_out:
             return True
         if self._base.forward.random:       # the generators started elsewhere
             return not all(y is None or bool(y.isfinite().all()) for y in first.results)
-        return not close(first.results, self._results, self._unit)
+        gradients = self._base.backward.gradients if self._pulls else ()
+        return not close(first.results, (*self._base.outputs, *(gradients if _can_be_compared(gradients) else ())), self._unit)
 
     def _depends(self, quiet: Probe) -> tuple[Depends, ...]:
         """In an order in which no counter of calls that comes round keeps step with the filling. Without NaN it may be
@@ -367,44 +332,14 @@ class _Calls:
             found = depends(loud, quiets, self._unit)
         return found
 
-    def _counted(self, first: Probe, quiet: Probe | None) -> Memory:
-        """Nothing is wrong with memory: what the calls are good for else."""
-        if first.error is not None:
-            return Memory(allocated=first.mode.handed_out)
-        base, random, found = self._base, self._base.forward.random, Memory(allocated=first.mode.handed_out)
-        if random or alike(first.outputs, base.outputs):
-            found = replace(found, elsewhere=(first.outputs if random else base.outputs, first.states))
-        elif quiet is not None and quiet.error is None and not close(first.outputs, base.outputs, self._unit):
-            found = replace(found, earliest=first.outputs) if close(quiet.outputs, base.outputs, self._unit) else found
-        if random or not (self._pulls and close(first.outputs, base.outputs, self._unit)):
-            return found
-        calls = [probe.gradients for probe in (first, quiet) if probe is not None and probe.gradients is not None]
-        gradients = base.backward.gradients
-        if not all(close(each, gradients, self._unit) for each in calls) and self._same_way(first):
-            return replace(found, behind=True)
-        same = [alike(each, gradients) for each in calls]
-        return replace(found, repeats=tuple(gradients if equal else each for each, equal in zip(calls, same, strict=True)
-                                            if equal or not close(each, gradients, self._unit)))
-
-    @property
-    def _results(self) -> tuple[Tensor | None, ...]:
-        """Of the base call."""
-        gradients = self._base.backward.gradients if self._pulls else ()
-        return (*self._base.outputs, *(gradients if _can_be_compared(gradients) else ()))
-
     def _agree(self, some: Probe, others: Probe) -> bool:
         return some.error is None and others.error is None and close(some.results, others.results, self._unit)
 
-    def _again(self, loud: bool, behind: bool = False) -> Probe:
+    def _again(self, loud: bool) -> Probe:
         probe = self._forward(loud)
         if self._pulls:
-            self._backward(probe, behind)
+            self._backward(probe)
         return probe
-
-    def _same_way(self, first: Probe) -> bool:
-        """Does a call like the first one give what that gave? Then its way makes it another one, and not its number."""
-        again = self._again(True, behind=True)
-        return again.error is None and close(again.results, first.results, self._unit)
 
     def _forward(self, loud: bool) -> Probe:
         """A forward."""
@@ -418,7 +353,7 @@ class _Calls:
 
         with left_as_found(ambient()):
             try:
-                probe.graph, probe.states = subject.seeded_elsewhere(lambda: (call(), subject.states()))
+                probe.graph = subject.seeded_elsewhere(call)
             except UserCodeError as error:
                 probe.error = error
                 return probe
@@ -428,11 +363,11 @@ class _Calls:
         probe.outputs = tuple(flat[place].detach().clone() for place in probe.places)
         return probe
 
-    def _backward(self, probe: Probe, behind: bool = False) -> None:
-        """The backward of its graph. `behind`: the cotangents begin behind guard elements, in one storage."""
+    def _backward(self, probe: Probe) -> None:
+        """The backward of its graph."""
         if probe.graph is None:
             return
-        given = [probe.mode.guarded(v, "grad_output", behind) for v in self._base.cotangents("base")]
+        given = [probe.mode.guarded(v, "grad_output") for v in self._base.cotangents("base")]
         with left_as_found(ambient()):
             try:
                 with probe.mode.numpys(), probe.mode:

@@ -1,24 +1,30 @@
-"""A batch of points, through `torch.vmap` and through a loop: outputs and gradients of both."""
+"""Backwards of many: a batch of points through `torch.vmap` and through a loop, and gradients that accumulate."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradverify.subject.another import inside, stretched
 from gradverify.subject.base_call import Custody, Held, Written, arguments
-from gradverify.subject.differentiable import Differentiable, Gradients, Graph
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.on_cuda import finished
-from gradverify.subject.subject import Subject
+from gradverify.subject.layout import reversed_along
+from gradverify.subject.subject import Called, Subject, Way
 
-# ---- A batch of points, through `torch.vmap` and through a loop: outputs and gradients of both
+# ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through a loop
 CODE = "GV110"
+SPREAD = 0.3            # of each element: how far the second point is from the first; zeros, signs and symmetry stay
+NEARBY = 0.02           # where the function is not defined there, and the third point
+SIZE = 3
 Dims = tuple[int | None, ...]
+Points = Sequence[Sequence[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,96 +35,142 @@ class Batch:
     gradients: tuple[Tensor, ...]
 
 
-class Batcher:
-    """`points`: per example one tensor for each tensor argument, differentiable or not. Every call is counted by the subject."""
+class Batches:
+    """`cotangents`: one per checked output for each of SIZE examples; `random`: does the function draw random numbers? Loops are run once for
+    each choice of in_dims. Every call is counted by the subject."""
 
-    def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
-        arguments = [replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments]
-        self._checked = tuple(checked)
-        self._moving = subject.twin(arguments)
-        self.differentiable = tuple(argument.differentiable for argument in subject.arguments if argument.is_tensor)
+    def __init__(self, subject: Subject, checked: Sequence[int], cotangents: Points, source: torch.Generator, random: bool = False) -> None:
+        self._subject, self._checked, self._cotangents, self._source, self._random = subject, tuple(checked), cotangents, source, random
+        self._arguments = [argument for argument in subject.arguments if argument.is_tensor]
+        self._moving = subject.twin([replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments])
+        self.differentiable = tuple(argument.differentiable for argument in self._arguments)
+        self._loops: dict[Dims, Batch] = {}
 
-    @property
-    def base(self) -> tuple[Tensor, ...]:
-        """The tensor arguments at the point of the check."""
-        return self._moving.inputs
+    @cached_property
+    def variants(self) -> tuple[Dims, ...]:
+        """in_dims: all along 0, all along −1, each alone along −1."""
+        n = len(self._arguments)
+        alone = [tuple(-1 if i == k else None for i in range(n)) for k in range(n)] if n > 1 else []
+        return ((0,) * n, (-1,) * n, *alone)
 
-    def loop(self, points: Sequence[Sequence[Tensor]], cotangents: Sequence[Sequence[Tensor]], dims: Dims) -> Batch:
-        """One call and one backward per example. Raises UserCodeError (GV002, GV003; GV110 where shapes differ between examples)."""
-        singles = [self._single(point, cotangent) for point, cotangent in zip(points, cotangents, strict=True)]
-        outputs = tuple(_stacked([single.outputs[k] for single in singles]) for k in range(len(self._checked)))
-        gradients = [_stacked([single.gradients[i] for single in singles]) for i in range(len(singles[0].gradients))]
-        return Batch(outputs, tuple(g if dim is not None else g.sum(0) for g, dim in zip(gradients, self._own(dims), strict=True)))
+    @cached_property
+    def impossible(self) -> str | None:
+        """Why there is nothing to compare; None where there is a loop."""
+        if self._subject.writes:
+            return "the function writes into its inputs"
+        if self._random:
+            return "the function draws random numbers"
+        if any(argument.value.layout != torch.strided for argument in self._arguments):
+            return "an argument is sparse"
+        return self._chosen if isinstance(self._chosen, str) else None
 
-    def vmap(self, points: Sequence[Sequence[Tensor]], cotangents: Sequence[Sequence[Tensor]], dims: Dims) -> Batch:
-        """One vmapped call and one backward. `dims`: torch's in_dims, one per tensor argument. Raises UserCodeError (GV110)."""
-        examples = zip(*points, strict=True)
-        wide = [_batched(each, dim, wanted) for each, dim, wanted in zip(examples, dims, self.differentiable, strict=True)]
-        leaves = [x for x, wanted in zip(wide, self.differentiable, strict=True) if wanted]
-        size = len(points)
-        with blamed(CODE, "the vmapped call"):
-            self._moving.count(forward=size - 1, batched=size)
-            outputs = _plain(self._outputs, dims, wide)
-        with blamed(CODE, "backward of the vmapped call"):
-            self._moving.counted_backward()
-            self._moving.count(backward=size - 1, batched=size)
-            given = [torch.stack([cotangent[k] for cotangent in cotangents]) for k in range(len(self._checked))]
-            fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
-            graphed = [(y, v) for y, v in zip(outputs, fitting, strict=True) if y.requires_grad]    # beside others, one without is silently zero
-            ys, vs = [y for y, _ in graphed], [v for _, v in graphed]
-            gradients = _plain(torch.autograd.grad, ys, leaves, vs, allow_unused=True) if graphed else [None] * len(leaves)
-            finished(self._moving.on)
-        filled = [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
-        back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(filled, self._own(dims), strict=True)]
-        return Batch(tuple(y.detach() for y in outputs), tuple(back))
+    @cached_property
+    def _chosen(self) -> Points | str:
+        """The point of the check and two others, far apart where the function is defined there, else near; or why there are none."""
+        error = "the function is not defined at other points"
+        for spread in (SPREAD, NEARBY):
+            points = [[argument.value for argument in self._arguments], self._drawn(spread), self._drawn(NEARBY)]
+            try:
+                looped = self._loop(points, self.variants[0])
+            except UserCodeError as raised:
+                error = raised.message
+                continue
+            if all(bool(torch.isfinite(y[1:]).all()) or not bool(torch.isfinite(y[0]).all()) for y in looped.outputs):
+                self._loops[self.variants[0]] = looped
+                return points
+        return f"a loop over other points is refused: {error}"
 
-    def _single(self, point: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Batch:
+    def _drawn(self, spread: float) -> list[Tensor]:
+        """Another point; what is not differentiated (indices, classes) in another order, if it is far."""
+        return [inside(argument, stretched(argument.value, spread, self._source)) if argument.differentiable
+                else reversed_along(argument.value, (0,)) if argument.value.dim() and spread == SPREAD else argument.value
+                for argument in self._arguments]
+
+    def _points(self, dims: Dims) -> Points:
+        """Per example its tensor arguments; one that is not batched stays where it is."""
+        chosen = self._chosen
+        assert not isinstance(chosen, str)
+        return [[base if dim is None else x for base, x, dim in zip(chosen[0], point, dims, strict=True)] for point in chosen]
+
+    def looped(self, dims: Dims) -> Batch:
+        """One call per example. Raises UserCodeError (GV002, GV003; GV110 where shapes differ between examples)."""
+        if dims not in self._loops:
+            self._loops[dims] = self._loop(self._points(dims), dims)
+        return self._loops[dims]
+
+    def nudged(self, dims: Dims, step: float) -> Batch:
+        """The loop at points a little off: every element by about `step` of itself. Raises UserCodeError."""
+        moved = [[stretched(x, step, self._source) if wanted else x for x, wanted in zip(point, self.differentiable, strict=True)]
+                 for point in self._points(dims)]
+        return self._loop(moved, dims)
+
+    def _loop(self, points: Points, dims: Dims) -> Batch:
+        singles = [self._single(point, cotangent) for point, cotangent in zip(points, self._cotangents, strict=True)]
+        outputs, gradients = ([_stacked(each) for each in zip(*parts, strict=True)] for parts in zip(*singles, strict=True))
+        return Batch(tuple(outputs), tuple(g if dim is not None else g.sum(0) for g, dim in zip(gradients, self._own(dims), strict=True)))
+
+    def _single(self, point: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         tensors = [x.detach().clone().requires_grad_(wanted) for x, wanted in zip(point, self.differentiable, strict=True)]
         leaves = [x for x, wanted in zip(tensors, self.differentiable, strict=True) if wanted]
         called = self._moving.called(tensors)
         checked = [called.outputs[place] for place in self._checked]
         if [y.shape for y in checked] != [v.shape for v in cotangents]:
             raise UserCodeError(CODE, "the shapes of its outputs depend on values")
-        gradients = self._moving.pull(called, checked, leaves, [cotangent.clone() for cotangent in cotangents])
-        filled = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True))
-        return Batch(tuple(y.detach() for y in checked), filled)
+        found = self._moving.pull(called, checked, leaves, [cotangent.clone() for cotangent in cotangents])
+        return [y.detach() for y in checked], _filled(found, leaves)
 
-    def _outputs(self, dims: Dims, wide: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def vmapped(self, dims: Dims) -> Batch | UserCodeError:
+        """One vmapped call and one backward, along torch's in_dims, one per tensor argument; or what it raised."""
+        examples = zip(*self._points(dims), strict=True)
+        wide = [(each[0].detach().clone() if dim is None else torch.stack([x.detach() for x in each]).movedim(0, dim)).requires_grad_(wanted)
+                for each, dim, wanted in zip(examples, dims, self.differentiable, strict=True)]
+        leaves = [x for x, wanted in zip(wide, self.differentiable, strict=True) if wanted]
+
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
             outputs = self._moving.forward(tensors)
             return tuple(outputs[place] for place in self._checked)
 
-        result: tuple[Tensor, ...] = torch.vmap(one, in_dims=dims)(*wide)
-        return result
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # of slow batching rules
+            try:
+                outputs = _plain(one, dims, wide)
+                self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
+                given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
+                fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
+                graphed = [(y, v) for y, v in zip(outputs, fitting, strict=True) if y.requires_grad]    # beside others, one without is silently zero
+                found = self._moving.pull(Called((), {}, ()), [y for y, _ in graphed], leaves, [v for _, v in graphed], way=Way.REUSED,
+                                          code=CODE, what="backward of the vmapped call") if graphed else (None,) * len(leaves)
+            except UserCodeError as error:
+                return error
+        back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(_filled(found, leaves), self._own(dims), strict=True)]
+        return Batch(tuple(y.detach() for y in outputs), tuple(back))
 
     def _own(self, dims: Dims) -> Iterator[int | None]:
         """The in_dims of the differentiable arguments."""
         return (dim for dim, wanted in zip(dims, self.differentiable, strict=True) if wanted)
 
 
-def _batched(examples: Sequence[Tensor], dim: int | None, wanted: bool) -> Tensor:
-    tensor = examples[0].detach().clone() if dim is None else torch.stack([example.detach() for example in examples]).movedim(0, dim)
-    return tensor.requires_grad_(wanted)
-
-
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([tensor.to_dense() if tensor.layout != torch.strided else tensor for tensor in tensors])
 
 
-def _plain(function: Any, *arguments: Any, **options: Any) -> Any:
-    """What the user's code raised itself, not the UserCodeError around it; without torch's warnings of slow batching rules."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+def _filled(gradients: Gradients, leaves: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
+
+
+def _plain(one: Callable[..., tuple[Tensor, ...]], dims: Dims, wide: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What the vmapped call gives. What the user's code raised in it is blamed itself, and not the UserCodeError around it."""
+    with blamed(CODE, "the vmapped call"):
         try:
-            return function(*arguments, **options)
+            found: tuple[Tensor, ...] = torch.vmap(one, in_dims=dims)(*wide)
         except UserCodeError as error:
             if error.__cause__ is not None:
                 raise error.__cause__ from None
             raise
+    return found
 
 
-# ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes
-# it
+# ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes it
 @dataclass(frozen=True, slots=True)
 class Accumulated:
     """`.grad` per leaf after the first and after both backwards; the arguments that these changed."""
@@ -130,25 +182,18 @@ class Accumulated:
 
 def accumulated(subject: Subject, function: Differentiable, graph: Graph, reusable: bool) -> Accumulated:
     """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same leaves. Raises UserCodeError."""
-    leaves = graph.leaves
     custody = Custody([Held("argument", name, x) for name, x in arguments(subject, graph.called) if x.layout == torch.strided])
-    _backward(subject, function, graph, retain=reusable)
-    first = tuple(None if leaf.grad is None else leaf.grad.detach().clone() for leaf in leaves)
-    _backward(subject, function, graph if reusable else function.graph(leaves), retain=False)
-    return Accumulated(first, tuple(leaf.grad for leaf in leaves), custody.broken())
+
+    def backward(graph: Graph, retain: bool) -> Gradients:
+        outputs, others = [y for y in function.of(graph) if y.requires_grad], function.with_zeros(graph)
+        return subject.pull(graph.called, [*outputs, *others], graph.leaves, [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)],
+                            retain=retain, way=Way.LEAVES, accumulate=True)
+
+    first = copied(backward(graph, reusable))
+    return Accumulated(first, backward(graph if reusable else function.graph(graph.leaves), False), custody.broken())
 
 
 def straight(nodes: Sequence[Any], leaves: Sequence[Tensor]) -> list[bool]:
     """Which leaves go straight into one of the nodes, so that nothing stands between its gradient and `.grad`."""
     variables = [getattr(following, "variable", None) for node in nodes for following, _ in node.next_functions]
     return [any(leaf is variable for variable in variables) for leaf in leaves]
-
-
-def _backward(subject: Subject, function: Differentiable, graph: Graph, retain: bool) -> None:
-    """The cotangents are made here, so that nothing but the engine holds them or what backward returns."""
-    outputs = [y for y in function.of(graph) if y.requires_grad]
-    others = function.with_zeros(graph)
-    subject.counted_backward()
-    with blamed("GV003", "backward"), subject.standing(graph.called):
-        torch.autograd.backward([*outputs, *others], [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)], retain_graph=retain)
-        finished(subject.on)

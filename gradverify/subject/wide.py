@@ -39,12 +39,11 @@ def on_two_legs(subject: Subject) -> Subject:
 
 class InDouble:
     """What every call in float64 runs in: what is made without a dtype is float64, and while it `lifts`, what asks for float32 is too (`.float()`,
-    a constant of that dtype). What asks for 16 bits does so on purpose, and gets them, unless `wider` has them too. `count`: how often something
-    was lifted."""
+    a constant of that dtype). What asks for 16 bits does so on purpose, and gets them, unless `wider` has them too. `asked`: what was lifted."""
 
     def __init__(self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE, shows: bool = False) -> None:
         """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code that asserts that."""
-        self.lifts, self.shows, self.count, self._wider = lifts, shows, 0, wider
+        self.lifts, self.shows, self.asked, self._wider = lifts, shows, set[torch.dtype](), wider
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -56,7 +55,7 @@ class InDouble:
                 try:
                     yield
                 finally:
-                    self.count += lifted.count
+                    self.asked |= lifted.asked
 
 
 def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] | None = None) -> Subject:
@@ -78,34 +77,29 @@ def lifted(subject: Subject) -> tuple[Subject, InDouble]:
     return widened(subject, casts), casts
 
 
-def casts_inside(subject: Subject) -> bool:
-    """Does forward cast to less than float64, or make numbers of it? One call. Raises UserCodeError (GV002)."""
+def casts_inside(subject: Subject) -> set[torch.dtype]:
+    """The dtypes of less than float64 that forward casts to, or makes numbers of. One call. Raises UserCodeError (GV002)."""
     twin, casts = lifted(subject)
     twin.forward(twin.leaves())
-    return casts.count > 0
+    return casts.asked
 
 
 def casts_to_single(subject: Subject) -> bool:
-    """Does forward cast to float32, and nothing to 16 bits? One call, or two. What raises in float64 does not."""
+    """Does forward cast to float32, and nothing to 16 bits? What raises in float64 does not."""
     try:
-        return _count(subject, WIDE) > 0 == _count(subject, SIXTEEN)
+        found = casts_inside(subject)
     except UserCodeError:
         return False
+    return bool(found) and found <= WIDE.keys()
 
 
 def sixteen_inside(subject: Subject) -> str:
-    """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not, or raises in float64. A call for each of them."""
+    """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not, or raises in float64."""
     try:
-        return next((str(dtype).removeprefix("torch.") for dtype, wider in SIXTEEN.items() if _count(subject, {dtype: wider})), "")
+        found = casts_inside(subject)
     except UserCodeError:
         return ""
-
-
-def _count(subject: Subject, wider: Mapping[torch.dtype, torch.dtype]) -> int:
-    casts = InDouble(lifts=True, wider=wider)
-    twin = widened(subject, casts)
-    twin.forward(twin.leaves())
-    return casts.count
+    return next((str(dtype).removeprefix("torch.") for dtype in SIXTEEN if dtype in found), "")
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ def noisy(x):
 
 
 def draws_an_object(seed, dtype, device):
-    return [torch.randn(3, dtype=dtype), object()]
+    return [torch.randn(3, dtype=dtype), lambda: 0]
 
 
 def with_an_object(x, thing):
@@ -184,7 +184,7 @@ def test_file_names_are_safe_and_a_script_needs_nothing_of_gradverify(ran):
 def test_the_panel_names_the_scripts_and_says_where_there_is_none(ran):
     _, run, report, _ = ran
     assert f"without gradverify: python {check_of(report, 'scalar')['saved'][0]}" in run.stdout
-    assert "no script was written: it is called with a value of type object, which no script can be written for" in run.stdout
+    assert "no script was written: " in run.stdout and "lambda" in run.stdout
 
 
 def test_a_backward_that_is_wrong_now_and_then_has_no_script_that_would_show_it_right(ran):

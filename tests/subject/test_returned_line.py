@@ -130,4 +130,4 @@ def test_an_expression_of_a_thousand_terms_has_its_line(tmp_path, monkeypatch):
         f"        return {terms}, g * x\n")
     monkeypatch.syspath_prepend(tmp_path)
     made = returned_line(subject(importlib.import_module("long_sum").LongSum, randn(3), randn(3, seed=1)), "x")
-    assert made.number == 13 and made.text.startswith("return g * y + g * y")
+    assert made.line == 13 and made.source.startswith("return g * y + g * y")
