@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -63,56 +63,33 @@ def _fields(cls: Any) -> tuple[Mapping[str, Any], tuple[str, ...]]:
 
 
 def _decode(hint: Any, data: Json, later: bool) -> Any:
-    origin = get_origin(hint)
-    if hint is Any or hint is object:
+    origin, members = get_origin(hint), get_args(hint)
+    if hint is Any or hint is object or (data is None and type(None) in members):
         return data
+    if origin in (Union, types.UnionType):
+        refused = []
+        for member in members:
+            try:
+                return _decode(member, data, later)
+            except ValueError as error:
+                refused.append(error)
+        raise refused[0]
+    if origin is Literal:       # `==` alone takes 0 for False and 1 for True
+        if any(type(data) is type(each) and data == each for each in members):
+            return data
+        raise ValueError(f"{_cut(data)} is none of {list(members)}")
+    if origin is tuple and isinstance(data, (list, tuple)):
+        return tuple(_decode(members[0], item, later) for item in data)
+    if origin is not None and origin is not tuple and isinstance(data, Mapping):
+        return {key: _decode(members[1], item, later) for key, item in data.items()}
+    if origin is not None:
+        raise ValueError(f"expected {'a list' if origin is tuple else 'an object'}, got {_cut(data)}")
     if hint is float:
         return _number(data)
-    if origin in (Union, types.UnionType):
-        return _decode_union(get_args(hint), data, later)
-    if origin is Literal:
-        return _member(get_args(hint), data)
-    if origin is tuple:
-        return _decode_tuple(get_args(hint), data, later)
-    if origin is not None:                  # Mapping[str, X]
-        return _decode_mapping(get_args(hint)[1], data, later)
     if isinstance(hint, type) and is_dataclass(hint):
         return from_json(hint, data, later=later)
     if not isinstance(data, hint) or (isinstance(data, bool) and hint is not bool):
         raise ValueError(f"expected {hint.__name__}, got {_cut(data)}")
-    return data
-
-
-def _decode_union(options: Sequence[Any], data: Json, later: bool) -> Any:
-    if data is None and type(None) in options:
-        return None
-    options = [option for option in options if option is not type(None)]
-    if len(options) == 1:
-        return _decode(options[0], data, later)
-    for option in options:
-        try:
-            return _decode(option, data, later)
-        except ValueError:
-            continue
-    raise ValueError(f"{_cut(data)} fits none of {', '.join(getattr(option, '__name__', str(option)) for option in options)}")
-
-
-def _decode_tuple(members: Sequence[Any], data: Json, later: bool) -> tuple[Any, ...]:
-    if not isinstance(data, (list, tuple)):
-        raise ValueError(f"expected a list, got {_cut(data)}")
-    return tuple(_decode(members[0], item, later) for item in data)
-
-
-def _decode_mapping(hint: Any, data: Json, later: bool) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise ValueError(f"expected an object, got {_cut(data)}")
-    return {key: _decode(hint, item, later) for key, item in data.items()}
-
-
-def _member(allowed: Sequence[Any], data: Json) -> Any:
-    """`==` alone takes 0 for False and 1 for True."""
-    if not any(type(data) is type(each) and data == each for each in allowed):
-        raise ValueError(f"{_cut(data)} is none of {list(allowed)}")
     return data
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Literal
 
 from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
@@ -93,14 +92,13 @@ class MutationReport:
 
 def outcomes(checks: Iterable[MutatedCheck]) -> tuple[Outcome, ...]:
     """Every damage to every function once, in the order in which it was done first."""
-    seen = [Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why) for check in checks for m in check.mutants]
-    order = {_key(outcome): place for place, outcome in reversed(list(enumerate(seen)))}
-    together = groupby(sorted(seen, key=lambda outcome: order[_key(outcome)]), key=_key)
-    return tuple(min(group, key=lambda outcome: BEST.index(outcome.fate)) for _, group in together)
-
-
-def _key(outcome: Outcome) -> tuple[str, str, tuple[str, ...]]:
-    return outcome.function, outcome.damage, outcome.inputs
+    found: dict[tuple[str, str, tuple[str, ...]], Outcome] = {}
+    for check in checks:
+        for m in check.mutants:
+            key, new = (check.function, m.damage, m.inputs), Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why)
+            if BEST.index(new.fate) < BEST.index(found.setdefault(key, new).fate):
+                found[key] = new
+    return tuple(found.values())
 
 
 def counts(found: Iterable[Outcome]) -> Counts:
@@ -115,13 +113,11 @@ def report(checks: Iterable[MutatedCheck], *, version: str, argv: tuple[str, ...
     found = outcomes(checks)
     counted = counts(found)
     share = 100.0 * counted.killed / counted.counted if counted.counted else None
-    code = INTERRUPTED if interrupted else _exit_code(share, fail_under, any(check.broken for check in checks))
+    code = NOTHING_CHECKED if share is None else OK
+    if interrupted:
+        code = INTERRUPTED
+    elif share is not None and share < fail_under:
+        code = WRONG
+    elif any(check.broken for check in checks):
+        code = NOT_JUDGED
     return MutationReport(1, version, argv, duration, code, interrupted, share, counted, found, checks)
-
-
-def _exit_code(share: float | None, fail_under: float, broken: bool) -> int:
-    if share is not None and share < fail_under:
-        return WRONG
-    if broken:
-        return NOT_JUDGED
-    return NOTHING_CHECKED if share is None else OK

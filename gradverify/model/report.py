@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from gradverify.model.case import Json
 from gradverify.model.codec import as_text, from_json, to_json
@@ -86,37 +86,31 @@ def unknown(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
     """What of a judged result is to be recorded beside what is known of it. Undecided ones always: another run's gate may not let them pass."""
     if not (result.baselined or result.verdict == "undecided"):
         return ()
-    left = Counter(each.mark for each in known)
-    found = []
-    for each in (known_as(result.id, finding) for finding in unexpected(result)):
-        if left[each.mark] <= 0:
-            found.append(each)
-        left[each.mark] -= 1
-    return tuple(found)
+    return tuple(_beyond([known_as(result.id, finding) for finding in unexpected(result)], known))
 
 
 def gone(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
     """What of `known` this result shows to occur no longer; what its run did not judge is left out."""
-    left = Counter(known_as(result.id, finding).mark for finding in result.findings)
     elsewhere = {code for repeat in result.repeats for code in repeat.codes}       # of other seeds only the codes are known
-    missing = []
-    for each in known:
-        if left[each.mark] <= 0 and each.code not in elsewhere and _was_judged(result, each.code):
-            missing.append(each)
+    found = _beyond(known, [known_as(result.id, finding) for finding in result.findings])
+    return tuple(each for each in found if each.code not in elsewhere and _was_judged(result, each.code))
+
+
+def _beyond(some: Iterable[Known], others: Iterable[Known]) -> Iterator[Known]:
+    """Those of some that the others do not hold, each as often as it is there."""
+    left = Counter(each.mark for each in others)
+    for each in some:
+        if left[each.mark] <= 0:
+            yield each
         left[each.mark] -= 1
-    return tuple(missing)
 
 
 def _was_judged(result: CaseResult, code: str) -> bool:
     """Did the rule have its say? One that is not applicable has where the check passed; elsewhere another finding may stand before it."""
-    if result.verdict not in JUDGED:
-        return False
     run = next((rule for rule in result.rules if rule.code == code), None)
-    if run is None:
-        return True
-    if run.status == "ran":
-        return LEFT_OUT not in (run.reason or "")
-    return run.status == "not_applicable" and result.verdict == "pass" and LEFT_OUT not in (run.reason or "")
+    if run is None or result.verdict not in JUDGED:
+        return result.verdict in JUDGED
+    return (run.status == "ran" or (run.status == "not_applicable" and result.verdict == "pass")) and LEFT_OUT not in (run.reason or "")
 
 
 SCHEMA_VERSION = 1
@@ -217,15 +211,11 @@ def _exactly(result: CaseResult, expected: set[str]) -> bool:
 def summarise(checks: Iterable[CaseResult]) -> Summary:
     """Counts over judged checks."""
     checks = tuple(checks)
-
-    def count(verdict: Verdict) -> int:
-        return sum(check.verdict == verdict for check in checks)
-
-    return Summary(
-        total=len(checks), passed=count("pass"), fail=count("fail"), undecided=count("undecided"), error=count("error"),
-        skip=count("skip"), not_run=count("not_run"), ok=sum(check.ok is True for check in checks),
-        warnings=sum(finding.severity == "warning" for check in checks for finding in check.findings),
-        baselined=sum(check.baselined for check in checks))
+    verdicts = Counter(check.verdict for check in checks)
+    passed, fail, undecided, error, skip, not_run = (verdicts[each] for each in get_args(Verdict))
+    return Summary(len(checks), passed, fail, undecided, error, skip, not_run, sum(check.ok is True for check in checks),
+                   sum(finding.severity == "warning" for check in checks for finding in check.findings),
+                   sum(check.baselined for check in checks))
 
 
 def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False) -> int:
@@ -241,13 +231,6 @@ def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, cras
     if not_ok:
         return NOT_JUDGED
     return OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
-
-
-def _exit_code(checks: Iterable[CaseResult], started: RunStarted, finished: RunFinished) -> int:
-    """A shard to which none of the selected checks falls is as it should be: the others hold them."""
-    code = exit_code(checks, finished.interrupted, finished.crashed is not None)
-    shard = started.selection.shard
-    return OK if code == NOTHING_CHECKED and shard and shard.total and not shard.places else code
 
 
 def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
@@ -266,13 +249,13 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
         raise ValueError("a run's events begin with RunStarted")
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
     checks.sort(key=lambda check: place.get(check.id, len(place)))      # workers end them in another order
-    code = _exit_code(checks, started, finished)
+    code, shard = exit_code(checks, finished.interrupted, finished.crashed is not None), started.selection.shard
+    if code == NOTHING_CHECKED and shard and shard.total and not shard.places:
+        code = OK       # none of the selected checks falls to this shard: the others hold them
     forgiven = code if gate.exit_zero and code in OF_VERDICTS else None
-    return Report(
-        schema_version=SCHEMA_VERSION, tool=Tool(version=version), started_at=started.started_at, duration_s=finished.duration_s,
-        argv=started.argv, exit_code=code if forgiven is None else OK,
-        interrupted=finished.interrupted is not None, environment=started.environment, selection=started.selection,
-        summary=summarise(checks), checks=tuple(checks), crashed=finished.crashed, forgiven=forgiven)
+    return Report(SCHEMA_VERSION, Tool(version=version), started.started_at, finished.duration_s, started.argv, code if forgiven is None else OK,
+                  finished.interrupted is not None, started.environment, started.selection, summarise(checks), tuple(checks), finished.crashed,
+                  forgiven)
 
 
 SAID: dict[Verdict, str] = {"fail": "failed", "error": "could not be judged", "undecided": "came out undecided", "pass": "passed"}
@@ -340,11 +323,25 @@ def check_data(check: CaseResult) -> Json:
 
 def read(text: str) -> Report:
     """The inverse of `written`; fields that a later version added are left out. Raises NoReport."""
-    data = _parsed(text)
+    if not text.strip():
+        raise NoReport("is empty")
+    data: Json = None
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        # the beginning of an object, which more text would complete?
+        ends_early = error.pos >= len(text.rstrip()) - len("Infinity") or error.msg.startswith("Unterminated string")
+        if text.lstrip().startswith("{") and ends_early:
+            raise NoReport(f"is cut off: it ends in line {text.rstrip().count(chr(10)) + 1}, inside of the report") from None
+        raise NoReport(f"is no JSON: {error}") from None
+    except (ValueError, RecursionError):        # an integer of more digits than Python reads, brackets deeper than it follows
+        pass
     if not isinstance(data, Mapping) or not {"schema_version", "tool", "checks"} <= set(data):
         raise NoReport("is JSON, but no report of `gradverify check`")
     if data["schema_version"] != SCHEMA_VERSION:
-        raise NoReport(f"has schema version {data['schema_version']!r}{_by(data['tool'])}; this gradverify reads version {SCHEMA_VERSION}")
+        tool = data["tool"].get("version") if isinstance(data["tool"], Mapping) else None
+        by = f", written by gradverify {tool}" if isinstance(tool, str) else ""
+        raise NoReport(f"has schema version {data['schema_version']!r}{by}; this gradverify reads version {SCHEMA_VERSION}")
     own = {name: given for given, name in RENAMED.items()}
     summary = data.get("summary")
     try:
@@ -353,28 +350,3 @@ def read(text: str) -> Report:
         return from_json(Report, data, later=True)
     except (ValueError, RecursionError) as error:
         raise NoReport(f"is no report of `gradverify check`: {error}") from None
-
-
-def _parsed(text: str) -> Json:
-    if not text.strip():
-        raise NoReport("is empty")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        if _ends_early(text, error):
-            raise NoReport(f"is cut off: it ends in line {text.rstrip().count(chr(10)) + 1}, inside of the report") from None
-        raise NoReport(f"is no JSON: {error}") from None
-    except (ValueError, RecursionError):        # an integer of more digits than Python reads, brackets deeper than it follows
-        raise NoReport("is JSON, but no report of `gradverify check`") from None
-
-
-def _ends_early(text: str, error: json.JSONDecodeError) -> bool:
-    """Is what is there the beginning of an object, which more text would complete?"""
-    return text.lstrip().startswith("{") and (error.pos >= len(text.rstrip()) - len("Infinity") or error.msg.startswith("Unterminated string"))
-
-
-def _by(tool: Json) -> str:
-    try:
-        return f", written by gradverify {from_json(Tool, tool, later=True).version}"
-    except ValueError:
-        return ""

@@ -41,10 +41,7 @@ class Effects:
     """What the changes do to one check after the other."""
 
     changes: Changes
-    graph: Graph = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.graph = Graph(self.changes.gone)
+    graph: Graph = field(default_factory=Graph)
 
     def on(self, needs: Needs) -> str | None:
         """Why a check is affected, in words; None where it is not."""
@@ -68,10 +65,13 @@ class Effects:
         return next((f"imports {Path(file).name}, and what that loads cannot be told" for file in sorted(reach.unread)), None)
 
     def _named(self, reach: Imported) -> Iterator[str]:
-        """Changed files with the name of a module that is imported and found nowhere: the code may put their folder on the path, or had it."""
-        for name in sorted(reach.missing):
-            ends = tuple(f"/{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py"))
-            yield from (shown for file, shown in self.changes.files.items() if Path(file).as_posix().endswith(ends))
+        """Changed files with the name of a module that is imported and found nowhere: the code may put their folder on the path, or had it. Deleted
+        ones with the name of any."""
+        for file, shown in self.changes.files.items():
+            path = Path(file).with_suffix("").as_posix().removesuffix("/__init__")
+            asked = reach.names if file in self.changes.gone else reach.missing
+            if file.endswith(".py") and any(path.endswith(f"/{name.replace('.', '/')}") for name in asked):
+                yield shown
 
 
 def reasons(cases: Sequence[Case], changes: Changes, cwd: Path) -> Mapping[str, str]:

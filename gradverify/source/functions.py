@@ -24,7 +24,6 @@ def call_in(text: str) -> ast.Call:
 
 
 PLAIN = {"int", "float", "bool", "str", "complex", "None"}
-MOST = 64       # of `(None,) * n` that is written out
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,77 +51,44 @@ def arguments_of(function: Definition, skipped: int) -> tuple[Argument, ...]:
         return ()
     taken = function.args
     positional = [*taken.posonlyargs, *taken.args]
-    defaults: list[ast.expr | None] = [None] * (len(positional) - len(taken.defaults)) + list(taken.defaults)
+    defaults = [*[None] * (len(positional) - len(taken.defaults)), *taken.defaults]
     found = [_argument(each, default) for each, default in zip(positional, defaults, strict=True)][skipped:]
-    if taken.vararg is not None:
-        found.append(Argument(taken.vararg.arg, _text(taken.vararg.annotation), kind="variadic"))
-    keywords = [replace(_argument(each, default), kind="keyword") for each, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True)]
-    return (*found, *keywords)
+    found += [replace(_argument(taken.vararg, None), kind="variadic")] if taken.vararg is not None else []
+    keywords = zip(taken.kwonlyargs, taken.kw_defaults, strict=True)
+    return (*found, *(replace(_argument(each, default), kind="keyword") for each, default in keywords))
 
 
 def _argument(each: ast.arg, default: ast.expr | None) -> Argument:
-    return Argument(each.arg, _text(each.annotation), None if default is None else ast.unparse(default))
-
-
-def _text(node: ast.expr | None) -> str | None:
-    if node is None:
-        return None
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ast.unparse(node)
+    written = None if each.annotation is None else ast.unparse(each.annotation)
+    if isinstance(each.annotation, ast.Constant) and isinstance(each.annotation.value, str):
+        written = each.annotation.value
+    return Argument(each.arg, written, None if default is None else ast.unparse(default))
 
 
 def without_gradient(arguments: Sequence[Argument], backward: Definition) -> tuple[Argument, ...]:
-    """With the line on which backward returns None for each, where every one of its `return`s does."""
-    returned = [(statement.lineno, _elements(statement.value, _always_none(backward))) for statement in _returns(backward)]
-    if not returned or any(elements is None for _, elements in returned):
-        return tuple(arguments)
+    """With the line on which backward returns None for each, where every one of its `return`s writes it so."""
+    returned: list[ast.Return] = []
+    pending: list[ast.AST] = list(backward.body)
+    while pending:      # its own `return`s, not those of functions inside it
+        node = pending.pop(0)
+        if isinstance(node, ast.Return):
+            returned.append(node)
+        elif not isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            pending += list(ast.iter_child_nodes(node))
     marked = []
     for place, argument in enumerate(arguments):
-        variadic = argument.kind == "variadic" or any(before.kind == "variadic" for before in arguments[:place])
-        nothing = not variadic and all(elements is not None and place < len(elements) and elements[place] for _, elements in returned)
-        marked.append(replace(argument, no_gradient=returned[-1][0]) if nothing else argument)
+        variadic = any(each.kind == "variadic" for each in arguments[: place + 1])
+        nothing = bool(returned) and not variadic and all(_is_none(statement.value, place) for statement in returned)
+        marked.append(replace(argument, no_gradient=returned[-1].lineno) if nothing else argument)
     return tuple(marked)
 
 
-def _returns(function: Definition) -> Iterator[ast.Return]:
-    """Its own, not those of functions inside it."""
-    pending: list[ast.AST] = list(function.body)
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, ast.Return):
-            yield node
-        elif not isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            pending += list(ast.iter_child_nodes(node))
-
-
-def _elements(value: ast.expr | None, names: frozenset[str]) -> list[bool] | None:
-    """For each element of what is returned: is it the word None? None where their number cannot be told."""
-    if isinstance(value, (ast.Tuple, ast.List)):
-        parts = [_elements(each.value, names) if isinstance(each, ast.Starred) else [_is_none(each, names)] for each in value.elts]
-        return None if any(part is None for part in parts) else [each for part in parts for each in part or ()]
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-        left, right = _elements(value.left, names), _elements(value.right, names)
-        return left + right if left is not None and right is not None and _is_sequence(value.left) and _is_sequence(value.right) else [False]
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and _is_sequence(value.left):
-        times, inner = value.right, _elements(value.left, names)
-        count = times.value if isinstance(times, ast.Constant) and isinstance(times.value, int) else None
-        return inner * count if inner is not None and count is not None and 0 <= count <= MOST else None
-    return [value is None or _is_none(value, names)]
-
-
-def _is_sequence(value: ast.expr) -> bool:
-    return isinstance(value, (ast.Tuple, ast.List)) or (isinstance(value, ast.BinOp) and _is_sequence(value.left))
-
-
-def _is_none(value: ast.expr, names: frozenset[str]) -> bool:
-    return (isinstance(value, ast.Constant) and value.value is None) or (isinstance(value, ast.Name) and value.id in names)
-
-
-def _always_none(function: Definition) -> frozenset[str]:
-    """The names that are assigned nothing but None."""
-    stored = [node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    nothing = [target.id for node in ast.walk(function) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-               and node.value.value is None for target in node.targets if isinstance(target, ast.Name)]
-    return frozenset(name for name in nothing if stored.count(name) == nothing.count(name))
+def _is_none(value: ast.expr | None, place: int) -> bool:
+    """Is the element at a place of what is returned the word None? Not where a part of unknown length stands before it."""
+    elements = value.elts[: place + 1] if isinstance(value, (ast.Tuple, ast.List)) else [value]
+    if len(elements) <= place or any(isinstance(each, ast.Starred) for each in elements):
+        return False
+    return elements[place] is None or (isinstance(elements[place], ast.Constant) and ast.unparse(elements[place]) == "None")     # type: ignore[arg-type]
 
 
 BASES = frozenset(f"torch.autograd.{name}" for name in (
@@ -172,52 +138,44 @@ def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
 
 
 def _classes(library: Library, module: Module) -> Iterator[Function]:
-    for name, node in module.definitions.items():
-        if not isinstance(node, ast.ClassDef) or not is_function(library, module, name):
+    for name in module.definitions:
+        classes, others = lineage(library, module, name)
+        if others.isdisjoint(BASES):
             continue
-        forward = method(library, module, name, "forward")
+
+        def method(*names: str, classes: Sequence[tuple[Module, str]] = classes) -> tuple[Module, Definition] | None:
+            found = ((home, home.definitions.get(f"{owner}.{wanted}")) for wanted in names for home, owner in classes)
+            return next(((home, own) for home, own in found if isinstance(own, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+
+        forward, backward = method("forward"), method("backward", "vjp")
         if forward is None or _is_abstract(forward[1]):
             continue
-        backward = method(library, module, name, "backward") or method(library, module, name, "vjp")
-        skipped = 0 if method(library, module, name, "setup_context") else 1
-        taken = arguments_of(forward[1], skipped)
+        taken = arguments_of(forward[1], 0 if method("setup_context") else 1)
         taken = without_gradient(taken, backward[1]) if backward else taken
-        yield Function("autograd.Function", module, name, node.lineno, _line(forward, module), _line(backward, module), taken, _inside(name))
+        line, below = (found[1].lineno if found is not None and found[0] is module else None for found in (forward, backward))
+        inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
+        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, below, taken, inside)
 
 
-def is_function(library: Library, module: Module, name: str, seen: frozenset[tuple[Path, str]] = frozenset()) -> bool:
-    """Is the class of this qualified name a subclass of `torch.autograd.Function`, also by way of others that can be read?"""
-    node = module.definitions.get(name)
-    if not isinstance(node, ast.ClassDef) or (module.file, name) in seen:
-        return False
-    for base in _bases(library, module, name, node):
-        if isinstance(base, str) and base in BASES:
-            return True
-        if isinstance(base, Meant) and not base.rest and is_function(library, base.module, base.name, seen | {(module.file, name)}):
-            return True
-    return False
-
-
-def method(library: Library, module: Module, name: str, wanted: str, depth: int = 0) -> tuple[Module, Definition] | None:
-    """The definition of a method, the class's own or inherited from one that can be read."""
-    own = module.definitions.get(f"{name}.{wanted}")
-    if own is not None and not isinstance(own, ast.ClassDef):
-        return module, own
-    node = module.definitions.get(name)
-    if not isinstance(node, ast.ClassDef) or depth > 20:      # deeper than any real hierarchy: bases in a circle
-        return None
-    for base in _bases(library, module, name, node):
-        found = method(library, base.module, base.name, wanted, depth + 1) if isinstance(base, Meant) and not base.rest else None
-        if found is not None:
-            return found
-    return None
-
-
-def _bases(library: Library, module: Module, name: str, node: ast.ClassDef) -> Iterator[Meant | str]:
-    for base in node.bases:
-        text = dotted(base.value if isinstance(base, ast.Subscript) else base)
-        if text is not None:
-            yield library.resolve(text, module, name.rpartition(".")[0])
+def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Module, str]], set[str]]:
+    """A class and those that it inherits from, nearest first, as far as they can be read; and the dotted names of the others."""
+    classes: list[tuple[Module, str]] = []
+    others: set[str] = set()
+    waiting = [(module, name)]
+    while waiting:
+        module, name = waiting.pop(0)
+        node = module.definitions.get(name)
+        if not isinstance(node, ast.ClassDef) or (module, name) in classes:
+            continue
+        classes.append((module, name))
+        for base in node.bases:
+            text = dotted(base.value if isinstance(base, ast.Subscript) else base)
+            meant = library.resolve(text, module, name.rpartition(".")[0]) if text is not None else ""
+            if isinstance(meant, str):
+                others.add(meant)
+            elif not meant.rest:
+                waiting.append((meant.module, meant.name))
+    return classes, others
 
 
 def _is_abstract(forward: Definition) -> bool:
@@ -226,80 +184,45 @@ def _is_abstract(forward: Definition) -> bool:
     return not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass)))
 
 
-def _line(found: tuple[Module, Definition] | None, module: Module) -> int | None:
-    return found[1].lineno if found is not None and found[0] is module else None
-
-
-def _inside(name: str) -> str | None:
-    return name.partition(f".{LOCALS}")[0] if LOCALS in name else None
-
-
 def operators(library: Library, module: Module) -> Iterator[Function]:
     """Operators of `torch.library` that `register_autograd` gives a backward in the same file."""
-    named = dict(_custom_ops(library, module))
-    backwards = dict(_registered(library, module, named))
-    for operator, (node, backward) in backwards.items():
-        symbol = next((symbol for symbol, (_, name) in named.items() if name == operator), None)
-        forward = named[symbol][0] if symbol else None
-        forward = forward if isinstance(forward, Definition) else None
+    def operator_of(first: ast.expr | None) -> str | None:
+        if isinstance(first, ast.Constant) and isinstance(first.value, str) and "::" in first.value:
+            return first.value
+        return named.get(dotted(first) or "", ("", None))[0] or None if first is not None else None
+
+    def meaning(node: ast.expr | None) -> Meant | str:
+        text = dotted(node) if node is not None else None
+        return library.resolve(text, module) if text else ""
+
+    named: dict[str, tuple[str, Definition | None]] = {}       # name in the module → `library::operator`, and its definition
+    for name, node in (*module.definitions.items(), *module.assigned.items()):
+        for call in getattr(node, "decorator_list", [node]):
+            if isinstance(call, ast.Call) and meaning(call.func) in CUSTOM_OP and (operator := operator_of(_given(call, call.args, "name"))):
+                named[name] = operator, node if isinstance(node, Definition) else None
+    found: dict[str, Function] = {}
+    for call in ast.walk(module.tree):
+        if not isinstance(call, ast.Call):
+            continue
+        owner, _, attribute = (dotted(call.func) or "").rpartition(".")
+        operator, rest = (named[owner][0], call.args) if attribute == "register_autograd" and owner in named else (None, call.args[1:])
+        if operator is None and call.args and meaning(call.func) == REGISTER:
+            operator = operator_of(call.args[0])
+        if operator is None:
+            continue
+        meant = meaning(_given(call, rest, "backward"))
+        backward = meant.node if isinstance(meant, Meant) and isinstance(meant.node, ast.FunctionDef) else None
+        symbol, forward = next(((name, definition) for name, (each, definition) in named.items() if each == operator), (None, None))
         taken = arguments_of(forward, 0) if forward is not None else ()
         taken = without_gradient(taken, backward) if backward is not None else taken
-        line = forward.lineno if forward is not None else node.lineno
-        yield Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", line, line if forward is not None else None,
-                       backward.lineno if backward is not None else None, taken, symbol=symbol)
+        line = None if forward is None else forward.lineno
+        found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", line or call.lineno, line,
+                                   None if backward is None else backward.lineno, taken, symbol=symbol)
+    yield from found.values()
 
 
-def _custom_ops(library: Library, module: Module) -> Iterator[tuple[str, tuple[ast.AST, str]]]:
-    """Name in the module → its definition, and `library::operator`."""
-    for name, node in module.definitions.items():
-        for call in getattr(node, "decorator_list", ()):
-            operator = _named_operator(library, module, call)
-            if operator is not None:
-                yield name, (node, operator)
-    for name, value in module.assigned.items():
-        operator = _named_operator(library, module, value)
-        if operator is not None and isinstance(value, ast.Call):
-            wrapped = dotted(value.args[1]) if len(value.args) > 1 else None
-            meant = library.resolve(wrapped, module) if wrapped else ""
-            yield name, (meant.node if isinstance(meant, Meant) else value, operator)
-
-
-def _named_operator(library: Library, module: Module, call: ast.expr) -> str | None:
-    """`library::operator` of `torch.library.custom_op("library::operator", …)`."""
-    text = dotted(call.func) if isinstance(call, ast.Call) else None
-    if text is None or not isinstance(call, ast.Call) or library.resolve(text, module) not in CUSTOM_OP:
-        return None
-    first = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "name"), None)
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) and "::" in first.value else None
-
-
-def _registered(library: Library, module: Module, named: dict[str, tuple[ast.AST, str]]) -> Iterator[tuple[str, tuple[ast.Call, Definition | None]]]:
-    """`library::operator` → the call that registers its backward, and the backward's definition where it can be read."""
-    for node in ast.walk(module.tree):
-        if not isinstance(node, ast.Call):
-            continue
-        text = dotted(node.func) or ""
-        owner, _, attribute = text.rpartition(".")
-        operator, rest = None, list(node.args)
-        if attribute == "register_autograd" and owner in named:
-            operator = named[owner][1]
-        elif text and rest and library.resolve(text, module) == REGISTER:
-            operator, rest = _operator_of(rest[0], named), rest[1:]
-        if operator is not None:
-            given = rest[0] if rest else next((each.value for each in node.keywords if each.arg == "backward"), None)
-            yield operator, (node, _definition(library, module, given))
-
-
-def _operator_of(first: ast.expr, named: dict[str, tuple[ast.AST, str]]) -> str | None:
-    if isinstance(first, ast.Constant) and isinstance(first.value, str) and "::" in first.value:
-        return first.value
-    return named[first.id][1] if isinstance(first, ast.Name) and first.id in named else None
-
-
-def _definition(library: Library, module: Module, given: ast.expr | None) -> Definition | None:
-    text = dotted(given) if given is not None else None
-    meant = library.resolve(text, module) if text else None
-    return meant.node if isinstance(meant, Meant) and isinstance(meant.node, ast.FunctionDef) else None
+def _given(call: ast.Call, positional: Sequence[ast.expr], name: str) -> ast.expr | None:
+    return positional[0] if positional else next((each.value for each in call.keywords if each.arg == name), None)
 
 
 Key = tuple[str, str]

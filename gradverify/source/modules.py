@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from gradverify.model.paths import files_below, is_file, is_folder, resolved
@@ -25,17 +25,6 @@ LOCALS = "<locals>"     # as in Python's __qualname__
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A dotted name; `root`: the folder it is looked up from (relative imports), None: the search folders."""
-
-    dotted: str
-    root: Path | None = None
-
-    def __truediv__(self, rest: str) -> Reference:
-        return Reference(".".join(part for part in (self.dotted, rest) if part), self.root)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """One file. `name` is what it is imported by from `root`; `definitions`: classes and functions by qualified name; `imported`, `assigned`: what
@@ -46,9 +35,9 @@ class Module:
     name: str
     tree: ast.Module
     definitions: Mapping[str, Definition]
-    imported: Mapping[str, Reference]
+    imported: Mapping[str, str]
     assigned: Mapping[str, ast.expr]
-    stars: tuple[Reference, ...]
+    stars: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,50 +68,39 @@ class Library:
             self._modules[file] = None if isinstance(tree, str) else _module(file, tree)
         return self._modules[file]
 
-    def resolve(self, text: str, module: Module, scope: str = "") -> Meant | str:
+    def resolve(self, text: str, module: Module, scope: str = "", seen: frozenset[tuple[Path, str]] = frozenset()) -> Meant | str:
         """What a dotted name means in a module, inside the definition `scope`; its full dotted name where it leads out of what can be read."""
-        return self._local(text, module, scope, frozenset())
-
-    def lookup(self, dotted: str, folders: Sequence[Path]) -> Meant | str:
-        """What `package.module.attribute` names, looked up in these folders."""
-        return self._absolute(Reference(dotted), tuple(folders), None, frozenset())
-
-    def _local(self, text: str, module: Module, scope: str, seen: frozenset[tuple[Path, str]]) -> Meant | str:
         if (module.file, text) in seen:
             return text
         seen |= {(module.file, text)}
         head, _, rest = text.partition(".")
         for outer in _scopes(scope):
             if outer + head in module.definitions:
-                return _inside(module, outer + text)
+                ends = itertools.accumulate((outer + text).split("."), "{}.{}".format)
+                name = max((end for end in ends if end in module.definitions), key=len)
+                return Meant(module, name, module.definitions[name], (outer + text)[len(name) + 1:])
         if head in module.imported:
-            return self._absolute(module.imported[head] / rest, (module.root, *self.folders), module, seen)
-        if head in module.assigned:
-            return self._of_assigned(head, rest, module, seen)
+            return self.lookup(f"{module.imported[head]}.{rest}".strip("."), (module.root, *self.folders), module, seen)
+        if head in module.assigned:     # `Base = torch.autograd.Function` stands for what it names; any other expression for itself
+            named = dotted(module.assigned[head])
+            return Meant(module, head, module.assigned[head], rest) if named is None else self.resolve(f"{named}.{rest}".strip("."), module, "", seen)
         for star in module.stars:
-            found = self._absolute(star / text, (module.root, *self.folders), module, seen)
+            found = self.lookup(f"{star}.{text}".strip("."), (module.root, *self.folders), module, seen)
             if isinstance(found, Meant) or _is_torch(found):
                 return found
         return text
 
-    def _of_assigned(self, head: str, rest: str, module: Module, seen: frozenset[tuple[Path, str]]) -> Meant | str:
-        """`Base = torch.autograd.Function` stands for what it names; any other expression for itself."""
-        named = dotted(module.assigned[head])
-        if named is None:
-            return Meant(module, head, module.assigned[head], rest)
-        return self._local(f"{named}.{rest}" if rest else named, module, "", seen)
-
-    def _absolute(self, name: Reference, folders: Sequence[Path], importer: Module | None, seen: frozenset[tuple[Path, str]]) -> Meant | str:
-        if _is_torch(name.dotted):
-            return name.dotted
-        parts = tuple(name.dotted.split("."))
-        for folder in (name.root,) if name.root else folders:
+    def lookup(self, name: str, folders: Sequence[Path], importer: Module | None = None,
+               seen: frozenset[tuple[Path, str]] = frozenset()) -> Meant | str:
+        """What `package.module.attribute` names, looked up in these folders. What is installed is read for an importer in the same package only."""
+        parts = name.split(".")
+        for folder in () if _is_torch(name) else folders:
             file, used = _located(folder, parts)
             if file is None or (importer is not None and not _near(file, importer.file) and resolved(file) not in self._modules):
                 continue
             module = self.read(file)
-            return name.dotted if module is None or used == len(parts) else self._local(".".join(parts[used:]), module, "", seen)
-        return name.dotted
+            return name if module is None or used == len(parts) else self.resolve(".".join(parts[used:]), module, "", seen)
+        return name
 
 
 def parsed(file: Path) -> ast.Module | str:
@@ -179,14 +157,14 @@ def _near(file: Path, importer: Path) -> bool:
 def _located(folder: Path, parts: Sequence[str]) -> tuple[Path | None, int]:
     """The file of the longest importable beginning of a dotted name, and how many of its parts that is."""
     found: tuple[Path | None, int] = (None, 0)
-    if (folder / "__init__.py").is_file():
+    if is_file(folder / "__init__.py"):
         found = (folder / "__init__.py", 0)
     for used, part in enumerate(parts, start=1):
-        if (folder / part / "__init__.py").is_file():
+        if is_file(folder / part / "__init__.py"):
             found = (folder / part / "__init__.py", used)
-        elif (folder / f"{part}.py").is_file():
+        elif is_file(folder / f"{part}.py"):
             return folder / f"{part}.py", used
-        elif not (folder / part).is_dir():
+        elif not is_folder(folder / part):
             break
         folder = folder / part
     return found
@@ -203,65 +181,34 @@ def _scopes(scope: str) -> Iterator[str]:
     yield ""
 
 
-def _inside(module: Module, text: str) -> Meant:
-    """The longest definition that a qualified name leads to."""
-    parts = text.split(".")
-    for end in range(len(parts), 0, -1):
-        name = ".".join(parts[:end])
-        if name in module.definitions:
-            return Meant(module, name, module.definitions[name], ".".join(parts[end:]))
-    raise KeyError(text)
-
-
 def _module(file: Path, tree: ast.Module) -> Module:
+    """Definitions in all branches and all functions, of names that are defined twice the first; imports anywhere; assignments at the top."""
     root = root_of(file)
     path = file.relative_to(root).with_suffix("")
-    parts = path.parts[:-1] if path.name == "__init__" else path.parts
     definitions: dict[str, Definition] = {}
-    imported: dict[str, Reference] = {}
+    imported: dict[str, str] = {}
     assigned: dict[str, ast.expr] = {}
-    stars: list[Reference] = []
-    _define(tree.body, "", definitions, assigned)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
+    stars: list[str] = []
+    waiting: list[tuple[ast.AST, str]] = [(tree, "")]       # a stack: a thousand `elif`s are nested as deep
+    while waiting:
+        node, prefix = waiting.pop()
+        if isinstance(node, Definition):
+            definitions.setdefault(prefix + node.name, node)
+            prefix += f"{node.name}." if isinstance(node, ast.ClassDef) else f"{node.name}.{LOCALS}."
+        elif isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
-                imported.setdefault(alias.asname or top, Reference(alias.name if alias.asname else top))
+                imported.setdefault(alias.asname or top, alias.name if alias.asname else top)
         elif isinstance(node, ast.ImportFrom):
-            base = _imported_from(node, file)
-            stars += [base for alias in node.names if alias.name == "*"]
-            imported |= {alias.asname or alias.name: base / alias.name for alias in node.names if alias.name != "*"}
-    return Module(file, root, ".".join(parts), tree, definitions, imported, assigned, tuple(stars))
-
-
-def _imported_from(node: ast.ImportFrom, file: Path) -> Reference:
-    if not node.level:
-        return Reference(node.module or "")
-    return Reference(node.module or "", file.parents[min(node.level, len(file.parents)) - 1])
-
-
-def _define(body: Sequence[ast.stmt], prefix: str, into: dict[str, Definition], assigned: dict[str, ast.expr]) -> None:
-    """Definitions in all branches and all functions; of names that are defined twice the first. `assigned`: those at the top."""
-    waiting = _in_turn(body, prefix, assigned)
-    while waiting:
-        statement, prefix, assigned = waiting.pop()
-        if isinstance(statement, Definition):
-            name = prefix + statement.name
-            into.setdefault(name, statement)
-            waiting += _in_turn(statement.body, f"{name}." if isinstance(statement, ast.ClassDef) else f"{name}.{LOCALS}.", {})
-        elif isinstance(statement, ast.Assign):
-            assigned |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value is not None:
-            assigned[statement.target.id] = statement.value
-        else:
-            blocks = [getattr(statement, part, []) for part in ("body", "orelse", "finalbody")]
-            blocks += [handler.body for handler in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))]
-            waiting += _in_turn([each for block in blocks for each in block], prefix, assigned)
-
-
-def _in_turn(body: Sequence[ast.stmt], prefix: str, assigned: dict[str, ast.expr]) -> list[tuple[ast.stmt, str, dict[str, ast.expr]]]:
-    """For a stack, the first on top: a thousand `elif`s are nested as deep."""
-    return [(statement, prefix, assigned) for statement in reversed(body)]
+            above = file.parents[min(node.level, len(file.parents)) - 1] if node.level else root
+            base = [*above.relative_to(root).parts, *filter(None, [node.module])] if above.is_relative_to(root) else []
+            stars += [".".join(base) for alias in node.names if alias.name == "*"]
+            imported |= {alias.asname or alias.name: ".".join((*base, alias.name)) for alias in node.names if alias.name != "*"}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and not prefix and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            assigned |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
+        waiting += [(child, prefix) for child in reversed(list(ast.iter_child_nodes(node))) if not isinstance(child, ast.expr)]
+    return Module(file, root, ".".join(path.parts[:-1] if path.name == "__init__" else path.parts), tree, definitions, imported, assigned, stars)
 
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -277,17 +224,12 @@ def place_of(text: str, folders: Sequence[str]) -> Path | None:
 
 def module_place(name: str, folders: Sequence[str]) -> Path | None:
     """The folder of a package, the file of a module. Parents are not imported, only their folders looked into."""
-    where: Sequence[str] | None = list(folders)
-    for depth in range(1, name.count(".") + 2):
-        if where is None:
-            return None
-        spec = PathFinder.find_spec(".".join(name.split(".")[:depth]), where)
-        if spec is None:
-            return None
-        where = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)
-    if where:
-        return Path(where[0])
-    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+    parts = name.split(".")
+    for folder in map(Path, folders):
+        file, used = _located(folder, parts)
+        if file is not None and used == len(parts):
+            return file.parent if file.name == "__init__.py" else file
+    return next((place for folder in folders if is_folder(place := Path(folder, *parts))), None)
 
 
 def shown(path: Path, cwd: Path) -> str:

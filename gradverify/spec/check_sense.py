@@ -9,51 +9,19 @@ from pathlib import Path as FilePath
 from gradverify.model.case import Json
 from gradverify.spec.fault import Fault, Path, allowed
 from gradverify.spec.names import resolve
-from gradverify.spec.schema import Check, Tensor
-from gradverify.spec.tensor_sense import draw_of, dtype_of, known_shape, number_faults, scalar_complaint, shape_of, tensor_faults
+from gradverify.spec.schema import Check, Rules, RunSettings, Tensor
+from gradverify.spec.tensor_sense import dtype_of, known_shape, leaves, number_faults, scalar_complaint, shape_of, tensor_faults
 
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-INSIDE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")     # a parameter of a module inside a module: `layers.0.weight`
-OWN_TARGETS = ("gradient", "surrogate", "inputs_from")
+INSIDE = re.compile(rf"{PARAMETER.pattern}(\.[A-Za-z0-9_]+)*")     # also a parameter of a module inside a module: `layers.0.weight`
 LOGIC = ("and", "or", "not")  # the words of `-m TAGEXPR`
 
 Builtins = Mapping[str, tuple[str, ...]]
 
 
-def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins: Builtins, required: Mapping[str, int]) -> Iterator[Fault]:
-    """Everything wrong with one concrete check (variables replaced) beyond the types of its keys. `required`: how many of a built-in's parameters,
-    the first ones, have no default."""
-    yield from target_faults(check, base, folder, builtins)
-    yield from _input_faults(check, base, dtype, folder)
-    if check.function in builtins and isinstance(check.inputs, (dict, list)):
-        yield from _builtin_faults(check, builtins[check.function], required.get(check.function, 0), base)
-    yield from _expected_faults(check, base, dtype, _differentiable(check, builtins))
-    yield from _weight_faults(check, (*base, "grad_output"), dtype)
-
-
-def target_faults(check: Check, base: Path, folder: FilePath, builtins: Builtins) -> Iterator[Fault]:
-    """Names of functions that cannot be one, and files that do not exist."""
-    for key in ("function", "reference", *OWN_TARGETS):
-        text = getattr(check, key)
-        if text is not None:
-            complaint = resolve(text, folder, () if key in OWN_TARGETS else tuple(builtins))[1]
-            if complaint:
-                yield Fault((*base, key), complaint)
-    for path, tensor in tensors(check, base):
-        complaint = resolve(tensor.make, folder)[1] if tensor.make is not None else None
-        if complaint:
-            yield Fault((*path, "make"), complaint)
-
-
-def tensors(check: Check, base: Path = ()) -> Iterator[tuple[Path, Tensor]]:
-    """Every tensor of the inputs, those in lists and those by keyword too, and where it stands."""
-    placed, named = ((("inputs", name), value) for name, value in members(check)), ((("kwargs", name), value) for name, value in check.kwargs.items())
-    for inside, value in (*placed, *named):
-        path = (*base, *inside)
-        if isinstance(value, Tensor):
-            yield path, value
-        elif is_tensors(value):
-            yield from (((*path, index), item) for index, item in enumerate(value))
+def members(check: Check) -> Iterator[tuple[str | int, Json]]:
+    """(name or position, value) of every input."""
+    yield from check.inputs.items() if isinstance(check.inputs, dict) else enumerate(check.inputs or ())
 
 
 def is_tensors(value: Json) -> bool:
@@ -61,125 +29,105 @@ def is_tensors(value: Json) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, Tensor) for item in value)
 
 
-def _input_faults(check: Check, base: Path, dtype: str, folder: FilePath) -> Iterator[Fault]:
+def tensors(check: Check, base: Path = ()) -> Iterator[tuple[Path, Tensor]]:
+    """Every tensor of the inputs, those in lists and those by keyword too, and where it stands."""
+    for key, named in (("inputs", members(check)), ("kwargs", check.kwargs.items())):
+        for name, value in named:
+            for place, item in leaves(value, (*base, key, name)) if is_tensors(value) else [((*base, key, name), value)]:
+                if isinstance(item, Tensor):
+                    yield place, item
+
+
+def check_sense(check: Check, base: Path, dtype: str, folder: FilePath, builtins: Builtins, required: Mapping[str, int]) -> Iterator[Fault]:
+    """Everything wrong with one concrete check (variables replaced) beyond the types of its keys. `required`: how many of a built-in's parameters,
+    the first ones, have no default."""
+    def fault(message: str, *place: str | int, key: bool = False) -> Fault:
+        return Fault((*base, *place), message, key)
+
+    name = check.name or ""
+    if not name.isprintable() or name != name.strip():
+        yield fault("a name is one line without " + ("spaces at its ends" if name.isprintable() else "control characters or others that do not show"),
+                    "name")
+    for key in ("function", "reference", "gradient", "surrogate", "inputs_from"):
+        known = tuple(builtins) if key in ("function", "reference") else ()
+        if (text := getattr(check, key)) is not None and (complaint := resolve(text, folder, known)[1]):
+            yield fault(complaint, key)
+
     if check.inputs is None and check.inputs_from is None:
-        yield Fault(base, "the key 'inputs' (or `inputs_from`) is missing")
+        yield fault("the key 'inputs' (or `inputs_from`) is missing")
     elif check.inputs is not None and check.inputs_from is not None:
-        yield Fault((*base, "inputs_from"), "`inputs` and `inputs_from` both give the inputs: keep one", key=True)
-    for name, value in members(check):
-        path = (*base, "inputs", name)
-        if isinstance(name, str) and not PARAMETER.fullmatch(name) and not INSIDE.fullmatch(name):
-            yield Fault(path, _name_complaint(name, value), key=True)
-        if isinstance(name, str) and name in check.kwargs:
-            yield Fault((*base, "kwargs", name), f"{name!r} is an input already", key=True)
+        yield fault("`inputs` and `inputs_from` both give the inputs: keep one", "inputs_from", key=True)
+    given = check.inputs if isinstance(check.inputs, dict) else {}
+    for name, value in given.items():
+        if not INSIDE.fullmatch(name):
+            hint = f": put a space after the colon: `{name.replace(':', ': ', 1)}`" if value is None and ":" in name else " (letters, digits and `_`)"
+            yield fault(f"the input name {name!r} is no parameter's name{hint}", "inputs", name, key=True)
+        if name in check.kwargs:
+            yield fault(f"{name!r} is an input already", "kwargs", name, key=True)
     for name in check.kwargs:
         if not PARAMETER.fullmatch(name):
-            yield Fault((*base, "kwargs", name), f"the keyword {name!r} is no parameter's name (letters, digits and `_`)", key=True)
+            yield fault(f"the keyword {name!r} is no parameter's name (letters, digits and `_`)", "kwargs", name, key=True)
     for path, tensor in tensors(check, base):
         yield from tensor_faults(tensor, path, dtype, folder)
+    parameters = builtins.get(check.function)
+    if parameters is not None and check.inputs is not None:
+        yield from _builtin_faults(check, parameters, required.get(check.function, 0), base)
 
-
-def _name_complaint(name: str, value: Json) -> str:
-    if value is None and ":" in name:
-        return f"the input name {name!r} is no parameter's name: put a space after the colon: `{name.replace(':', ': ', 1)}`"
-    return f"the input name {name!r} is no parameter's name (letters, digits and `_`)"
-
-
-def members(check: Check) -> Iterator[tuple[str | int, Json]]:
-    """(name or position, value) of every input."""
-    if isinstance(check.inputs, dict):
-        yield from check.inputs.items()
-    elif isinstance(check.inputs, list):
-        yield from enumerate(check.inputs)
+    # a module's parameters are inputs too; what those of a function of the user's are called, only it knows
+    names = (*given, *check.kwargs, *(parameters or () if check.init is not None else ())) if isinstance(check.inputs, dict) else None
+    for name, numbers in (check.expected or {}).items():
+        path, own = (*base, "expected", name), {**given, **check.kwargs}.get(name)
+        faults = tuple(number_faults(numbers, path, dtype))
+        yield from faults
+        if parameters is not None and names is not None and name not in names:
+            yield Fault(path, f"there is no input {name!r}; {allowed(name, names, 'inputs')}", key=True)
+        elif isinstance(own, Tensor) and not faults:
+            if own.requires_grad is False or dtype_of(own, "float64").startswith(("int", "uint", "bool")):
+                yield Fault(path, f"the input {name!r} is not differentiated: it has no gradient", key=True)
+            if (shape := known_shape(own)) is not None and shape != shape_of(numbers):
+                yield Fault(path, f"the gradient of {name!r} has its shape {list(shape)}, got {list(shape_of(numbers))}")
+        elif (name in given or name in check.kwargs) and not isinstance(own, (Tensor, list)):
+            yield Fault(path, f"the input {name!r} is no tensor: it has no gradient", key=True)
+    if check.grad_output is not None:       # numbers, whatever their nesting: several outputs have a list of them, whose shapes may differ
+        if check.expected is None:
+            yield fault("`grad_output` gives the weights of `expected`, and there is none", "grad_output", key=True)
+        for place, number in leaves(check.grad_output):
+            if complaint := scalar_complaint(number, dtype):
+                yield fault(complaint, "grad_output", *place)
 
 
 def _builtin_faults(check: Check, parameters: tuple[str, ...], required: int, base: Path) -> Iterator[Fault]:
+    def fault(message: str, *place: str) -> Fault:
+        return Fault((*base, *place), f"{check.function} {message}", key=True)
+
     names = tuple(check.inputs) if isinstance(check.inputs, dict) else ()
     strangers = [name for name in names if name not in parameters]
-    for name in (each for each in strangers if PARAMETER.fullmatch(each) or INSIDE.fullmatch(each)):
+    for name in filter(INSIDE.fullmatch, strangers):
         beside = f" ({name!r} is a key of the check: it belongs next to `inputs`)" if name in Check.model_fields else ""
-        yield Fault((*base, "inputs", name), f"{check.function} has no input {name!r}; {allowed(name, parameters, 'its inputs')}{beside}", key=True)
+        yield fault(f"has no input {name!r}; {allowed(name, parameters, 'its inputs')}{beside}", "inputs", name)
     for name in filter(PARAMETER.fullmatch, check.kwargs):
         if name not in parameters:
-            complaint = f"{check.function} has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}"
-            yield Fault((*base, "kwargs", name), complaint, key=True)
+            yield fault(f"has no parameter {name!r}; {allowed(name, parameters, 'its parameters')}", "kwargs", name)
     count = len(check.inputs)
     if strangers:
         return
     lacking = [name for name in parameters[:required] if name not in check.kwargs and name not in (names or parameters[:count])]
     if lacking:
         optional = f" ({', '.join(parameters[required:])} may be left out)" if parameters[required:] else ""
-        complaint = f"{check.function} needs {' and '.join(map(repr, lacking))}; its inputs: {', '.join(parameters)}{optional}"
-        yield Fault((*base, "inputs"), complaint, key=True)
+        yield fault(f"needs {' and '.join(map(repr, lacking))}; its inputs: {', '.join(parameters)}{optional}", "inputs")
     elif count > len(parameters):
-        yield Fault((*base, "inputs"), f"{check.function} takes at most {len(parameters)} ({', '.join(parameters)}), got {count}", key=True)
+        yield fault(f"takes at most {len(parameters)} ({', '.join(parameters)}), got {count}", "inputs")
     elif names and names != parameters[:count]:
         yield Fault((*base, "inputs"), f"inputs are passed in order; {check.function} has {', '.join(parameters)}, got {', '.join(names)}", key=True)
 
 
-def _differentiable(check: Check, builtins: Builtins) -> tuple[str, ...] | None:
-    """The names that `expected` may use, None where only the function itself knows: a module's parameters are inputs too."""
-    if check.function not in builtins or not isinstance(check.inputs, dict):
-        return None
-    return tuple(check.inputs) + tuple(check.kwargs) + (builtins[check.function] if check.init is not None else ())
-
-
-def _expected_faults(check: Check, base: Path, dtype: str, names: tuple[str, ...] | None) -> Iterator[Fault]:
-    given = {**(check.inputs if isinstance(check.inputs, dict) else {}), **check.kwargs}
-    for name, numbers in (check.expected or {}).items():
-        path = (*base, "expected", name)
-        faults = tuple(number_faults(numbers, path, dtype))
-        yield from faults
-        if names is not None and name not in names:
-            yield Fault(path, f"there is no input {name!r}; {allowed(name, names, 'inputs')}", key=True)
-        elif isinstance(given.get(name), Tensor) and not faults:
-            yield from _gradient_faults(given[name], numbers, path)
-        elif name in given and not isinstance(given[name], (Tensor, list)):
-            yield Fault(path, f"the input {name!r} is no tensor: it has no gradient", key=True)
-
-
-def _gradient_faults(tensor: Tensor, numbers: Json, path: Path) -> Iterator[Fault]:
-    if tensor.requires_grad is False or dtype_of(tensor, "float64").startswith(("int", "uint", "bool")):
-        yield Fault(path, f"the input {path[-1]!r} is not differentiated: it has no gradient", key=True)
-    shape = known_shape(tensor, draw_of(tensor))
-    if shape is not None and tuple(shape) != shape_of(numbers):
-        yield Fault(path, f"the gradient of {path[-1]!r} has its shape {list(shape)}, got {list(shape_of(numbers))}")
-
-
-def _weight_faults(check: Check, path: Path, dtype: str) -> Iterator[Fault]:
-    """`grad_output`: numbers, whatever their nesting: several outputs have a list of them, whose shapes may differ."""
-    if check.grad_output is None:
-        return
-    if check.expected is None:
-        yield Fault(path, "`grad_output` gives the weights of `expected`, and there is none", key=True)
-    yield from _leaf_faults(check.grad_output, path, dtype)
-
-
-def _leaf_faults(value: Json, path: Path, dtype: str) -> Iterator[Fault]:
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _leaf_faults(item, (*path, index), dtype)
-    elif complaint := scalar_complaint(value, dtype):
-        yield Fault(path, complaint)
-
-
-def code_faults(said: Mapping[str, Json], base: Path, codes: Collection[str]) -> Iterator[Fault]:
-    """Rule codes that no rule has; `said` in the keys of a spec. Patterns are the models' matter, so only well-formed ones are looked at."""
-    for key, place in (("select", ("rules", "select")), ("ignore", ("rules", "ignore"))):
-        rules = said.get("rules")
-        listed = rules.get(key) if isinstance(rules, Mapping) else None
+def name_faults(said: RunSettings, base: Path, codes: Collection[str]) -> Iterator[Fault]:
+    """Rule codes that no rule has, and tags that `-m` could not name."""
+    rules = said.rules or Rules.model_validate({})
+    for place, listed in ((("rules", "select"), rules.select), (("rules", "ignore"), rules.ignore), (("expect",), getattr(said, "expect", ()))):
         for index, code in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(code, str) and code.startswith("GV") and not any(known.startswith(code) for known in codes):
+            if code not in codes and not (place[0] == "rules" and any(known.startswith(code) for known in codes)):
                 yield Fault((*base, *place, index), f"no rule {code!r}; {allowed(code, sorted(codes))}")
-    expect = said.get("expect")
-    for index, code in enumerate(expect if isinstance(expect, list) else ()):
-        if isinstance(code, str) and code.startswith("GV") and len(code) == len("GV101") and code not in codes:
-            yield Fault((*base, "expect", index), f"no rule {code!r}; {allowed(code, sorted(codes))}")
-
-
-def tag_faults(said: Mapping[str, Json], base: Path) -> Iterator[Fault]:
-    """Tags that `-m` could not name."""
-    tags = said.get("tags")
-    for index, tag in enumerate(tags if isinstance(tags, list) else ()):
+    for index, tag in enumerate(getattr(said, "tags", ())):
         if tag in LOGIC:
             yield Fault((*base, "tags", index), f"the tag {tag!r} is a word of `-m` expressions: choose another")

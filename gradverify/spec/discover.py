@@ -38,42 +38,35 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
     `project`: the one around `cwd`, where it was read already.
     """
     project = project_of(cwd) if project is None else project
-    if paths:
-        return _given(paths, cwd, project)
-    if project.paths and project.folder is not None:
-        return _given([os.path.relpath(project.folder / path, cwd) for path in project.paths], cwd, project)
-    if (cwd / SPEC_FOLDER).is_dir():
-        return _given([SPEC_FOLDER], cwd, project)
-    files = tuple(_shown(file, cwd) for file in own_specs(cwd))
-    message = None if files else (f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}; "
-                                  "`gradverify init` writes a first one")
-    return Found(files, {}, project.problems, project, message)
+    if not paths and project.folder is not None:
+        paths = [os.path.relpath(project.folder / path, cwd) for path in project.paths]
+    if not paths and not (cwd / SPEC_FOLDER).is_dir():
+        own = tuple(_shown(file, cwd) for file in own_specs(cwd))
+        message = None if own else (f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}; "
+                                    "`gradverify init` writes a first one")
+        return Found(own, {}, project.problems, project, message)
 
-
-def _given(paths: Sequence[str], cwd: Path, project: Project) -> Found:
     files: dict[Path, Path] = {}
     names: dict[Path, list[str]] = {}
     whole: set[Path] = set()
     problems, empty = list(project.problems), []
     left_out: list[LeftOut] = []
-    for text in paths:
+    for text in paths or [SPEC_FOLDER]:
         place, _, name = text.partition("::")
         found = _members(place, cwd, left_out)
         if isinstance(found, Problem):
             problems.append(found)
             continue
         empty += [] if found or (cwd / place).is_file() else [place]
-        kept = [files.setdefault(resolved(cwd / file), file) for file in found]
-        if "::" in text and name:
-            for file in kept:
+        for file in [files.setdefault(resolved(cwd / file), file) for file in found]:
+            if name:
                 names.setdefault(file, []).append(name)
-        else:
-            whole.update(kept)
+            else:
+                whole.add(file)
     message = f"no specs (YAML files with the key `gradverify`) below {', '.join(empty)}" if empty else None
-    asked = {file: tuple(wanted) for file, wanted in names.items() if file not in whole}
-    read = {resolved(cwd / file) for file in files.values()}
     others = {resolved(cwd / each.path): each for each in left_out}
-    return Found(tuple(files.values()), asked, tuple(problems), project, message, tuple(others[path] for path in others if path not in read))
+    return Found(tuple(files.values()), {file: tuple(wanted) for file, wanted in names.items() if file not in whole}, tuple(problems), project,
+                 message, tuple(others[path] for path in others if path not in files))
 
 
 def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Problem:
@@ -109,19 +102,9 @@ def _shown(file: Path, cwd: Path, given: str = "") -> Path:
 
 def select(found: Found, cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Problem, ...]]:
     """The cases that `PATH::NAME` asked for (all of a file named as a whole), and a problem for every name that no case has."""
-    cases = tuple(cases)
-    chosen = tuple(case for case in cases if _asked(found, case))
-    problems = [_unmatched(file, name, cases) for file, names in found.names.items() for name in names]
-    return chosen, tuple(problem for problem in problems if problem)
-
-
-def _asked(found: Found, case: Case) -> bool:
-    names = found.names.get(Path(case.spec.path))
-    return names is None or case.name in names or case.check in names
-
-
-def _unmatched(file: Path, name: str, cases: Iterable[Case]) -> Problem | None:
-    known = [known for case in cases if Path(case.spec.path) == file for known in (case.name, case.check)]
-    if name in known:
-        return None
-    return Problem(f"no check {name!r}; {allowed(name, tuple(dict.fromkeys(known)), 'checks')}", file.as_posix())
+    cases, problems = tuple(cases), list[Problem]()
+    for file, names in found.names.items():
+        known = tuple(dict.fromkeys(name for case in cases if Path(case.spec.path) == file for name in (case.name, case.check)))
+        problems += [Problem(f"no check {name!r}; {allowed(name, known, 'checks')}", file.as_posix()) for name in names if name not in known]
+    asked = ((case, found.names.get(Path(case.spec.path))) for case in cases)
+    return tuple(case for case, names in asked if names is None or case.name in names or case.check in names), tuple(problems)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -18,7 +17,7 @@ from yaml.reader import ReaderError
 
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
-from gradverify.spec.fault import MAX_SHOWN, Fault, Path, dotted, shown
+from gradverify.spec.fault import MAX_SHOWN, Fault, Path, dotted
 from gradverify.spec.text import decode
 
 MAX_DEPTH = 64  # tensors have a handful of dimensions; deeper nesting is an attack or an accident
@@ -29,15 +28,10 @@ BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
 FLOAT = re.compile(
     r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
-NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
-SCALARS = {_TAG + "bool": BOOL, _TAG + "int": INT, _TAG + "float": FLOAT, _TAG + "null": NULL}
-STRING, MERGE = _TAG + "str", _TAG + "merge"
-PLAIN_TAGS: Mapping[str, type[Node]] = {**dict.fromkeys((*SCALARS, STRING, MERGE), ScalarNode), _TAG + "seq": SequenceNode, _TAG + "map": MappingNode}
-"""The tags of plain data, and the kind of node that each can stand on."""
 
 
 class Loader12(yaml.SafeLoader):
-    """Composes one document, refusing nesting beyond MAX_DEPTH and anchors that contain themselves."""
+    """Composes one document, refusing nesting beyond MAX_DEPTH, anchors that contain themselves, and tags: what a value is, it says itself."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name for the table
         first: [(tag, pattern) for tag, pattern in table if tag not in _REPLACED]
@@ -50,27 +44,32 @@ class Loader12(yaml.SafeLoader):
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        anchor, is_alias = event.anchor, isinstance(event, yaml.AliasEvent)
+        is_alias = isinstance(event, yaml.AliasEvent)
         if is_alias:
-            if anchor in self.open_anchors:
-                raise ComposerError(None, None, f"the alias *{anchor} stands inside its own anchor &{anchor}: a loop", event.start_mark)
+            if event.anchor in self.open_anchors:
+                raise ComposerError(None, None, f"the alias *{event.anchor} stands inside its own anchor &{event.anchor}: a loop", event.start_mark)
             return super().compose_node(parent, index)
+        if event.tag is not None:
+            shown_tag = "".join(c if c.isprintable() else "\ufffd" for c in event.tag.replace(_TAG, "!!"))[:MAX_SHOWN]
+            raise ComposerError(None, None, f"the tag {shown_tag} is not allowed: a spec holds plain data", event.start_mark)
         if len(self.open_anchors) >= MAX_DEPTH:
             raise ComposerError(None, None, f"nested more than {MAX_DEPTH} levels deep", event.start_mark)
-        self.open_anchors.append(anchor)
+        self.open_anchors.append(event.anchor)
         node = super().compose_node(parent, index)
         self.open_anchors.pop()
         return node
 
 
 def _integer(_: Loader12, node: ScalarNode) -> int:
-    text = node.value
-    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-    return int(text if base == 10 else text[2:], base)
+    return int(node.value, 0 if node.value[:2] in ("0o", "0x") else 10)
 
 
 def _float(_: Loader12, node: ScalarNode) -> float:
     return number(node.value)
+
+
+def _text(_: Loader12, node: ScalarNode) -> str:
+    return str(node.value)
 
 
 def number(text: str) -> float:
@@ -83,104 +82,48 @@ Loader12.add_implicit_resolver(_TAG + "int", INT, list("-+0123456789"))
 Loader12.add_implicit_resolver(_TAG + "float", FLOAT, list("-+0123456789."))
 Loader12.add_constructor(_TAG + "int", _integer)
 Loader12.add_constructor(_TAG + "float", _float)
+Loader12.add_constructor(_TAG + "merge", _text)       # `<<` where it is no key
 
 
 MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions
-MERGES = "<<"
-NUL = "\0"
 MAX_DIGITS = 400  # the largest float64 has 309 digits
 
-MarkedFault = tuple[Mark, str]
 
+def tree_faults(root: Node) -> list[tuple[Mark, str]]:
+    """All of them: duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
+    faults: list[tuple[Mark, str]] = []
+    sizes: dict[int, tuple[int, int]] = {}
 
-@dataclass(slots=True)
-class _Measure:
-    """Expanded size and depth by node identity: an alias is looked up, never walked again."""
+    def visit(node: Node) -> tuple[int, int]:
+        """(nodes, levels) below and including this one, with every alias counted in full and walked once."""
+        if id(node) not in sizes:
+            faults.extend((place, message) for place, message in _own_faults(node))
+            children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
+            below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
+            sizes[id(node)] = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
+        return sizes[id(node)]
 
-    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
-    faults: list[MarkedFault] = field(default_factory=list)
-
-
-def tree_faults(root: Node) -> Iterator[MarkedFault]:
-    """All of them: tags, duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
-    measure = _Measure()
-    size, depth = _visit(root, measure)
+    size, depth = visit(root)
     if size > MAX_NODES:
-        yield root.start_mark, f"{size:,} values once its aliases are expanded; at most {MAX_NODES:,} are read"
+        faults.insert(0, (root.start_mark, f"{size:,} values once its aliases are expanded; at most {MAX_NODES:,} are read"))
     elif depth > MAX_DEPTH:
-        yield root.start_mark, f"nested more than {MAX_DEPTH} levels deep once its aliases are expanded"
-    yield from measure.faults
+        faults.insert(0, (root.start_mark, f"nested more than {MAX_DEPTH} levels deep once its aliases are expanded"))
+    return faults
 
 
-def _visit(node: Node, measure: _Measure) -> tuple[int, int]:
-    """(nodes, levels) below and including this one, with every alias counted in full."""
-    known = measure.sizes.get(id(node))
-    if known is None:
-        measure.faults += _own_faults(node)
-        below = [_visit(child, measure) for child in _children(node)]
-        known = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
-        measure.sizes[id(node)] = known
-    return known
-
-
-def _children(node: Node) -> list[Node]:
-    if isinstance(node, MappingNode):
-        return [child for pair in node.value for child in pair]
-    return node.value if isinstance(node, SequenceNode) else []
-
-
-def _own_faults(node: Node) -> Iterator[MarkedFault]:
-    if node.tag not in PLAIN_TAGS:
-        yield node.start_mark, f"the tag {_short(node.tag)} is not allowed: a spec holds plain data"
-    elif not isinstance(node, PLAIN_TAGS[node.tag]):
-        yield node.start_mark, f"{_kind(node)} cannot have the tag {_short(node.tag)}: leave the tag out"
-    elif isinstance(node, ScalarNode):
-        yield from _scalar_faults(node)
-    else:
-        yield from _merge_faults(node)
-        yield from _key_faults(node) if isinstance(node, MappingNode) else ()
-
-
-def _short(tag: str) -> str:
-    short = "".join(c if c.isprintable() else "\ufffd" for c in tag.replace("tag:yaml.org,2002:", "!!"))
-    return short if len(short) <= MAX_SHOWN else f"{short[:MAX_SHOWN]}…"
-
-
-def _kind(node: Node) -> str:
-    return "a list" if isinstance(node, SequenceNode) else "a mapping" if isinstance(node, MappingNode) else f"the value {shown(node.value)}"
-
-
-def _scalar_faults(node: ScalarNode) -> Iterator[MarkedFault]:
-    pattern = SCALARS.get(node.tag)
-    if NUL in node.value:
-        yield node.start_mark, "a text with the character NUL (\\0), which no name and no path can hold"
-    if node.tag == MERGE and node.value != MERGES:
-        yield node.start_mark, f"{shown(node.value)} cannot have the tag !!merge: leave the tag out"
-    if pattern is None:
-        return
-    if not pattern.match(node.value):
-        yield node.start_mark, f"{shown(node.value)} is no {_short(node.tag).lstrip('!')}"
-    elif len(node.value) > MAX_DIGITS:
-        yield node.start_mark, f"a number of {len(node.value):,} characters; at most {MAX_DIGITS} are read"
-    elif node.tag.endswith("float") and math.isinf(number(node.value)) and "inf" not in node.value.lower():
-        yield node.start_mark, f"{node.value} does not fit into a float64; infinity is written .inf"
-
-
-def _merge_faults(node: Node) -> Iterator[MarkedFault]:
-    """`<<` merges as a key; elsewhere it stands for nothing."""
-    for child in node.value if isinstance(node, SequenceNode) else [value for _, value in node.value]:
-        if isinstance(child, ScalarNode) and child.tag == MERGE and child.value == MERGES:
-            yield child.start_mark, f"{MERGES} merges as a key only: put it in quotes"
-
-
-def _key_faults(node: MappingNode) -> Iterator[MarkedFault]:
+def _own_faults(node: Node) -> Iterator[tuple[Mark, str]]:
+    if isinstance(node, ScalarNode):
+        if "\0" in node.value:
+            yield node.start_mark, "a text with the character NUL (\\0), which no name and no path can hold"
+        if node.tag in (_TAG + "int", _TAG + "float") and len(node.value) > MAX_DIGITS:
+            yield node.start_mark, f"a number of {len(node.value):,} characters; at most {MAX_DIGITS} are read"
+        elif node.tag == _TAG + "float" and "inf" not in node.value.lower() and math.isinf(number(node.value)):
+            yield node.start_mark, f"{node.value} does not fit into a float64; infinity is written .inf"
     first: dict[str, Mark] = {}
-    for key, _ in node.value:
+    for key, _ in node.value if isinstance(node, MappingNode) else ():
         if not isinstance(key, ScalarNode):
             yield key.start_mark, "a list or mapping cannot be a key"
-        elif key.tag not in PLAIN_TAGS:
-            continue        # told already
-        elif key.tag not in (STRING, MERGE):
+        elif key.tag not in (_TAG + "str", _TAG + "merge"):
             yield key.start_mark, f"the key {key.value or 'null'} is no string: put it in quotes"
         elif key.value in first:
             blank = f"; write `- {key.value[1:]}: …`, with a blank after the `-`" if key.value.startswith("-") else ""
@@ -191,8 +134,8 @@ def _key_faults(node: MappingNode) -> Iterator[MarkedFault]:
 
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
-ESCAPES = re.compile(r"\\U[0-9a-fA-F]{8}")
 BREAKS = re.compile("[\x85\u2028\u2029]")  # a line ends there for PyYAML, and for nobody who looks at the file
+ESCAPES = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")       # of no character: PyYAML does not say where they stand
 MAX_LINE = 400  # characters; a longer line with a caret below it helps nobody
 
 
@@ -233,36 +176,33 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
 def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
     """The document that `text` holds, composed once: positions, duplicate keys and data come from one tree."""
     lines = tuple(text.splitlines())
-    odd = BREAKS.search(text)
-    if odd is not None:
-        before = text[: odd.start()].splitlines() or [""]
+
+    def after(offset: int, message: str) -> tuple[Problem]:
+        before = text[:offset].splitlines() or [""]
+        return (_at(file, lines, len(before) - 1, len(before[-1]), message),)
+
+    if odd := BREAKS.search(text):
         code = f"{ord(odd.group()):04X}"
-        return (_at(file, lines, len(before) - 1, len(before[-1]),
-                    f"the line break U+{code}, which editors do not show: in a text in double quotes it is written \\u{code}"),)
+        return after(odd.start(), f"the line break U+{code}, which editors do not show: in a text in double quotes it is written \\u{code}")
+    if odd := ESCAPES.search(text):
+        return after(odd.start(), "an escape of no character: they end with \\U0010FFFF")
     try:
         loader = Loader12(text)
         root = loader.get_single_node()
         if root is None:
             return (Problem("the file is empty; a spec begins with `gradverify: 1`", file, 1, 1),)
-        faults = tuple(tree_faults(root))
+        faults = tree_faults(root)
         if faults:
             return tuple(_at(file, lines, mark.line, mark.column, message) for mark, message in faults)
         return Document(file, lines, root, loader.construct_document(root))
-    except (ValueError, OverflowError):       # an escape beyond U+10FFFF, of which PyYAML does not say where it stands
-        return (_escaped(file, lines),)
     except yaml.MarkedYAMLError as error:
         from gradverify.spec.wording import complaint  # knows the whole format, which readers of sound files do without
 
         return (_at(file, lines, *complaint(error, lines)),)
     except ReaderError as error:
-        before = text[: error.position].splitlines() or [""]
-        return (_at(file, lines, len(before) - 1, len(before[-1]), f"the character U+{error.character:04X} is not allowed in YAML"),)
-
-
-def _escaped(file: str, lines: tuple[str, ...]) -> Problem:
-    place = next(((number, found.start()) for number, line in enumerate(lines) for found in ESCAPES.finditer(line)
-                  if int(found.group()[2:], 16) > sys.maxunicode), (0, 0))
-    return _at(file, lines, *place, "an escape of no character: they end with \\U0010FFFF")
+        return after(error.position, f"the character U+{error.character:04X} is not allowed in YAML")
+    except ValueError as error:     # a version of YAML of a thousand digits
+        return after(0, f"not valid YAML: {error}")
 
 
 def _at(file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None) -> Problem:
@@ -275,24 +215,15 @@ def _printable(line: str) -> str | None:
 
 
 def locate(root: Node, path: Path, key: bool = False) -> Node:
-    """The node at a path, or its key's; where the path leaves the document, the last node on the way."""
+    """The node at a path, or its key's; where the path leaves the document, the last node on the way. Of a merged key the last one wins."""
     node = root
     for depth, part in enumerate(path):
-        found = _child(node, part)
+        found = None
+        if isinstance(node, MappingNode):
+            found = next(((name, value) for name, value in reversed(node.value) if name.value == part), None)
+        elif isinstance(node, SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part], node.value[part]
         if found is None:
             return node
         node = found[0] if key and depth == len(path) - 1 else found[1]
     return node
-
-
-def _child(node: Node, part: str | int) -> tuple[Node, Node] | None:
-    """(key node, value node) of a member; of a merged key the last one, which wins."""
-    if isinstance(node, SequenceNode) and isinstance(part, int) and part < len(node.value):
-        return node.value[part], node.value[part]
-    if isinstance(node, MappingNode):
-        return next(_members(node, part), None)
-    return None
-
-
-def _members(node: MappingNode, part: str | int) -> Iterator[tuple[Node, Node]]:
-    return ((key, value) for key, value in reversed(node.value) if key.value == part)

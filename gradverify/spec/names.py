@@ -17,22 +17,34 @@ OWN_FORMS = "write module:attribute, module.attribute or file.py:attribute"
 
 def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[str, str | None]:
     """(the name as it is looked up, a complaint or None). Files become absolute, relative to `folder`, the spec's own."""
-    if ":" in text:
-        place, _, attribute = text.rpartition(":")
-        return _in_file(text, place, attribute, folder) if _is_file(place) else (text, _module_complaint(place, attribute))
-    if _is_file(text):
-        return text, f"no attribute named in {text!r}: write {text}:Name"
-    if "." in text:
-        return text, _dotted_complaint(text)
-    return text, _builtin_complaint(text, builtins)
-
-
-def _dotted_complaint(text: str) -> str | None:
-    if not DOTTED.fullmatch(text):
-        return f"{text!r} is no name; {FORMS}"
-    if (text + ".").startswith(REGISTERED) and len(text.split(".")) not in (4, 5):
-        return f"{text!r} is no registered operator's name; write torch.ops.library.operator"
-    return None
+    place, colon, attribute = text.rpartition(":")
+    where, complaint = place if colon else text, None
+    if where.endswith(".py") or "/" in where or "\\" in where:
+        path = resolved(folder / place)
+        if not colon:
+            complaint = f"no attribute named in {text!r}: write {text}:Name"
+        elif not DOTTED.fullmatch(attribute):
+            complaint = f"{attribute!r} is no attribute's name; write {place}:Name"
+        elif path.suffix != ".py":
+            complaint = f"{place!r} is no Python file (.py)"
+        elif not is_file(path):
+            complaint = missing(place, folder)
+        return (text, complaint) if complaint else (f"{path}:{attribute}", None)
+    if colon and not (DOTTED.fullmatch(place) and DOTTED.fullmatch(attribute)):
+        meant = text.replace("::", ":")
+        near = f"did you mean {meant!r}?" if meant != text and re.fullmatch(r"[\w./\\]+:\w+", meant) else OWN_FORMS
+        complaint = f"{text!r} is no name; {near}"
+    elif not colon and "." in text:
+        if not DOTTED.fullmatch(text):
+            complaint = f"{text!r} is no name; {FORMS}"
+        elif (text + ".").startswith(REGISTERED) and len(text.split(".")) not in (4, 5):
+            complaint = f"{text!r} is no registered operator's name; write torch.ops.library.operator"
+    elif not colon and not builtins:
+        complaint = f"{text!r} names no module; {OWN_FORMS}"
+    elif not colon and text not in builtins:
+        known = allowed(text, tuple(builtins), "built-ins")
+        complaint = f"unknown built-in {text!r}; {known} (an own function: module:attribute or file.py:attribute)"
+    return text, complaint
 
 
 def called(text: str, target: str, cwd: Path) -> str:
@@ -49,21 +61,6 @@ def own_name(target: str) -> str:
     return re.split(r"[:./\\]", target)[-1]
 
 
-def _is_file(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place
-
-
-def _in_file(text: str, place: str, attribute: str, folder: Path) -> tuple[str, str | None]:
-    path = resolved(folder / place)
-    if not DOTTED.fullmatch(attribute):
-        return text, f"{attribute!r} is no attribute's name; write {place}:Name"
-    if path.suffix != ".py":
-        return text, f"{place!r} is no Python file (.py)"
-    if not is_file(path):
-        return text, missing(place, folder)
-    return f"{path}:{attribute}", None
-
-
 def missing(place: str, folder: Path) -> str:
     """The complaint about a file that is not there, with its nearest neighbour."""
     path = resolved(folder / place)
@@ -73,20 +70,3 @@ def missing(place: str, folder: Path) -> str:
         return f"no file {place!r}: the folder {path.parent} does not exist"
     near = nearest_file(path.name, [item.name for item in path.parent.iterdir()])
     return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")
-
-
-def _module_complaint(module: str, attribute: str) -> str | None:
-    if DOTTED.fullmatch(module) and DOTTED.fullmatch(attribute):
-        return None
-    text = f"{module}:{attribute}"
-    meant = text.replace("::", ":")
-    near = f"did you mean {meant!r}?" if meant != text and re.fullmatch(r"[\w./\\]+:\w+", meant) else OWN_FORMS
-    return f"{text!r} is no name; {near}"
-
-
-def _builtin_complaint(text: str, builtins: Collection[str]) -> str | None:
-    if text in builtins:
-        return None
-    if not builtins:
-        return f"{text!r} names no module; {OWN_FORMS}"
-    return f"unknown built-in {text!r}; {allowed(text, tuple(builtins), 'built-ins')} (an own function: module:attribute or file.py:attribute)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -15,18 +15,18 @@ from pydantic import Field
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
-from gradverify.spec.check_sense import code_faults
+from gradverify.spec.check_sense import name_faults
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, RunSettings, Settings, Strict, Text
+from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, Rules, RunSettings, Settings, Strict, Text
 from gradverify.spec.settings import Layer, layer_of
-from gradverify.spec.toml_lines import place_of, refusal
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
 from gradverify.spec.wording import validated
 
 TABLE: Path = ("tool", "gradverify")
 DEFAULTS = "defaults"
-OF_RULES = ("select", "ignore")
+REFUSED_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+WRITTEN = re.compile(r"\s*(\[+)?\s*([\w\s.'\"-]+?)\s*[\]=]")       # a header or a key
 AS_YAML = re.compile(r"in YAML 1\.2 this is text: |; for example \{.*\}$")
 """What is said of a spec and does not hold of TOML."""
 
@@ -77,38 +77,48 @@ class Project:
 
     def origin(self, *names: str) -> str:
         """The place of a key of the table: `pyproject.toml:12`."""
-        place = place_of(self.text, (*TABLE, *names))
-        return f"{self.file}:{place.line}" if place else self.file
+        line, *_ = _place(self.text, (*TABLE, *names))
+        return f"{self.file}:{line}" if line else self.file
 
     def problem(self, fault: Fault) -> Problem:
         """A fault inside the table, with its line where the key is found."""
         full = (*TABLE, *fault.path)
-        place = place_of(self.text, full)
-        if place is None:
-            return Problem(fault.message, self.file, path=dotted(full))
-        return Problem(fault.message, self.file, place.line, place.column, dotted(full), place.text)
+        line, column, text = _place(self.text, full)
+        return Problem(fault.message, self.file, line, column, dotted(full), text)
+
+
+def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
+    """Line, column and text of the key of `path`, else of the nearest one around it that begins a line. `tomllib` keeps no places: this
+    reads line by line, and does not look into inline tables."""
+    found: tuple[int | None, int | None, str | None] = (None, None, None)
+    table: Path = ()
+    deepest = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        match = WRITTEN.match(line)
+        if match is None:
+            continue
+        names = tuple(name.strip(" \t'\"") for name in match[2].split("."))
+        table, written = (names, names) if match[1] else (table, (*table, *names))
+        if len(written) >= deepest and written == path[: len(written)]:
+            found, deepest = (number, match.start(2) + match[2].rfind(names[-1]) + 1, line), len(written)
+    return found
 
 
 def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
     """The project around `cwd`: the nearest pyproject.toml at or above it, whether or not it speaks of gradverify. `codes`: the rules there are."""
     folder = folder_of(cwd)
-    return Project() if folder is None else _read(folder, _shown(folder / FILE, cwd), codes)
-
-
-def _shown(file: FilePath, cwd: FilePath) -> str:
-    return FilePath(os.path.relpath(file, cwd)).as_posix()
-
-
-def _read(folder: FilePath, shown: str, codes: Collection[str] | None) -> Project:
+    if folder is None:
+        return Project()
+    shown, text = FilePath(os.path.relpath(folder / FILE, cwd)).as_posix(), ""
     project = Project(folder, layer=Layer(shown), file=shown)
-    text = ""
     try:
         text = (folder / FILE).read_text(encoding="utf-8")
         table: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        message, place = refusal(error, text)
-        where = (place.line, place.column, None, place.text) if place else ()
-        return replace(project, problems=(Problem(f"no TOML: {message}", shown, *where),))
+        at, lines = REFUSED_AT.search(str(error)), text.split("\n")
+        line, column = (int(at[1]), int(at[2])) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+        message = REFUSED_AT.sub("", str(error))
+        return replace(project, problems=(Problem(f"no TOML: {message[:1].lower()}{message[1:]}", shown, line, column, None, lines[line - 1]),))
     except (OSError, ValueError, RecursionError) as error:
         return replace(project, problems=(Problem(f"cannot be read: {error}", shown),))
     project = replace(project, text=text)
@@ -116,43 +126,31 @@ def _read(folder: FilePath, shown: str, codes: Collection[str] | None) -> Projec
         if not isinstance(table, dict):
             return replace(project, problems=(Problem("expected a table", shown, path=dotted(TABLE[:place_in])),))
         table = table.get(name, {})
-    return _judged(table, project, codes)
-
-
-def _judged(table: Json, project: Project, codes: Collection[str] | None) -> Project:
     checked = validated(Table, table, ())
-    faults = tuple(_elsewhere(fault) for fault in checked) if isinstance(checked, tuple) else ()
-    defaults = table.get(DEFAULTS, {}) if isinstance(table, dict) else {}
-    if isinstance(defaults, dict) and not any(fault.path[:1] == (DEFAULTS,) for fault in faults):
-        faults += () if codes is None else tuple(code_faults(defaults, (DEFAULTS,), codes))
-    if faults or not isinstance(checked, Table):
-        return replace(project, problems=tuple(_in_order(map(project.problem, faults))))
-    layer = layer_of(checked.defaults, project.file) if checked.defaults is not None else Layer(project.file)
-    places = {name: project.origin(DEFAULTS, *(("rules", name) if name in OF_RULES else (name,))) for name in layer.said}
+    if isinstance(checked, tuple):
+        faults = tuple(map(_elsewhere, checked))
+    else:
+        faults = tuple(name_faults(checked.defaults, (DEFAULTS,), codes)) if checked.defaults is not None and codes is not None else ()
+    if faults or isinstance(checked, tuple):
+        ordered = sorted(map(project.problem, faults), key=lambda problem: (problem.line or 0, problem.column or 0))
+        return replace(project, problems=tuple(ordered))
+    layer = layer_of(checked.defaults, shown) if checked.defaults is not None else Layer(shown)
+    places = {name: project.origin(DEFAULTS, *(("rules", name) if name in Rules.model_fields else (name,))) for name in layer.said}
     return replace(project, paths=tuple(checked.paths), layer=replace(layer, places=places), options=checked.options())
-
-
-def _in_order(problems: Iterable[Problem]) -> Iterator[Problem]:
-    yield from sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
 def _elsewhere(fault: Fault) -> Fault:
     """A key that stands in the wrong table is told the right one; what is said of YAML is said of TOML, or left out."""
     message = AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table")
     if fault.key and len(fault.path) <= len((DEFAULTS, "key")):
-        *table, name = fault.path
-        message = _right_table(str(name).replace("-", "_"), str(name), table == [DEFAULTS]) or message
+        *table, name = map(str, fault.path)
+        folded, in_defaults, header = name.replace("-", "_"), table == [DEFAULTS], f"[tool.gradverify.{DEFAULTS}]"
+        if folded in Rules.model_fields:
+            message = f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
+        elif folded in RunSettings.model_fields and not in_defaults:
+            message = f"{name!r} is a setting of checks: it belongs in {header}"
+        elif in_defaults and folded.replace("_", "-") in OPTIONS:
+            message = f"{name!r} is an option of the run: it belongs in [tool.gradverify]"
+        elif folded in Settings.model_fields and folded not in RunSettings.model_fields:
+            message = f"{name!r} belongs to a spec (its `defaults`, or a check), not to a project"
     return replace(fault, message=message)
-
-
-def _right_table(folded: str, name: str, in_defaults: bool) -> str | None:
-    own, header = ".".join(map(str, TABLE)), f"[{'.'.join(map(str, TABLE))}.{DEFAULTS}]"
-    if folded in OF_RULES:
-        return f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
-    if folded in RunSettings.model_fields and not in_defaults:
-        return f"{name!r} is a setting of checks: it belongs in {header}"
-    if in_defaults and folded.replace("_", "-") in OPTIONS:
-        return f"{name!r} is an option of the run: it belongs in [{own}]"
-    if folded in Settings.model_fields and folded not in RunSettings.model_fields:
-        return f"{name!r} belongs to a spec (its `defaults`, or a check), not to a project"
-    return None

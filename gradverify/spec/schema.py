@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from gradverify.model.case import Asked
+from gradverify.model.case import Asked, DrawKind, Kind, Layout, SparseLayout
 from gradverify.model.dtypes import Dtype, Floating
 
 UNSAID: Any = None
@@ -55,9 +54,9 @@ class Either:
         self.expects = expects
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        tags = {_kind_of_type(member): f"<{self.expects}>{number}" for number, member in enumerate(get_args(source))}
+        tags = {_kind(_class_of(member)): f"<{self.expects}>{number}" for number, member in enumerate(get_args(source))}
         choices = {tag: handler.generate_schema(member) for tag, member in zip(tags.values(), get_args(source), strict=True)}
-        chosen: Callable[[Any], str | None] = lambda value: tags.get(kind_of(value))  # noqa: E731 - one expression, named for its type
+        chosen: Callable[[Any], str | None] = lambda value: tags.get(_kind(type(value)))  # noqa: E731 - one expression, named for its type
         return core_schema.tagged_union_schema(
             choices, discriminator=chosen, custom_error_type="expected", custom_error_message=self.expects)
 
@@ -67,43 +66,28 @@ def is_tag(part: str | int) -> bool:
     return isinstance(part, str) and part.startswith("<")
 
 
-def kind_of(value: Any) -> str:
+def _kind(cls: type) -> str:
     """text, bool, number, list, mapping or null."""
-    for kind, types in (("text", str), ("bool", bool), ("number", (int, float)), ("list", (list, tuple)), ("mapping", (dict, BaseModel))):
-        if isinstance(value, types):
-            return kind
-    return "null"
+    kinds = {str: "text", bool: "bool", int: "number", float: "number", list: "list", tuple: "list", dict: "mapping", BaseModel: "mapping"}
+    return next((kind for base, kind in kinds.items() if issubclass(cls, base)), "null")
 
 
-def _kind_of_type(member: Any) -> str:
+def _class_of(member: Any) -> type:
     origin = get_origin(member)
     if origin is Annotated:
-        return _kind_of_type(get_args(member)[0])
-    if origin is Literal:
-        return kind_of(get_args(member)[0])
-    if origin in (Union, UnionType):
-        raise TypeError("an either-or inside another")
-    return {str: "text", bool: "bool", int: "number", float: "number", list: "list", dict: "mapping"}.get(origin or member, "mapping")
+        return _class_of(get_args(member)[0])
+    return type(get_args(member)[0]) if origin is Literal else origin or member
 
 
 Auto: TypeAlias = Literal["auto"]
 
 
-DRAWS = ("normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make")
+DRAWS: tuple[DrawKind, ...] = get_args(DrawKind)
 """The keys that say where a tensor's numbers come from; one tensor has at most one."""
-
-GIVEN = ("values", "file")
-"""The draws that bring their own shape."""
 
 FinitePair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 """A pair that may be open-ended: `[0, .inf]`."""
-
-Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
-Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
-
-
-SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
 
 
 class Sparse(Strict):
@@ -308,7 +292,6 @@ VARIABLE = {"type": "string", "pattern": r"^\$[A-Za-z_][A-Za-z0-9_]*$", "descrip
 OPEN = ("Check", "Tensor", "Sparse", "Nested", "Rules", "Budget")  # the definitions inside a check, where `$name` may stand
 CLOSED = {"Check": {"name", "matrix"}}  # and the keys of them where it may not
 ANNOTATIONS = ("description", "examples", "default")
-CHILD_LISTS, CHILDREN = ("anyOf", "allOf"), ("items", "additionalProperties")
 
 
 class AsWritten(GenerateJsonSchema):
@@ -322,8 +305,10 @@ def published(model: type[BaseModel]) -> Schema:
     """The draft-07 schema of a model and all it holds."""
     schema = _draft7(model.model_json_schema(schema_generator=AsWritten))
     definitions = schema.pop("definitions") | {"numbers": NUMBERS, "variable": VARIABLE}
-    opened = {name: _opened(name, body) if name in OPEN else body for name, body in definitions.items()}
-    return {"$schema": DIALECT, "title": "gradverify spec", **schema, "definitions": dict(sorted(opened.items()))}
+    for name in OPEN:
+        keys = definitions[name]["properties"]
+        keys |= {key: _or_variable(value) for key, value in keys.items() if key not in CLOSED.get(name, ())}
+    return {"$schema": DIALECT, "title": "gradverify spec", **schema, "definitions": dict(sorted(definitions.items()))}
 
 
 def _draft7(node: Any) -> Any:
@@ -332,8 +317,8 @@ def _draft7(node: Any) -> Any:
         return [_draft7(item) for item in node]
     if not isinstance(node, dict):
         return node.replace("#/$defs/", "#/definitions/") if isinstance(node, str) else node
-    kept = {key: value for key, value in node.items() if not _noise(key, value)}
-    renamed = {{"$defs": "definitions", "oneOf": "anyOf"}.get(key, key): _draft7(value) for key, value in kept.items()}
+    renamed = {{"$defs": "definitions", "oneOf": "anyOf"}.get(key, key): _draft7(value) for key, value in node.items()
+               if not ((key == "title" and isinstance(value, str)) or (key == "default" and value is None))}
     if renamed.get("type") == NESTED:
         renamed["$ref"] = "#/definitions/" + renamed.pop("type")
     if "$ref" in renamed and len(renamed) > 1:
@@ -341,32 +326,17 @@ def _draft7(node: Any) -> Any:
     return renamed
 
 
-def _noise(key: str, value: Any) -> bool:
-    return (key == "title" and isinstance(value, str)) or (key == "default" and value is None)
-
-
-def _opened(name: str, body: Schema) -> Schema:
-    closed = CLOSED.get(name, set())
-    return body | {"properties": {key: value if key in closed else _or_variable(value) for key, value in body["properties"].items()}}
-
-
 def _or_variable(schema: Schema) -> Schema:
     """The same schema, or a variable in its place or in the place of any part; descriptions stay on top, where editors look."""
+    def within(part: Schema) -> Schema:
+        opened = {key: _or_variable(part[key]) for key in ("items", "additionalProperties") if isinstance(part.get(key), dict)}
+        return part | opened | ({"anyOf": [within(each) for each in part["anyOf"]]} if "anyOf" in part else {})
+
     notes = {key: value for key, value in schema.items() if key in ANNOTATIONS}
-    rest = _each_child({key: value for key, value in schema.items() if key not in ANNOTATIONS}, _or_variable)
+    rest = within({key: value for key, value in schema.items() if key not in ANNOTATIONS})
     choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
     variable = {"$ref": "#/definitions/variable"}
     return notes | {"anyOf": [choice for choice in choices if choice != variable] + [variable]} if rest else notes
-
-
-def _each_child(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
-    changed = dict(schema)
-    for key in CHILDREN:
-        if isinstance(changed.get(key), dict):
-            changed[key] = change(changed[key])
-    if "anyOf" in changed:
-        changed["anyOf"] = [_each_child(choice, change) for choice in changed["anyOf"]]
-    return changed
 
 
 FORMAT_VERSION = 1

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradverify.model.case import Budget, Json, Settings
-from gradverify.spec.schema import RunSettings
+from gradverify.spec.schema import Rules, RunSettings, Strict
 
-LISTS = ("select", "ignore", "outputs")
 RUN_KEYS = tuple(RunSettings.model_fields)
 """The settings that say how a check runs, as a spec names them."""
 
@@ -32,12 +31,8 @@ class Layer:
 def settle(*layers: Layer) -> Settings:
     """The defaults under all layers; later ones win."""
     said: dict[str, Any] = {name: value for layer in layers for name, value in layer.said.items()}
-    for name in LISTS:
-        if said.get(name) is not None:
-            said[name] = tuple(said[name])
-    if isinstance(said.get("budget"), Mapping):
-        said["budget"] = Budget(**said["budget"])
-    return Settings(**said)
+    said |= {name: tuple(said[name]) for name in ("select", "ignore", "outputs") if said.get(name) is not None}
+    return Settings(**(said | {"budget": Budget(**said["budget"])} if isinstance(said.get("budget"), Mapping) else said))
 
 
 def origins(*layers: Layer) -> dict[str, str]:
@@ -46,27 +41,17 @@ def origins(*layers: Layer) -> dict[str, str]:
 
 
 def layer_of(model: RunSettings, origin: str, keys: Collection[str] = RUN_KEYS) -> Layer:
-    """What a validated model says about running, as a layer."""
-    return Layer(origin, flat({name: value for name, value in model.said().items() if name in keys and name in RUN_KEYS}))
-
-
-def flat(said: Mapping[str, Any]) -> dict[str, Json]:
-    """Spec keys to the names of `model.case.Settings`: `rules: {select: …}` becomes `select`, a budget plain data."""
-    plain = {name: value for name, value in said.items() if name not in ("rules", "budget")}
-    if "rules" in said:
-        plain |= said["rules"].said()
-    if "budget" in said:
-        plain["budget"] = said["budget"].said()
-    return plain
+    """What a validated model says about running, as a layer: `rules: {select: …}` becomes `select`, a budget plain data."""
+    said: dict[str, Json] = {}
+    for name, value in model.said().items():
+        if name in keys and name in RUN_KEYS:
+            said |= value.said() if isinstance(value, Rules) else {name: value.said() if isinstance(value, Strict) else value}
+    return Layer(origin, said)
 
 
 def as_written(layer: Layer) -> dict[str, Json]:
-    """The inverse of `flat`: a layer in the keys of a spec, so that one model validates both."""
-    rules = {name: _listed(layer.said[name]) for name in ("select", "ignore") if name in layer.said}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in layer.said.items() if name not in rules}
+    """A layer in the keys of a spec, so that one model validates both. Several values are a list, of whatever kind they are."""
+    plain = {name: list(value) if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)) else value
+             for name, value in layer.said.items()}
+    rules = {name: plain.pop(name) for name in Rules.model_fields if name in plain}
     return plain | ({"rules": rules} if rules else {})
-
-
-def _listed(value: Any) -> Json:
-    """Several values as a list, of whatever kind they are; one value, which is to be refused, as it is."""
-    return list(value) if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path as FilePath
 
@@ -11,231 +11,18 @@ from gradverify.model.case import Json, core, dimension_complaint, is_cut, own_d
 from gradverify.model.dtypes import COMPLEX, TABLE
 from gradverify.model.paths import is_file
 from gradverify.spec.fault import Fault, Path, shown
-from gradverify.spec.names import missing
-from gradverify.spec.schema import COMPLEX_NUMBER, DRAWS, GIVEN, Sparse, Tensor
+from gradverify.spec.names import missing, resolve
+from gradverify.spec.schema import COMPLEX_NUMBER, DRAWS, Tensor
 from gradverify.spec.wording import number_hint
 
 INTEGER_RANGES: Mapping[str, tuple[int, int]] = {name: held.integers for name, held in TABLE.items() if held.integers}
 """dtype → the integers it holds, high excluded."""
-
-
-def shape_of(value: Json) -> tuple[int, ...]:
-    """The shape that the first elements suggest."""
-    if not isinstance(value, list):
-        return ()
-    return (len(value), *(shape_of(value[0]) if value else ()))
-
-
-def number_faults(value: Json, path: Path, dtype: str) -> Iterator[Fault]:
-    """What keeps nested numbers from being a tensor of `dtype`."""
-    yield from _faults(value, path, dtype, shape_of(value))
-
-
-def _faults(value: Json, path: Path, dtype: str, shape: tuple[int, ...]) -> Iterator[Fault]:
-    if not shape:
-        complaint = f"expected a number, got {shown(value)}: the rows are ragged" if isinstance(value, list) else scalar_complaint(value, dtype)
-        if complaint:
-            yield Fault(path, complaint)
-    elif not isinstance(value, list):
-        yield Fault(path, f"expected a list of {shape[0]}, got {shown(value)}: the rows are ragged")
-    elif len(value) != shape[0]:
-        yield Fault(path, f"expected a row of {shape[0]} like the first, got {len(value)}: the rows are ragged")
-    else:
-        for index, item in enumerate(value):
-            yield from _faults(item, (*path, index), dtype, shape[1:])
-
-
-def scalar_complaint(value: Json, dtype: str) -> str | None:
-    """Why a value cannot be an element of a tensor of `dtype`, or None."""
-    if isinstance(value, bool):
-        return None if dtype == "bool" else f"expected a number, got {shown(value)}; booleans need `dtype: bool`"
-    if isinstance(value, str):
-        return _text_complaint(value, dtype)
-    if not isinstance(value, (int, float)):
-        return f"expected a number, got {shown(value)}"
-    if dtype in INTEGER_RANGES:
-        low, high = INTEGER_RANGES[dtype]
-        return None if value == value and low <= value < high and int(value) == value else f"{shown(value)} is no {dtype}"
-    return None
-
-
-def _text_complaint(value: str, dtype: str) -> str | None:
-    if not COMPLEX_NUMBER.fullmatch(value):
-        hint = number_hint(value, finite=False)
-        return f"expected a number, got {shown(value)}" + (f"; {hint}" if hint else "")
-    return None if dtype in COMPLEX else f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"
-
-
-WHOLE = ("permutation", "one_hot", "mask")  # kinds whose numbers integers can hold
-SLACK = 1e-9  # of a distance: what the rounding of two written numbers may take from it
-
-
-def structure_faults(tensor: Tensor, draw: str, dtype: str, path: Path) -> Iterator[Fault]:
-    """What is wrong with `kind`, `distinct` and `layout`."""
-    if draw == "kind":
-        yield from _kind_faults(tensor, dtype, path)
-    if tensor.distinct is not None:
-        yield from _distinct_faults(tensor, draw, dtype, (*path, "distinct"))
-    shape = known_shape(tensor, draw)
-    if "layout" in tensor.model_fields_set and shape is not None:
-        complaint = layout_complaint(tensor, draw, tensor.layout, shape)
-        if complaint:
-            yield Fault((*path, "layout"), complaint)
-
-
-def known_shape(tensor: Tensor, draw: str) -> tuple[int, ...] | None:
-    """None where only a file's content could tell."""
-    if draw == "values":
-        return shape_of(tensor.values)
-    return None if tensor.shape is None else tuple(tensor.shape)
-
-
-# ---- kinds
-def _kind_faults(tensor: Tensor, dtype: str, path: Path) -> Iterator[Fault]:
-    kind, shape = tensor.kind, tensor.shape
-    if dtype in INTEGER_RANGES and kind not in WHOLE:
-        yield Fault((*path, "kind"), f"the numbers of `{kind}` are no {dtype}: leave out `dtype`, or say a floating one")
-    elif kind == "simplex" and dtype in COMPLEX:
-        yield Fault((*path, "kind"), f"a simplex is a set of real numbers, and the tensor is {dtype}")
-    if shape is None:
-        return
-    least = core(kind, False)
-    if len(shape) < least and kind != "mask":
-        yield Fault((*path, "kind"), f"`{kind}` needs at least {least} dimension{'s' * (least > 1)}, and the shape is {list(shape)}")
-    elif kind == "spd" and shape[-1] != shape[-2]:
-        yield Fault((*path, "kind"), f"a positive definite matrix is square, and the shape is {list(shape)}")
-    elif kind == "permutation" and dtype in INTEGER_RANGES and shape[-1] > INTEGER_RANGES[dtype][1]:
-        yield Fault((*path, "kind"), f"the numbers 0 to {shape[-1] - 1} do not fit into {dtype}")
-
-
-# ---- distinct
-def _distinct_faults(tensor: Tensor, draw: str, dtype: str, place: Path) -> Iterator[Fault]:
-    apart, count = tensor.distinct, math.prod(tensor.shape or ())
-    complaint = None
-    if draw in ("kind", "fill"):
-        complaint = f"`{draw}` gives equal numbers, or numbers that belong together: remove `distinct`"
-    elif tensor.symmetric:
-        complaint = "a symmetric matrix holds its elements twice: remove `distinct`"
-    elif draw == "integers" and "avoid" in tensor.model_fields_set:
-        complaint = "`avoid` and `distinct` together are for `normal` and `uniform`: choose the integers another way"
-    elif dtype == "bool":
-        complaint = "booleans are not that far apart: remove `distinct`"
-    elif draw in ("uniform", "integers"):
-        complaint = _room_complaint(tensor, draw, count, apart)
-    elif draw in ("values", "choice", "linspace"):
-        complaint = _written_complaint(_written(tensor, draw), draw, count, apart)
-    if complaint:
-        yield Fault(place, complaint)
-
-
-def _room_complaint(tensor: Tensor, draw: str, count: int, apart: float) -> str | None:
-    low, high = tensor.uniform if draw == "uniform" else (tensor.integers[0], tensor.integers[1] - 1)
-    step = apart if draw == "uniform" else math.ceil(apart)
-    if (count - 1) * step <= (high - low) * (1 + SLACK):
-        return None
-    return f"{count} numbers {apart:g} apart do not fit between {low:g} and {high:g}"
-
-
-def _written(tensor: Tensor, draw: str) -> list[float]:
-    """The numbers that stand in the spec, those that are real."""
-    if draw == "linspace":
-        (a, b), count = tensor.linspace, math.prod(tensor.shape or ())
-        return [a + (b - a) * n / max(count - 1, 1) for n in range(count)]
-    return list(_leaves(tensor.choice if draw == "choice" else tensor.values))
-
-
-def _leaves(value: Json) -> Iterator[float]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    elif isinstance(value, (int, float)):
-        yield float(value)
-
-
-def _written_complaint(numbers: Sequence[float], draw: str, count: int, apart: float) -> str | None:
-    if draw == "choice" and count > len(numbers):
-        return f"{count} distinct elements cannot be chosen from {len(numbers)} numbers"
-    near = next(((a, b) for a, b in pairwise(sorted(numbers)) if b - a < apart * (1 - SLACK)), None)
-    return f"`{draw}` holds {near[0]:g} and {near[1]:g}, which are nearer than {apart:g}" if near else None
-
-
-# ---- layouts
-def layout_complaint(tensor: Tensor, draw: str, layout: str, shape: tuple[int, ...]) -> str | None:
-    """Why a tensor of this shape cannot lie so in memory, or None."""
-    return dimension_complaint(layout, shape) or (_repeat_complaint(tensor, draw, shape) if layout == "expanded" else None)
-
-
-def _repeat_complaint(tensor: Tensor, draw: str, shape: tuple[int, ...]) -> str | None:
-    """Why its slices along the first dimension cannot be one slice repeated."""
-    if shape[0] <= 1:
-        return None
-    if tensor.distinct is not None:
-        return "an expanded tensor repeats one slice, so its elements are not `distinct`"
-    if draw == "linspace" or (draw == "values" and any(item != tensor.values[0] for item in tensor.values)):
-        return f"an expanded tensor repeats one slice along its first dimension, and the slices of `{draw}` differ"
-    if is_cut(tensor.kind, tensor.symmetric, shape):
-        what = f"`{tensor.kind}`" if tensor.kind is not None else "a symmetric matrix"
-        return f"an expanded tensor repeats one slice along its first dimension, which would cut {what}: give the shape a dimension before"
-    return None
-
-
-BLOCKED = ("bsr", "bsc")
-LARGEST = 1 << 24       # elements of the dense shape, which the numbers are kept in
-
-
-def form_faults(tensor: Tensor, draw: str, path: Path) -> Iterator[Fault]:
-    """What is wrong with `sparse` and `nested`."""
-    form = "sparse" if tensor.sparse is not None else "nested" if tensor.nested is not None else None
-    if form is None:
-        return
-    others = [key for key in ("nested", "layout") if key in tensor.model_fields_set and key != form] + ["symmetric"] * _is_symmetric(tensor)
-    for key in others:
-        if key in tensor.model_fields_set:
-            yield Fault((*path, key), f"a {form} tensor has no `{key}`: remove one of the two", key=True)
-    if draw == "make" or (draw == "kind" and _is_symmetric(tensor)):
-        yield Fault((*path, form), f"`{form}` and `{tensor.kind or draw}` do not go together", key=True)
-    shape = known_shape(tensor, draw)
-    if tensor.sparse is not None:
-        yield from _sparse_faults(tensor.sparse, draw, shape, (*path, "sparse"))
-        if tensor.domain is not None and not tensor.sparse.masked and not tensor.domain[0] <= 0 <= tensor.domain[1]:
-            yield Fault((*path, "domain"), "under `masked: false` the tensor holds zeros, which lie outside this domain")
-    elif shape is not None:
-        yield from _nested_faults(tensor.nested.lengths, shape, (*path, "nested", "lengths"))
-
-
-def _is_symmetric(tensor: Tensor) -> bool:
-    return tensor.symmetric or tensor.kind == "spd"
-
-
-def _sparse_faults(sparse: Sparse, draw: str, shape: tuple[int, ...] | None, path: Path) -> Iterator[Fault]:
-    if draw in GIVEN and sparse.density is not None:
-        yield Fault((*path, "density"), f"`{draw}` gives the elements, those that are not 0: remove `density`", key=True)
-    if sparse.layout in BLOCKED and sparse.blocksize is None:
-        yield Fault(path, f"the key 'blocksize' is missing: `{sparse.layout}` holds blocks")
-    elif sparse.layout not in BLOCKED and sparse.blocksize is not None:
-        yield Fault((*path, "blocksize"), f"`{sparse.layout}` holds no blocks: remove `blocksize`", key=True)
-    if shape is None:
-        return
-    if sparse.layout == "coo" and not shape:
-        yield Fault((*path, "layout"), "a sparse tensor has at least one dimension, and the shape is []")
-    elif sparse.layout != "coo" and len(shape) != 2:
-        yield Fault((*path, "layout"), f"a `{sparse.layout}` tensor has two dimensions, and the shape is {list(shape)}")
-    elif sparse.layout in BLOCKED and sparse.blocksize is not None and any(n % b for n, b in zip(shape, sparse.blocksize, strict=True)):
-        yield Fault((*path, "blocksize"), f"blocks of {sparse.blocksize} do not divide the shape {list(shape)}")
-    if math.prod(shape) > LARGEST:
-        yield Fault(path, f"its shape {list(shape)} has more than {LARGEST:,} elements, which are kept as a dense tensor")
-
-
-def _nested_faults(lengths: list[int], shape: tuple[int, ...], path: Path) -> Iterator[Fault]:
-    if len(shape) < 2:
-        yield Fault(path, f"a nested tensor needs rows, so at least two dimensions, and the shape is {list(shape)}")
-    elif sum(lengths) != shape[0]:
-        yield Fault(path, f"the lengths add up to {sum(lengths)}, and the shape {list(shape)} has {shape[0]} rows")
-
-
-FILE_KINDS = (".npy", ".npz", ".pt")
-REDRAWN = ("normal", "uniform", "integers", "choice")
 INTEGER_DRAWS = ("integers", "fill", "values", "file", "choice", "kind", "make")
+REDRAWN = ("normal", "uniform", "integers", "choice")
+WHOLE = ("permutation", "one_hot", "mask")  # kinds whose numbers integers can hold
+BLOCKED = ("bsr", "bsc")
+SLACK = 1e-9  # of a distance: what the rounding of two written numbers may take from it
+LARGEST = 1 << 24       # elements of the dense shape of a sparse tensor, which the numbers are kept in
 
 
 def draw_of(tensor: Tensor) -> str:
@@ -248,98 +35,171 @@ def dtype_of(tensor: Tensor, check: str) -> str:
     return tensor.dtype or own_dtype(draw_of(tensor), tensor.kind, check)
 
 
+def known_shape(tensor: Tensor) -> tuple[int, ...] | None:
+    """None where only a file's content could tell."""
+    if "values" in tensor.model_fields_set:
+        return shape_of(tensor.values)
+    return None if tensor.shape is None else tuple(tensor.shape)
+
+
+def shape_of(value: Json) -> tuple[int, ...]:
+    """The shape that the first elements suggest."""
+    if not isinstance(value, list):
+        return ()
+    return (len(value), *(shape_of(value[0]) if value else ()))
+
+
+def leaves(value: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
+    """The elements of nested lists, each with its place."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from leaves(item, (*path, index))
+    else:
+        yield path, value
+
+
+def number_faults(value: Json, path: Path, dtype: str, shape: tuple[int, ...] | None = None) -> Iterator[Fault]:
+    """What keeps nested numbers from being a tensor of `dtype`, and of `shape`: by default that of the first elements."""
+    shape = shape_of(value) if shape is None else shape
+    if not shape:
+        complaint = f"expected a number, got {shown(value)}: the rows are ragged" if isinstance(value, list) else scalar_complaint(value, dtype)
+        if complaint:
+            yield Fault(path, complaint)
+    elif not isinstance(value, list):
+        yield Fault(path, f"expected a list of {shape[0]}, got {shown(value)}: the rows are ragged")
+    elif len(value) != shape[0]:
+        yield Fault(path, f"expected a row of {shape[0]} like the first, got {len(value)}: the rows are ragged")
+    else:
+        for index, item in enumerate(value):
+            yield from number_faults(item, (*path, index), dtype, shape[1:])
+
+
+def scalar_complaint(value: Json, dtype: str) -> str | None:
+    """Why a value cannot be an element of a tensor of `dtype`, or None."""
+    if isinstance(value, bool):
+        return None if dtype == "bool" else f"expected a number, got {shown(value)}; booleans need `dtype: bool`"
+    if isinstance(value, str) and COMPLEX_NUMBER.fullmatch(value):
+        return None if dtype in COMPLEX else f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"
+    if not isinstance(value, (int, float)):
+        hint = number_hint(value, finite=False)
+        return f"expected a number, got {shown(value)}" + (f"; {hint}" if hint else "")
+    if dtype in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[dtype]
+        return None if value == value and low <= value < high and int(value) == value else f"{shown(value)} is no {dtype}"
+    return None
+
+
 def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath) -> Iterator[Fault]:
     """Everything that is wrong with one tensor beyond its keys' own types."""
-    named = [name for name in DRAWS if name in tensor.model_fields_set]
-    for other in named[1:]:
-        yield Fault((*path, other), f"`{named[0]}` and `{other}` both say how it is drawn: keep one", key=True)
+    def fault(message: str, *place: str | int, key: bool = False) -> Fault:
+        return Fault((*path, *place), message, key)
+
+    said = tensor.model_fields_set
+    named = [name for name in DRAWS if name in said]
+    yield from (fault(f"`{named[0]}` and `{other}` both say how it is drawn: keep one", other, key=True) for other in named[1:])
     if len(named) > 1:
         return
-    draw, dtype = draw_of(tensor), dtype_of(tensor, check_dtype)
-    yield from _shape_faults(tensor, draw, path)
-    yield from _dtype_faults(tensor, draw, dtype, path)
-    yield from _number_faults(tensor, draw, dtype, path)
-    yield from _avoid_faults(tensor, draw, path)
-    yield from _structure_faults(tensor, dtype, path)
-    yield from structure_faults(tensor, draw, dtype, path)
-    yield from form_faults(tensor, draw, path)
-    if draw == "file":
-        yield from _file_faults(tensor.file, (*path, "file"), folder)
+    draw, dtype, shape, kind = draw_of(tensor), dtype_of(tensor, check_dtype), known_shape(tensor), tensor.kind
+    whole, is_symmetric = INTEGER_RANGES.get(dtype), tensor.symmetric or kind == "spd"
 
+    if shape is None and draw != "file":
+        yield fault(f"the key 'shape' is missing: `{draw}` numbers need one")
+    elif draw == "file" and shape is not None:
+        yield fault("`file` brings its own shape: remove `shape`", "shape", key=True)
+    elif draw == "values" and tensor.shape is not None and tuple(tensor.shape) != shape:
+        yield fault(f"`values` has the shape {list(shape_of(tensor.values))}, `shape` says {tensor.shape}: remove `shape`", "shape")
+    elif draw == "linspace" and shape is not None and len(shape) != 1:
+        yield fault(f"`linspace` has one dimension, `shape` says {tensor.shape}", "shape")
 
-def _shape_faults(tensor: Tensor, draw: str, path: Path) -> Iterator[Fault]:
-    if draw not in GIVEN and tensor.shape is None:
-        yield Fault(path, f"the key 'shape' is missing: `{draw}` numbers need one")
-    elif draw == "file" and tensor.shape is not None:
-        yield Fault((*path, "shape"), "`file` brings its own shape: remove `shape`", key=True)
-    elif draw == "values" and tensor.shape is not None and tuple(tensor.shape) != shape_of(tensor.values):
-        yield Fault((*path, "shape"), f"`values` has the shape {list(shape_of(tensor.values))}, `shape` says {tensor.shape}: remove `shape`")
-    elif draw == "linspace" and tensor.shape is not None and len(tensor.shape) != 1:
-        yield Fault((*path, "shape"), f"`linspace` has one dimension, `shape` says {tensor.shape}")
+    if whole and tensor.requires_grad:
+        yield fault(f"a tensor of dtype {dtype} cannot require gradients: say a floating `dtype`, or remove `requires_grad`", "requires_grad")
+    if whole and draw not in INTEGER_DRAWS:
+        yield fault(f"`{draw}` does not draw {dtype}; use `integers`, `fill` or `values`", "dtype" if tensor.dtype else draw)
 
-
-def _structure_faults(tensor: Tensor, dtype: str, path: Path) -> Iterator[Fault]:
-    """`domain` and `symmetric`."""
-    if tensor.domain is not None:
-        low, high = tensor.domain
-        if not low < high:      # NaN included
-            yield Fault((*path, "domain"), f"expected [low, high] with low < high, got {shown(tensor.domain)}")
-        elif dtype in COMPLEX:
-            yield Fault((*path, "domain"), f"a `domain` is an interval of real numbers, and the tensor is {dtype}")
-    shape = tensor.shape if tensor.shape is not None else shape_of(tensor.values) if draw_of(tensor) == "values" else None
-    if tensor.symmetric and shape is not None and (len(shape) < 2 or shape[-1] != shape[-2]):
-        yield Fault((*path, "symmetric"), f"a symmetric matrix is square, and the shape is {list(shape)}")
-
-
-def _dtype_faults(tensor: Tensor, draw: str, dtype: str, path: Path) -> Iterator[Fault]:
-    if dtype not in INTEGER_RANGES:
-        return
-    if tensor.requires_grad:
-        advice = "say a floating `dtype`, or remove `requires_grad`"
-        yield Fault((*path, "requires_grad"), f"a tensor of dtype {dtype} cannot require gradients: {advice}")
-    if draw not in INTEGER_DRAWS:
-        key = "dtype" if tensor.dtype else draw
-        yield Fault((*path, key), f"`{draw}` does not draw {dtype}; use `integers`, `fill` or `values`")
-
-
-def _number_faults(tensor: Tensor, draw: str, dtype: str, path: Path) -> Iterator[Fault]:
-    place = (*path, draw)
     if draw == "values":
-        yield from number_faults(tensor.values, place, dtype)
-    elif draw == "fill":
-        complaint = scalar_complaint(tensor.fill, dtype)
-        if complaint:
-            yield Fault(place, complaint)
-    elif draw == "choice":
-        for index, number in enumerate(tensor.choice):
-            complaint = scalar_complaint(number, dtype)
-            if complaint:
-                yield Fault((*place, index), complaint)
+        yield from number_faults(tensor.values, (*path, draw), dtype)
+    elif draw in ("fill", "choice"):
+        for place, number in leaves(getattr(tensor, draw)):
+            if complaint := scalar_complaint(number, dtype):
+                yield fault(complaint, draw, *place)
     elif draw == "normal" and tensor.normal[1] < 0:
-        yield Fault((*place, 1), f"a standard deviation must be at least 0, got {shown(tensor.normal[1])}")
+        yield fault(f"a standard deviation must be at least 0, got {shown(tensor.normal[1])}", draw, 1)
     elif draw == "uniform" and tensor.uniform[0] > tensor.uniform[1]:
-        yield Fault(place, f"low {shown(tensor.uniform[0])} is above high {shown(tensor.uniform[1])}")
+        yield fault(f"low {shown(tensor.uniform[0])} is above high {shown(tensor.uniform[1])}", draw)
     elif draw == "integers":
-        yield from _integer_faults(tensor.integers, place, dtype)
+        low, high = tensor.integers
+        if low >= high:
+            yield fault(f"no integer lies from {low} to {high}: high is excluded", draw)
+        elif whole and not whole[0] <= low < high <= whole[1]:
+            yield fault(f"{low} to {high} does not fit into {dtype}", draw)
+    elif draw in ("file", "make"):
+        complaint = _file_complaint(tensor.file, folder) if draw == "file" else resolve(tensor.make, folder)[1]
+        if complaint:
+            yield fault(complaint, draw)
 
-
-def _integer_faults(bounds: list[int], place: Path, dtype: str) -> Iterator[Fault]:
-    low, high = bounds
-    if low >= high:
-        yield Fault(place, f"no integer lies from {low} to {high}: high is excluded")
-    elif dtype in INTEGER_RANGES and not (INTEGER_RANGES[dtype][0] <= low and high <= INTEGER_RANGES[dtype][1]):
-        yield Fault(place, f"{low} to {high} does not fit into {dtype}")
-
-
-def _avoid_faults(tensor: Tensor, draw: str, path: Path) -> Iterator[Fault]:
-    said = tensor.model_fields_set
     if "avoid" not in said:
         if "margin" in said and tensor.margin != Tensor.model_fields["margin"].default:
-            yield Fault((*path, "margin"), "`margin` acts only together with `avoid`", key=True)
+            yield fault("`margin` acts only together with `avoid`", "margin", key=True)
     elif draw not in REDRAWN:
-        yield Fault((*path, "avoid"), f"`{draw}` gives the numbers, nothing can be redrawn: remove `avoid`", key=True)
+        yield fault(f"`{draw}` gives the numbers, nothing can be redrawn: remove `avoid`", "avoid", key=True)
     elif _is_empty(tensor, draw):
-        yield Fault((*path, "avoid"), f"every number that `{draw}` can draw is nearer than {tensor.margin:g} to an avoided one")
+        yield fault(f"every number that `{draw}` can draw is nearer than {tensor.margin:g} to an avoided one", "avoid")
+
+    if tensor.domain is not None:
+        if not tensor.domain[0] < tensor.domain[1]:      # NaN included
+            yield fault(f"expected [low, high] with low < high, got {shown(tensor.domain)}", "domain")
+        elif dtype in COMPLEX:
+            yield fault(f"a `domain` is an interval of real numbers, and the tensor is {dtype}", "domain")
+    if tensor.symmetric and shape is not None and (len(shape) < 2 or shape[-1] != shape[-2]):
+        yield fault(f"a symmetric matrix is square, and the shape is {list(shape)}", "symmetric")
+
+    if kind is not None:
+        least = core(kind, False)
+        if whole and kind not in WHOLE:
+            yield fault(f"the numbers of `{kind}` are no {dtype}: leave out `dtype`, or say a floating one", "kind")
+        elif kind == "simplex" and dtype in COMPLEX:
+            yield fault(f"a simplex is a set of real numbers, and the tensor is {dtype}", "kind")
+        elif shape is not None and len(shape) < least and kind != "mask":
+            yield fault(f"`{kind}` needs at least {least} dimension{'s' * (least > 1)}, and the shape is {list(shape)}", "kind")
+        elif shape is not None and kind == "spd" and shape[-1] != shape[-2]:
+            yield fault(f"a positive definite matrix is square, and the shape is {list(shape)}", "kind")
+        elif shape is not None and kind == "permutation" and whole and shape[-1] > whole[1]:
+            yield fault(f"the numbers 0 to {shape[-1] - 1} do not fit into {dtype}", "kind")
+    if tensor.distinct is not None and (complaint := _distinct_complaint(tensor, draw, dtype)):
+        yield fault(complaint, "distinct")
+    if "layout" in said and shape is not None and (complaint := layout_complaint(tensor, tensor.layout)):
+        yield fault(complaint, "layout")
+
+    sparse, form = tensor.sparse, "sparse" if tensor.sparse is not None else "nested"
+    if form not in said:
+        return
+    for key in said & {"nested", "layout", *(["symmetric"] if is_symmetric else [])} - {form}:
+        yield fault(f"a {form} tensor has no `{key}`: remove one of the two", key, key=True)
+    if draw == "make" or (draw == "kind" and is_symmetric):
+        yield fault(f"`{form}` and `{kind or draw}` do not go together", form, key=True)
+    if sparse is None:
+        lengths = tensor.nested.lengths
+        if shape is not None and len(shape) < 2:
+            yield fault(f"a nested tensor needs rows, so at least two dimensions, and the shape is {list(shape)}", form, "lengths")
+        elif shape is not None and sum(lengths) != shape[0]:
+            yield fault(f"the lengths add up to {sum(lengths)}, and the shape {list(shape)} has {shape[0]} rows", form, "lengths")
+        return
+    if draw in ("values", "file") and sparse.density is not None:
+        yield fault(f"`{draw}` gives the elements, those that are not 0: remove `density`", form, "density", key=True)
+    if sparse.layout in BLOCKED and sparse.blocksize is None:
+        yield fault(f"the key 'blocksize' is missing: `{sparse.layout}` holds blocks", form)
+    elif sparse.layout not in BLOCKED and sparse.blocksize is not None:
+        yield fault(f"`{sparse.layout}` holds no blocks: remove `blocksize`", form, "blocksize", key=True)
+    if sparse.layout == "coo" and shape == ():
+        yield fault("a sparse tensor has at least one dimension, and the shape is []", form, "layout")
+    elif sparse.layout != "coo" and shape is not None and len(shape) != 2:
+        yield fault(f"a `{sparse.layout}` tensor has two dimensions, and the shape is {list(shape)}", form, "layout")
+    elif shape and sparse.layout in BLOCKED and any(n % b for n, b in zip(shape, sparse.blocksize or shape, strict=True)):
+        yield fault(f"blocks of {sparse.blocksize} do not divide the shape {list(shape)}", form, "blocksize")
+    if shape is not None and math.prod(shape) > LARGEST:
+        yield fault(f"its shape {list(shape)} has more than {LARGEST:,} elements, which are kept as a dense tensor", form)
+    if tensor.domain is not None and not sparse.masked and not tensor.domain[0] <= 0 <= tensor.domain[1]:
+        yield fault("under `masked: false` the tensor holds zeros, which lie outside this domain", "domain")
 
 
 def avoided(tensor: Tensor) -> tuple[float, ...]:
@@ -350,39 +210,63 @@ def avoided(tensor: Tensor) -> tuple[float, ...]:
 
 
 def _is_empty(tensor: Tensor, draw: str) -> bool:
-    """Whether `avoid` leaves nothing to draw."""
-    if draw == "integers":
-        first, end = tensor.integers
-        few = end - first <= 2 * len(avoided(tensor)) * (tensor.margin + 1)  # more than the neighbourhoods can hold need no look
-        return few and all(_near(x, tensor) for x in range(first, end))
-    if draw == "choice":
-        return all(_near(x, tensor) for x in tensor.choice)
-    if draw == "normal":
-        return tensor.normal[1] == 0 and _near(tensor.normal[0], tensor)
-    low, high = tensor.uniform if draw == "uniform" else (0.0, 0.0)
-    return draw == "uniform" and low <= high and _covered(low, high, tensor)
+    """Whether `avoid` leaves nothing to draw: of a whole interval its ends, and those of each avoided neighbourhood in it, decide."""
+    low, high = (tensor.normal[0],) * 2 if draw == "normal" else tensor.uniform if draw == "uniform" else (0.0, 0.0)
+    ends = (low, high, *(end for centre in avoided(tensor) for end in (centre - tensor.margin, centre + tensor.margin) if low <= end <= high))
+    drawn = range(*tensor.integers) if draw == "integers" else tensor.choice if draw == "choice" else ends
+    return low <= high and not (draw == "normal" and tensor.normal[1]) and all(
+        any(abs(x - centre) < tensor.margin for centre in avoided(tensor)) for x in drawn)
 
 
-def _near(x: float, tensor: Tensor) -> bool:
-    return any(abs(x - centre) < tensor.margin for centre in avoided(tensor))
+def _distinct_complaint(tensor: Tensor, draw: str, dtype: str) -> str | None:
+    apart, count = tensor.distinct, math.prod(tensor.shape or ())
+    if draw in ("kind", "fill"):
+        return f"`{draw}` gives equal numbers, or numbers that belong together: remove `distinct`"
+    if tensor.symmetric:
+        return "a symmetric matrix holds its elements twice: remove `distinct`"
+    if draw == "integers" and "avoid" in tensor.model_fields_set:
+        return "`avoid` and `distinct` together are for `normal` and `uniform`: choose the integers another way"
+    if dtype == "bool":
+        return "booleans are not that far apart: remove `distinct`"
+    if draw in ("uniform", "integers"):
+        low, high, step = (*tensor.uniform, apart) if draw == "uniform" else (tensor.integers[0], tensor.integers[1] - 1, math.ceil(apart))
+        fits = (count - 1) * step <= (high - low) * (1 + SLACK)
+        return None if fits else f"{count} numbers {apart:g} apart do not fit between {low:g} and {high:g}"
+    if draw == "choice" and count > len(tensor.choice):
+        return f"{count} distinct elements cannot be chosen from {len(tensor.choice)} numbers"
+    if draw == "linspace":
+        a, b = tensor.linspace
+        numbers: Json = [a, a + (b - a) / (count - 1)] if count > 1 else []
+    else:
+        numbers = [number for _, number in leaves(getattr(tensor, draw)) if isinstance(number, (int, float))] if draw in ("choice", "values") else []
+    near = next(((a, b) for a, b in pairwise(sorted(numbers)) if b - a < apart * (1 - SLACK)), None)
+    return f"`{draw}` holds {near[0]:g} and {near[1]:g}, which are nearer than {apart:g}" if near else None
 
 
-def _covered(low: float, high: float, tensor: Tensor) -> bool:
-    """Whether the forbidden neighbourhoods cover [low, high]: its ends and no gap between two of them."""
-    centres = sorted(avoided(tensor))
-    gaps = [(a, b) for a, b in pairwise(centres) if b - a >= 2 * tensor.margin and a + tensor.margin <= high and b - tensor.margin >= low]
-    return _near(low, tensor) and _near(high, tensor) and not gaps
+def layout_complaint(tensor: Tensor, layout: str) -> str | None:
+    """Why a tensor of a known shape cannot lie so in memory, or None."""
+    draw, shape = draw_of(tensor), known_shape(tensor) or ()
+    complaint = dimension_complaint(layout, shape)
+    if complaint or layout != "expanded" or shape[0] <= 1:
+        return complaint
+    if tensor.distinct is not None:
+        return "an expanded tensor repeats one slice, so its elements are not `distinct`"
+    if draw == "linspace" or (draw == "values" and any(item != tensor.values[0] for item in tensor.values)):
+        return f"an expanded tensor repeats one slice along its first dimension, and the slices of `{draw}` differ"
+    if is_cut(tensor.kind, tensor.symmetric, shape):
+        what = f"`{tensor.kind}`" if tensor.kind is not None else "a symmetric matrix"
+        return f"an expanded tensor repeats one slice along its first dimension, which would cut {what}: give the shape a dimension before"
+    return None
 
 
-def _file_faults(text: str, place: Path, folder: FilePath) -> Iterator[Fault]:
+def _file_complaint(text: str, folder: FilePath) -> str | None:
     name, key = split_key(text)
     suffix = FilePath(name).suffix
-    if suffix not in FILE_KINDS:
-        yield Fault(place, f"unknown kind of file {suffix!r}; allowed: .npy, .npz#key, .pt")
-    elif suffix == ".npz" and not key:
-        yield Fault(place, f"which array of the .npz? write {name}#key")
-    elif not is_file(folder / name):
-        yield Fault(place, missing(name, folder))
+    if suffix not in (".npy", ".npz", ".pt"):
+        return f"unknown kind of file {suffix!r}; allowed: .npy, .npz#key, .pt"
+    if suffix == ".npz" and not key:
+        return f"which array of the .npz? write {name}#key"
+    return None if is_file(folder / name) else missing(name, folder)
 
 
 def split_key(text: str) -> tuple[str, str]:

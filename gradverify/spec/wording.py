@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from yaml.tokens import FlowMappingEndToken, FlowMappingStartToken, FlowSequenceEndToken, FlowSequenceStartToken
 
 from gradverify.model.case import Json
 from gradverify.spec.document import FLOAT, INT
 from gradverify.spec.fault import SYNONYMS, Fault, Path, allowed, flow, shown
 from gradverify.spec.schema import INT64, Budget, Check, Rules, RunSettings, Settings, Spec, Tensor, is_tag
 
+Model = TypeVar("Model", bound=BaseModel)
+Ctx = dict[str, Any]
+
 CODE_IN_A_LIST = re.compile(r"write \[(GV\d*)\]$")
-LISTED = ("select", "ignore")
+NOT_A_BOOLEAN = "in YAML 1.2 this is text: write true or false"
+BOOLEAN_WORDS = {"yes", "no", "on", "off", "y", "n"}
+SPECIAL_NUMBERS = {"nan": ".nan", "inf": ".inf", "+inf": ".inf", "-inf": "-.inf", "infinity": ".inf"}
+TYPES = {
+    "int_type": "an integer", "float_type": "a number", "bool_type": "true or false", "string_type": "text", "list_type": "a list",
+    "dict_type": "a mapping", "model_type": "a mapping", "int_from_float": "an integer",
+}
+SHAPED = ("list_type", "dict_type", "model_type", "string_type")
+"""Kinds of errors about the form of a value, which an example tells best."""
+PATTERNS = {
+    "cpu": "cpu, cuda, cuda:<number> or auto",
+    "GV[0-9]{3}": "a rule code such as GV101",
+    "GV[0-9]{0,3}": "a rule code such as GV101, or a prefix such as GV1",
+    "module:": "cuda, cuda:<number> or module:<name>",
+    r"^[A-Za-z_][\w.-]*$": "a word of letters, digits, `_`, `-` and `.`, beginning with a letter",
+}
 
 
 class Arguments(RunSettings):
@@ -33,76 +50,39 @@ def is_a_call(origin: str) -> bool:
 
 def in_python(fault: Fault) -> Fault:
     """The fault of one setting, at the argument that gave it."""
-    path = fault.path[1:] if fault.path[:1] == ("rules",) and fault.path[1:2] and fault.path[1] in LISTED else fault.path
+    path = fault.path[1:] if fault.path[:1] == ("rules",) and fault.path[1:2] and fault.path[1] in Rules.model_fields else fault.path
     message = CODE_IN_A_LIST.sub(r"write ['\1']", fault.message.replace(NOT_A_BOOLEAN, "write True or False"))
     return replace(fault, path=path, message=message.replace("nothing (null)", "None"))
 
 
-def home_of(key: str, model: type[BaseModel], value: Json) -> str | None:
-    """Where `key: value`, which `model` lacks, stands in a spec; None where the format has no such key, or `model` is no part of it."""
-    if issubclass(model, Arguments):
-        return _no_argument(key)
-    if issubclass(model, RunSettings):
-        return _beside_a_setting(key, model)
-    if model in (Tensor, Budget, Rules) and key in Check.model_fields:
-        return "it belongs to the check, next to `inputs`" if model is Tensor else "it belongs to the check"
-    if model is Tensor and isinstance(value, dict):
-        return f"a list of inputs has no names; as a mapping: `inputs: {{{key}: …}}`"
-    if model is Spec and key in Check.model_fields:
-        every = " or, for all of them, to `defaults`" if key in Settings.model_fields else ""
-        return f"it belongs to a check below `checks`{every}"
-    return None
-
-
-def _no_argument(key: str) -> str | None:
-    """Where a key stands that is no argument of a call."""
-    if key in Budget.model_fields:
-        return f"it belongs in `budget`: `budget={{'{key}': …}}`"
-    home = _beside_a_setting(key, RunSettings)
-    return f"it is a key of specs, which no call takes: write it in a spec, {_place(key)}" if home else None
-
-
-def _place(key: str) -> str:
-    return "next to `checks`" if key in _names(Spec) else "in the check" if key in Check.model_fields else "in an input of the check"
-
-
-def _beside_a_setting(key: str, model: type[RunSettings]) -> str | None:
-    for name, part in (("rules", Rules), ("budget", Budget)):
-        if key in part.model_fields:
-            return f"it belongs in `{name}`: `{name}: {{{key}: …}}`"
-    if key in _names(Spec):
-        return "it belongs at the top of the file, next to `checks`"
-    if key in Check.model_fields and model is not Check:
-        return "it belongs to a check, not to `defaults`"
-    if key in Tensor.model_fields:
-        return f"it belongs to an input: `inputs: {{x: {{{key}: …}}}}`" if model is Check else "it belongs to an input of a check"
-    return None
-
-
-def _names(model: type[BaseModel]) -> list[str]:
+def names(model: type[BaseModel]) -> list[str]:
+    """The keys of a model, as they are written."""
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
-Model = TypeVar("Model", bound=BaseModel)
-Ctx = dict[str, Any]
-
-NOT_A_BOOLEAN = "in YAML 1.2 this is text: write true or false"
-BOOLEAN_WORDS = {"yes", "no", "on", "off", "y", "n"}
-SPECIAL_NUMBERS = {"nan": ".nan", "inf": ".inf", "+inf": ".inf", "-inf": "-.inf", "infinity": ".inf"}
-TYPES = {
-    "int_type": "an integer", "float_type": "a number", "bool_type": "true or false", "string_type": "text", "list_type": "a list",
-    "dict_type": "a mapping", "model_type": "a mapping", "int_from_float": "an integer",
-}
-SHAPED = ("list_type", "dict_type", "model_type", "string_type")
-"""Kinds of errors about the form of a value, which an example tells best."""
-
-PATTERNS = {
-    "cpu": "cpu, cuda, cuda:<number> or auto",
-    "GV[0-9]{3}": "a rule code such as GV101",
-    "GV[0-9]{0,3}": "a rule code such as GV101, or a prefix such as GV1",
-    "module:": "cuda, cuda:<number> or module:<name>",
-    r"^[A-Za-z_][\w.-]*$": "a word of letters, digits, `_`, `-` and `.`, beginning with a letter",
-}
+def home_of(key: str, model: type[BaseModel], value: Json) -> str | None:
+    """Where `key: value`, which `model` lacks, stands in a spec; None where the format has no such key, or `model` is no part of it."""
+    of_check, of_tensor, is_call = key in Check.model_fields, key in Tensor.model_fields, issubclass(model, Arguments)
+    if issubclass(model, RunSettings):
+        for name, part in (("rules", Rules), ("budget", Budget)):
+            if key in part.model_fields:
+                return f"it belongs in `{name}`: " + (f"`{name}={{'{key}': …}}`" if is_call else f"`{name}: {{{key}: …}}`")
+        place = "next to `checks`" if key in names(Spec) else "in the check" if of_check else "in an input of the check" if of_tensor else None
+        if is_call:
+            return place and f"it is a key of specs, which no call takes: write it in a spec, {place}"
+        if key in names(Spec):
+            return "it belongs at the top of the file, next to `checks`"
+        if of_check and model is not Check:
+            return "it belongs to a check, not to `defaults`"
+        in_check = f"it belongs to an input: `inputs: {{x: {{{key}: …}}}}`" if model is Check else "it belongs to an input of a check"
+        return in_check if of_tensor else None
+    if model in (Tensor, Budget, Rules) and of_check:
+        return "it belongs to the check" + (", next to `inputs`" if model is Tensor else "")
+    if model is Tensor and isinstance(value, dict):
+        return f"a list of inputs has no names; as a mapping: `inputs: {{{key}: …}}`"
+    if model is Spec and of_check:
+        return "it belongs to a check below `checks`" + (" or, for all of them, to `defaults`" if key in Settings.model_fields else "")
+    return None
 
 
 def validated(model: type[Model], data: Json, base: Path) -> Model | tuple[Fault, ...]:
@@ -116,57 +96,31 @@ def validated(model: type[Model], data: Json, base: Path) -> Model | tuple[Fault
 def _fault(model: type[BaseModel], error: Any, base: Path) -> Fault:
     kind, loc, value, ctx = error["type"], error["loc"], error["input"], error.get("ctx", {})
     path = (*base, *(part for part in loc if not is_tag(part)))
+    for part in loc[:-1]:
+        field = _field(model, part)
+        model = next(_models_in(field.annotation), model) if field else model
     if kind == "extra_forbidden":
-        return Fault(path, _unknown_key(loc[-1], value, model_at(model, loc[:-1])), key=True)
+        key, known = loc[-1], names(model)
+        if value is None and ":" in key:
+            return Fault(path, f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`", key=True)
+        home = home_of(key, model, value)
+        return Fault(path, f"unknown key {key!r} here: {home}" if home else f"unknown key {key!r}; {allowed(key, known)}", key=True)
     if kind == "missing":
         return Fault(path[:-1], f"the key {loc[-1]!r} is missing")
     if loc and is_tag(loc[-1]) and (kind in TYPES or kind == "literal_error"):
         return Fault(path, _expected(loc[-1][1 : loc[-1].index(">")], value, ctx))
     if kind == "expected":  # no branch of an Either fits; its message says what all of them expect
         return Fault(path, _expected(error["msg"], value, {}))
-    whole = _whole(model, loc) if kind in ("greater_than_equal", "less_than") else None
-    sentence = f"must be {whole}, got {shown(value)}" if whole else _sentence(kind, value, ctx, error["msg"])
-    return Fault(path, sentence + (_example(model, loc) if kind in SHAPED and ";" not in sentence else ""))
+    info = _field(model, loc[-1]) if loc else None
+    sentence = _sentence(kind, value, ctx, error["msg"], info)
+    if kind in SHAPED and ";" not in sentence:
+        tensors = "; for example {shape: [2, 3]}, as every other item of a list of tensors" if info is None and model is Tensor else ""
+        sentence += f"; for example {flow(info.examples[0])}" if info is not None and info.examples else tensors
+    return Fault(path, sentence)
 
 
-def _field(model: type[BaseModel], loc: tuple[str | int, ...]) -> FieldInfo | None:
-    """The key that a location ends at; None for an item of a list."""
-    return next((info for name, info in model_at(model, loc[:-1]).model_fields.items() if loc and loc[-1] in (name, info.alias)), None)
-
-
-def _whole(model: type[BaseModel], loc: tuple[str | int, ...]) -> str | None:
-    """The whole numbers that a key takes, where it has a smallest one and a largest one."""
-    info = _field(model, loc)
-    bounds = {name: getattr(mark, name) for mark in (info.metadata if info else ()) for name in ("ge", "lt") if hasattr(mark, name)}
-    if len(bounds) < len(("ge", "lt")):
-        return None
-    return f"a whole number from {bounds['ge']} to {'2**63 - 1' if bounds['lt'] == INT64 else bounds['lt'] - 1}"
-
-
-def _example(model: type[BaseModel], loc: tuple[str | int, ...]) -> str:
-    """What the key's value may look like, where the format gives an example."""
-    info = _field(model, loc)
-    if info is None and model_at(model, loc[:-1]) is Tensor:
-        return "; for example {shape: [2, 3]}, as every other item of a list of tensors"
-    return f"; for example {flow(info.examples[0])}" if info is not None and info.examples else ""
-
-
-def _unknown_key(key: str, value: Json, model: type[BaseModel]) -> str:
-    """The nearest key there is; where none is near, all of them."""
-    if value is None and ":" in key:
-        return f"unknown key {key!r}: put a space after the colon: `{key.replace(':', ': ', 1)}`"
-
-    home = home_of(key, model, value)
-    known = [info.alias or name for name, info in model.model_fields.items()]
-    return f"unknown key {key!r} here: {home}" if home else f"unknown key {key!r}; {allowed(key, known)}"
-
-
-def model_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> type[BaseModel]:
-    """The model that a location inside `model` leads to."""
-    for part in loc:
-        field = next((info for name, info in model.model_fields.items() if part in (name, info.alias)), None)
-        model = next(_models_in(field.annotation), model) if field else model
-    return model
+def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
+    return next((info for name, info in model.model_fields.items() if key in (name, info.alias)), None)
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -176,20 +130,44 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
-def _sentence(kind: str, value: Json, ctx: Ctx, msg: str) -> str:
-    if kind in TYPES:
-        return _expected(TYPES[kind], value, {})
-    special = SENTENCES.get(kind)
-    return special(value, ctx) if special else f"{msg[:1].lower()}{msg[1:]}, got {shown(value)}"
+def _sentence(kind: str, value: Json, ctx: Ctx, message: str, info: FieldInfo | None) -> str:
+    got = f"got {shown(value)}"
+    bounds = {name: getattr(mark, name) for mark in (info.metadata if info else ()) for name in ("ge", "lt") if hasattr(mark, name)}
+    if kind in ("greater_than_equal", "less_than") and len(bounds) == len(("ge", "lt")):
+        return f"must be a whole number from {bounds['ge']} to {'2**63 - 1' if bounds['lt'] == INT64 else bounds['lt'] - 1}, {got}"
+    match kind:
+        case "literal_error":
+            return _literal(value, ctx)
+        case "string_pattern_mismatch":
+            return _pattern(value, ctx)
+        case "too_short" | "too_long":
+            bound = f"at least {ctx['min_length']}" if kind == "too_short" else f"at most {ctx['max_length']}"
+            return f"expected a list of {bound} {'value' if bound.endswith(' 1') else 'values'}, got {ctx['actual_length']}"
+        case "string_too_short":
+            return "expected text, got an empty one"
+        case "finite_number":
+            return f"expected a finite number, {got}"
+        case "greater_than":
+            return f"must be greater than {ctx['gt']:g}, {got}"
+        case "greater_than_equal":
+            return f"must be at least {ctx['ge']:g}, {got}"
+        case "less_than":
+            return f"must be less than {'2**63' if ctx['lt'] == INT64 else format(ctx['lt'], 'g')}, {got}"
+    return _expected(TYPES[kind], value, {}) if kind in TYPES else f"{message[:1].lower()}{message[1:]}, {got}"
 
 
 def _expected(what: str, value: Json, ctx: Ctx) -> str:
     """`expected an integer, got 'three'`, with what to change where the slip is a known one."""
-    names = re.findall(r"'([^']*)'", ctx.get("expected", ""))
-    hints = (number_hint(value), _boolean_hint(what, value), _codes_hint(what, value),
-             allowed(value, names) if names and isinstance(value, str) else None)
-    hint = next((hint for hint in hints if hint), None)
-    return f"expected {what}, got {shown(value)}" + (f"; {hint}" if hint and hint != f"allowed: {', '.join(names)}" else "")
+    hint = number_hint(value)
+    if hint is None and isinstance(value, str):
+        literals = re.findall(r"'([^']*)'", ctx.get("expected", ""))
+        if value.lower() in BOOLEAN_WORDS and "true" in what:
+            hint = NOT_A_BOOLEAN
+        elif re.fullmatch(r"GV\d{3}" if "list of rule codes" in what else r"GV\d{1,3}" if what == TYPES["list_type"] else "(?!)", value):
+            hint = f"write [{value}]"
+        elif literals and (near := allowed(value, literals)) != f"allowed: {', '.join(literals)}":
+            hint = near
+    return f"expected {what}, got {shown(value)}" + (f"; {hint}" if hint else "")
 
 
 def number_hint(value: Json, finite: bool = True) -> str | None:
@@ -204,167 +182,120 @@ def number_hint(value: Json, finite: bool = True) -> str | None:
     return f"write {bare}" if bare != value and (INT.match(bare) or FLOAT.match(bare)) else None
 
 
-def _boolean_hint(what: str, value: Json) -> str | None:
-    is_word = isinstance(value, str) and value.lower() in BOOLEAN_WORDS
-    return NOT_A_BOOLEAN if is_word and "true" in what else None
-
-
-def _codes_hint(what: str, value: Json) -> str | None:
-    if not isinstance(value, str):
-        return None
-    is_code = re.fullmatch(r"GV\d{3}", value) and "list of rule codes" in what
-    return f"write [{value}]" if is_code or (what == TYPES["list_type"] and re.fullmatch(r"GV\d{1,3}", value)) else None
-
-
 def _literal(value: Json, ctx: Ctx) -> str:
-    names = re.findall(r"'([^']*)'", ctx["expected"])
-    if not names:
+    literals = re.findall(r"'([^']*)'", ctx["expected"])
+    if not literals:
         return f"expected {ctx['expected']}, got {shown(value)}" + (f"; {hint}" if (hint := number_hint(value)) else "")
     if not isinstance(value, str):
-        return f"expected one of {', '.join(names)}; got {shown(value)}"
-    if value.startswith("float8") and "float16" in names:
+        return f"expected one of {', '.join(literals)}; got {shown(value)}"
+    if value.startswith("float8") and "float16" in literals:
         return f"{shown(value)}: outputs and saved tensors may hold 8-bit floats, inputs are checked from float16 and bfloat16 on"
-    return f"unknown value {shown(value)}; {allowed(value, names)}"
+    return f"unknown value {shown(value)}; {allowed(value, literals)}"
 
 
-def _pattern(value: Json, ctx: Ctx) -> str:
+def _pattern(value: str, ctx: Ctx) -> str:
     what = next((text for mark, text in PATTERNS.items() if mark in ctx["pattern"]), ctx["pattern"])
-    meant = SYNONYMS.get(value.casefold(), "") if isinstance(value, str) else ""
-    if "GV" in ctx["pattern"] and isinstance(value, str):
+    meant = SYNONYMS.get(value.casefold(), "")
+    hint = f"; did you mean {meant!r}?" if meant and re.search(rf"\b{meant}\b", what) else ""
+    if "GV" in ctx["pattern"]:
         is_low = re.fullmatch(ctx["pattern"], value.upper())
-        return f"expected {what}, got {shown(value)}; " + (f"write {value.upper()}" if is_low else "`gradverify explain` lists them with their names")
-    return f"expected {what}, got {shown(value)}" + (f"; did you mean {meant!r}?" if meant and re.search(rf"\b{meant}\b", what) else "")
+        hint = f"; write {value.upper()}" if is_low else "; `gradverify explain` lists them with their names"
+    return f"expected {what}, got {shown(value)}{hint}"
 
 
-def _size(value: Json, ctx: Ctx) -> str:
-    bounds = {"min_length": "at least", "max_length": "at most"}
-    bound = next(f"{word} {ctx[key]}" for key, word in bounds.items() if key in ctx)
-    return f"expected a list of {bound} {'value' if bound.endswith(' 1') else 'values'}, got {ctx['actual_length']}"
-
-
-SENTENCES: dict[str, Callable[[Json, Ctx], str]] = {
-    "literal_error": _literal,
-    "string_pattern_mismatch": _pattern,
-    "too_short": _size,
-    "too_long": _size,
-    "string_too_short": lambda value, ctx: "expected text, got an empty one",
-    "finite_number": lambda value, ctx: f"expected a finite number, got {shown(value)}",
-    "greater_than": lambda value, ctx: f"must be greater than {ctx['gt']:g}, got {shown(value)}",
-    "greater_than_equal": lambda value, ctx: f"must be at least {ctx['ge']:g}, got {shown(value)}",
-    "less_than": lambda value, ctx: f"must be less than {'2**63' if ctx['lt'] == 2**63 else format(ctx['lt'], 'g')}, got {shown(value)}",
-}
-
-
+# ---- what is no YAML
 Complaint = tuple[int, int, str]
 """Line and column, from 0, and the sentence."""
 
 NO_SPACE = re.compile(r"""^[\s\-{]*(?P<key>\w+):(?=[^\s:/])""")
 NO_COLON = re.compile(r"""^[\s\-]*(?P<key>\w+)\s+(?=[\[{])""")
-EXPECTED = re.compile(r"expected (?P<wanted>.+), but (?:got|found) (?P<found>.+)")
+NO_BLANK = re.compile(r"^(?P<indent>\s*)-(?:(?P<key>\w+):(?=\s|$)|(?=[\[{]))")
+EXPECTED = re.compile(r"expected (?P<wanted>.+), but (?:got|found) '?(?P<found>.+?)'?")
 FOUND = {"<stream end>": "the end of the file", "<scalar>": "text", "<block end>": "the end of the block", "<block mapping start>": "a key",
          "<block sequence start>": "a list", "<block entry>": "a `-`"}
 CLOSES = {"]": "[", "}": "{"}
 OPENS = {"[": "]", "{": "}"}
-NO_BLANK = re.compile(r"^\s*-(?:(?P<key>\w+):(?=\s|$)|(?=[\[{]))")
-CONTENT = "the node content"
 END = "<stream end>"
-KEYS = frozenset(info.alias or name for model in (Spec, Check, Tensor) for name, info in model.model_fields.items())
+KEYS = frozenset(name for model in (Spec, Check, Tensor) for name in names(model))
 
 
 def complaint(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> Complaint:
-    mark = error.problem_mark or error.context_mark
+    mark, begun = error.problem_mark or error.context_mark, error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
     problem, context = str(error.problem), error.context or ""
-    if "'\\t'" in problem or "\t" in _indent(lines, line):
+    text = lines[line] if line < len(lines) else ""
+    indent = len(text) - len(text.lstrip())
+    if "'\\t'" in problem or "\t" in text[:indent]:
         return line, column, "a tab: YAML is indented with spaces"
     if "expected a single document" in context:
         return line, column, "a second document begins here: a spec is one document, without a second `---`"
     if "cannot start any token" in problem:
         return line, column, f"{problem}: put the text in quotes"
-    if "mapping values are not allowed here" in problem or "could not find expected ':'" in problem:
-        return _colon(error, lines, line, column)
-    if "quoted scalar" in context and error.context_mark and "unexpected end of stream" in problem:
-        begun = error.context_mark
+    if "quoted scalar" in context and begun and "unexpected end of stream" in problem:
         return begun.line, begun.column, f"found the end of the file: the quote begun on line {begun.line + 1} is not closed"
-    for number in (line, error.context_mark.line if error.context_mark else line):
+
+    # a blank too few after a dash or a colon, or a colon too few: at the line that lacks it
+    no_colon = "could not find expected ':'" in problem
+    is_colon = no_colon or "mapping values are not allowed here" in problem
+    above = next((number for number in range(line - 1, -1, -1) if lines[number].strip() and not lines[number].lstrip().startswith("#")), line)
+    first = begun.line if begun else line
+    for number in (above,) if is_colon else (line, first):
         dash = NO_BLANK.match(lines[number]) if number < len(lines) else None
-        if dash and dash["key"] in (None, *KEYS):
-            return _no_blank(lines, number)
-    missing = NO_COLON.match(lines[line]) if line < len(lines) else None
-    if missing and missing["key"] in KEYS:
-        return line, missing.end("key"), f"a colon is missing: `{missing['key']}: …`"
-    if CONTENT in problem or END in problem:
-        return _unclosed(error, lines, line, column)
-    return line, column, _not_valid(error, lines, line, column) or problem
+        if dash and (dash["key"] in KEYS or (dash["key"] is None and not is_colon)):
+            return number, dash.end("indent") + 1, f"a blank is missing after the `-`: `- {_cut(lines[number].strip()[1:])}`"
+    for number in (line, line - 1, first) if is_colon else ():
+        match = NO_SPACE.match(lines[number]) if 0 <= number < len(lines) else None
+        if match and match["key"] in KEYS:
+            return number, match.end(), f"a space is missing after the colon: `{match['key']}: {_cut(lines[number][match.end():].strip())}`"
+    if no_colon and begun:
+        return begun.line, begun.column, "a key without a colon: write `key: value`"
+    if is_colon:
+        return line, column, "a `:` where no key can be: check the indentation, or put text that contains `: ` in quotes"
+    if (match := NO_COLON.match(text)) and match["key"] in KEYS:
+        return line, match.end("key"), f"a colon is missing: `{match['key']}: …`"
+
+    # a bracket that is not closed, at the bracket where the file ends before it is; or a value that is missing between brackets
+    expected = EXPECTED.fullmatch(problem)
+    wanted, found = (expected["wanted"], expected["found"]) if expected else ("", "")
+    name = FOUND.get(found, f"`{found}`")
+    if "the node content" in problem or END in problem:
+        bracket = _innermost(lines, line, column)
+        if bracket and (found == END or OPENS[bracket.id] != found in CLOSES):
+            closing, place = OPENS[bracket.id], bracket.start_mark
+            where = (place.line, place.column) if found == END else (line, column)
+            either = f"`{closing}`" if "the node content" in wanted else f"`,` or `{closing}`"
+            return *where, f"expected {either}, found {name}: the `{bracket.id}` begun on line {place.line + 1} is not closed"
+        if found in CLOSES:
+            return line, column, f"a `{found}` that closes nothing: remove it, or put the text in quotes"
+        if found == ",":
+            return line, column, "a `,` without a value before it: remove it, or write the value"
+    if begun is None or not (expected or context):
+        return line, column, problem
+    closing = next((mark for mark in CLOSES if f"'{mark}'" in wanted), "")
+    if closing:
+        return line, column, f"expected `,` or `{closing}`, found {name}: the `{CLOSES[closing]}` begun on line {begun.line + 1} is not closed"
+    if "<block end>" in wanted:
+        what = "list" if "sequence" in context or "collection" in context else "mapping"
+        return line, column, (
+            f"the indentation of this line fits no line above it; the {what} around it begins on line {begun.line + 1}" if column == indent
+            else f"{name} where the value ends already: put all of the value in quotes")
+    return line, column, f"not valid YAML: {problem} ({context}, begun on line {begun.line + 1})"
 
 
-def _unclosed(error: yaml.MarkedYAMLError, lines: Sequence[str], line: int, column: int) -> Complaint:
-    """A bracket that is not closed, told at the bracket where the file ends before it is; or a value that is missing between brackets."""
-    match, brackets = EXPECTED.fullmatch(str(error.problem)), _open(lines, line, column)
-    found = match["found"].strip("'") if match else ""
-    if brackets and (found == END or OPENS[brackets[-1][0]] != found in CLOSES):
-        bracket, begun = brackets[-1]
-        at = (begun.line, begun.column) if found == END else (line, column)
-        wanted = f"`{OPENS[bracket]}`" if match and CONTENT in match["wanted"] else f"`,` or `{OPENS[bracket]}`"
-        return *at, f"expected {wanted}, found {FOUND.get(found, f'`{found}`')}: the `{bracket}` begun on line {begun.line + 1} is not closed"
-    if found in CLOSES:
-        return line, column, f"a `{found}` that closes nothing: remove it, or put the text in quotes"
-    if found == ",":
-        return line, column, "a `,` without a value before it: remove it, or write the value"
-    return line, column, _not_valid(error, lines, line, column) or str(error.problem)
+def _cut(text: str) -> str:
+    return f"{text[:20]}{'…' if len(text) > 20 else ''}"
 
 
-def _open(lines: Sequence[str], line: int, column: int) -> list[tuple[str, yaml.Mark]]:
-    """The brackets that are open at a place, outermost first."""
-    found: list[tuple[str, yaml.Mark]] = []
+def _innermost(lines: Sequence[str], line: int, column: int) -> Any:
+    """The token of the innermost bracket that is open at a place."""
+    found: list[Any] = []
     with contextlib.suppress(yaml.YAMLError):
+        token: Any
         for token in yaml.scan("\n".join((*lines, ""))):
             if (token.start_mark.line, token.start_mark.column) >= (line, column):
                 break
-            if isinstance(token, (FlowSequenceStartToken, FlowMappingStartToken)):
-                found.append((token.id, token.start_mark))
-            elif isinstance(token, (FlowSequenceEndToken, FlowMappingEndToken)) and found:
+            if token.id in OPENS:
+                found.append(token)
+            elif token.id in CLOSES and found:
                 found.pop()
-    return found
-
-
-def _colon(error: yaml.MarkedYAMLError, lines: Sequence[str], line: int, column: int) -> Complaint:
-    """A colon too few, a blank too few behind one, or one in a text: told at the line that lacks it."""
-    above = next((number for number in range(line - 1, -1, -1) if lines[number].strip() and not lines[number].lstrip().startswith("#")), line)
-    dash = NO_BLANK.match(lines[above])
-    if dash and dash["key"] in KEYS:
-        return _no_blank(lines, above)
-    for number in (line, line - 1, error.context_mark.line if error.context_mark else line):
-        match = NO_SPACE.match(lines[number]) if 0 <= number < len(lines) else None
-        if match and match["key"] in KEYS:
-            key, rest = match["key"], lines[number][match.end():].strip()
-            return number, match.end(), f"a space is missing after the colon: `{key}: {rest[:20]}{'…' if len(rest) > 20 else ''}`"
-    if "could not find" in str(error.problem) and error.context_mark:
-        return error.context_mark.line, error.context_mark.column, "a key without a colon: write `key: value`"
-    return line, column, "a `:` where no key can be: check the indentation, or put text that contains `: ` in quotes"
-
-
-def _no_blank(lines: Sequence[str], line: int) -> Complaint:
-    text = lines[line].strip()[1:]
-    return line, len(_indent(lines, line)) + 1, f"a blank is missing after the `-`: `- {text[:20]}{'…' if len(text) > 20 else ''}`"
-
-
-def _not_valid(error: yaml.MarkedYAMLError, lines: Sequence[str], line: int, column: int) -> str | None:
-    match, begun = EXPECTED.fullmatch(str(error.problem)), error.context_mark
-    if match is None or begun is None:
-        return f"not valid YAML: {error.problem} ({error.context}, begun on line {begun.line + 1})" if begun and error.context else None
-    found = FOUND.get(match["found"].strip("'"), f"`{match['found'].strip(chr(39))}`")
-    closing = next((mark for mark in CLOSES if f"'{mark}'" in match["wanted"]), None)
-    if closing:
-        return f"expected `,` or `{closing}`, found {found}: the `{CLOSES[closing]}` begun on line {begun.line + 1} is not closed"
-    if "<block end>" in match["wanted"]:
-        own = column == len(_indent(lines, line))
-        what = "list" if "sequence" in (error.context or "") or "collection" in (error.context or "") else "mapping"
-        return (f"the indentation of this line fits no line above it; the {what} around it begins on line {begun.line + 1}" if own
-                else f"{found} where the value ends already: put all of the value in quotes")
-    return f"not valid YAML: {error.problem} ({error.context}, begun on line {begun.line + 1})"
-
-
-def _indent(lines: Sequence[str], line: int) -> str:
-    text = lines[line] if line < len(lines) else ""
-    return text[: len(text) - len(text.lstrip())]
+    return found[-1] if found else None

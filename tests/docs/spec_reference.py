@@ -157,12 +157,13 @@ CLOSING = """
 
 Numbers are YAML 1.2 numbers: `1e-6` is a number, `010` is ten, `1:30` is text. `no` and `off` are text, only `true` and `false` are booleans.
 A file is one UTF-8 document of at most 1 MiB and 100,000 values (aliases expanded). Anchors, aliases and merge keys (`<<`) work; duplicate keys,
-tabs as indentation, tags such as `!!python/…` and keys that are not text are errors. Nothing in a spec is evaluated.
+tabs as indentation, tags (`!!int`, `!!python/…`) and keys that are not text are errors. Nothing in a spec is evaluated.
 
 ## Errors
 
-A spec that cannot be used is reported whole: every problem of every file with file, line, column, the path inside the document, what was
-found, what is allowed, and the nearest valid name for a misspelling. The exit code is 2, and nothing runs.
+A spec that cannot be used is reported with every problem of every file: file, line, column, the path inside the document, what was found, what
+is allowed, and the nearest valid name for a misspelling. Of one check its `matrix` is read first, then the types of its values, then whether
+they make sense together; a later step is left out where an earlier one finds something. The exit code is 2, and nothing runs.
 
 ```yaml
 # file: wrong.yaml

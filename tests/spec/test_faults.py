@@ -152,9 +152,9 @@ FAULTS = [  # the spec, with « where each problem is expected; the words of its
     (check("matrix: {seed: [1], exclude: «[{seed: 1}]}"), "drops every combination"),
     (check(f"matrix: «{{seed: {list(range(101))}, timeout: {list(range(1, 101))}}}"), "10,100 combinations; at most 10,000"),
     (check("inputs: {x: {«shpae: [2]}, y: [«1, {shape: [2]}]}"), "unknown key 'shpae'"),       # no missing input, no missing shape
-    (check("inputs: {x: [«1, {shape: [2]}], y: {shape: [2], uniform: «[2, 1]}}"), "expected a mapping, got 1"),
-    (check("inputs: {x: [{«shap: [2]}, {shape: [2], uniform: «[2, 1]}], y: 1}"), "unknown key 'shap'"),
-    (check("inputs: {x: {«shap: [«$n]}, y: 1}"), "unknown key 'shap'"),
+    (check("inputs: {x: [«1, {shape: [2]}], y: {shape: [2], uniform: [2, 1]}}"), "expected a mapping, got 1"),
+    (check("inputs: {x: [{«shap: [2]}, {shape: [2], uniform: [2, 1]}], y: 1}"), "unknown key 'shap'"),
+    (check("inputs: {x: {shap: [«$n]}, y: 1}"), "unknown variable $n"),       # a check's matrix first, then types, then sense
     (check("dtype: «float8_e4m3fn"), "outputs and saved tensors may hold 8-bit floats"),
 ]
 REFUSED_BY_EDITORS = [  # by the published schema too, and the words of its first sentence
@@ -359,7 +359,8 @@ def test_a_built_in_without_an_input_that_it_needs_is_a_fault(tmp_path):
 def test_all_faults_of_all_checks_are_reported_in_the_order_of_the_file(folder: Path) -> None:
     text, places = unmarked(
         "gradverify: 1\ndefaults: {«sed: 1}\nchecks:\n"
-        "  - function: «mull\n    inputs: {x: {shape: [«a, «-1]}, y: {values: [«b], «avoid: 0}}\n    eps: «-1\n    mode: «rosw\n"
+        "  - function: mull\n    inputs: {x: {shape: [«a, «-1]}, y: {values: [b], avoid: 0}}\n    eps: «-1\n    mode: «rosw\n"
+        "  - function: «mull\n    inputs: {x: {shape: [2]}, y: {values: [«b], «avoid: 0}}\n"
         "  - function: relu\n    inputs: {«inputt: {shape: [1], uniform: «[2, 1]}}\n    reference: «gone.py:f\n")
     result = loaded(text, folder)
     assert [(problem.line, problem.column) for problem in result.problems] == places

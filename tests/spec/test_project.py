@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gradverify.rules.catalogue import codes
-from gradverify.spec.project import OPTIONS, project_of
+from gradverify.spec.fault import Fault
+from gradverify.spec.project import OPTIONS, Project, project_of
 from spec.marked import unmarked
 
 
@@ -15,7 +16,7 @@ from spec.marked import unmarked
     ("[tool.other]\nseed = 'x'\n[tool.gradverify.defaults]\n«seed = 'x'\n", "expected an integer, got 'x'"),
     ("[tool.gradverify.defaults]\n«dtype = 'float8_e5m2'\n", "outputs and saved tensors may hold 8-bit floats"),
     ("[tool.gradverify.«defualts]\nseed = 1\n", "unknown key 'defualts'; did you mean 'defaults'?"),
-    ("[tool.gradverify]\ndefaults = {«eps = -1}\n", "must be greater than 0"),
+    ("[tool.gradverify]\n«defaults = {eps = -1}\n", "must be greater than 0"),
     ("[tool.gradverify]\n«max_rows = 3\n", "unknown key 'max_rows'; did you mean 'max-rows'?"),
     ("[tool.gradverify]\n«eps = 1e-6\n", "'eps' is a setting of checks: it belongs in [tool.gradverify.defaults]"),
     ("[tool.gradverify]\n«timeout = 3\n", "'timeout' is a setting of checks: it belongs in [tool.gradverify.defaults]"),
@@ -41,6 +42,28 @@ def test_a_fault_in_the_project_has_its_line(text: str, words: str, tmp_path: Pa
     assert [(problem.line, problem.column) for problem in problems] == places
     assert words in problems[0].message and "YAML" not in problems[0].message and "{\"" not in problems[0].message
     assert problems[0].path is not None and problems[0].path.startswith("tool.gradverify")
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    ("[tool.gradverify.defaults]\n  seed = 1\n", (2, 3)),
+    ("[tool.gradverify]\ndefaults.seed = 1\n", (2, 10)),
+    ("[tool]\ngradverify.defaults.seed = 1\n", (2, 21)),
+    ("[ tool . 'gradverify' . defaults ]  # seed = 3\n\"seed\" = 1\n", (2, 2)),
+    ("text = '''\n[tool.gradverify.defaults]\nseed = 2\n'''\n[tool.gradverify.defaults]\n# seed = 3\nseed = 1\n", (7, 1)),
+    ("[tool.gradverify.defaults]\neps = 'seed = 2'\nseed = 1\n", (3, 1)),
+    ("[tool.other.defaults]\nseed = 2\n[tool.gradverify.defaults]\nseed = 1\n[more]\nseed = 3\n", (4, 1)),
+    ("[[tool.other]]\nseed = 1\n[tool.gradverify.defaults.rules]\nignore = []\n[tool.gradverify.defaults]\nseed = 1\n", (6, 1)),
+    ("[tool.gradverify]\ndefaults = {seed = 1}\n", (2, 1)), ("[tool.gradverify.defaults]\n", (1, 18)), ("[other]\n", (None, None))])
+def test_a_key_is_found_where_it_stands_or_what_is_around_it(text: str, place: tuple[int | None, int | None]) -> None:
+    problem = Project(text=text).problem(Fault(("defaults", "seed"), "x"))
+    assert (problem.line, problem.column) == place and problem.text == (None if place[0] is None else text.split("\n")[place[0] - 1])
+
+
+@pytest.mark.parametrize(("text", "line"), [("a = 1\nb = \n", 2), ("[a\n", 1), ("a = 1\na = 2\n", 2), ("a = '''\nb\n", 3)])
+def test_what_is_no_toml_has_its_line_and_a_message_without_it(text: str, line: int, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    [problem] = project_of(tmp_path).problems
+    assert problem.line == line and "line" not in problem.message and problem.message.startswith("no TOML: ")
 
 
 @pytest.mark.parametrize("text", ["[tool.gradverify\n", "[tool]\ngradverify = 3\n", "tool = 3\n"])
