@@ -14,13 +14,12 @@ from gradverify.model.result import CaseResult
 from gradverify.numerics.function.point import Clock
 from gradverify.running.inline import captured
 from gradverify.running.staying import staying
-from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import importable
 from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
 from gradverify.subject.prepare import assemble, prepare
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import live
-from gradverify.verify import broken, failed, verify
+from gradverify.verify import broken, verify
 
 MODES = ("entries", "rows", "blocks", "auto")
 JACOBIAN = ("GV101", "GV102", "GV103", "GV104", "GV111", "GV114")  # the rules that compare backward with finite differences at the point
@@ -52,8 +51,6 @@ def differentiated(inputs: Sequence[Tensor]) -> list[Argument]:
 def _verified(case: Case, made: Callable[[], Subject], briefly: bool = False) -> CaseResult:
     try:
         return verify(_steady(made()), briefly=briefly)
-    except UserCodeError as error:
-        return failed(case, error)
     except BaseException as error:
         return broken(case, error)
 

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal
 
-from gradverify.model.event import Event, Selection
+from gradverify.model.event import Selection
 from gradverify.model.problem import ProblemsError
 from gradverify.model.report import Gate, Report, fold
 from gradverify.running.hosted import Request
@@ -36,40 +36,36 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
 
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     project = project_here()
-    gate = _gate(project.options, undecided, fail_on_skip, require_device)
+    gate = gate_of(project.options, undecided, fail_on_skip, require_device)
     limits = _limits(project.options, jobs=jobs, timeout=timeout, import_timeout=import_timeout, memory=memory)
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
     asked = {"undecided": undecided, "fail-on-skip": fail_on_skip, "require-device": require_device or None}
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
-    if executor is None:
-        with_torch(cases)
     request = Request(cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits)
-    events = _events(request, executor)
+    if executor is None:
+        from gradverify.running.hosted import hosted
+
+        with_torch(cases)
+        events = hosted(request)
+    else:
+        from gradverify.running.executors import distributed
+
+        events = distributed(request, executor)
     as_written = (CheckFinished(named(event.result, gathered.names)) if isinstance(event, CheckFinished) else event for event in events)
     return fold(as_written, gate, __version__)
 
 
-def _events(request: Request, executor: Executor | None) -> Iterator[Event]:
-    if executor is None:
-        from gradverify.running.hosted import hosted
-
-        return hosted(request)
-    from gradverify.running.executors import distributed
-
-    return distributed(request, executor)
-
-
-def _gate(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None, require_device: Sequence[str] | None) -> Gate:
-    """Raises ProblemsError."""
+def gate_of(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None = None,
+            require_device: Sequence[str] | None = None) -> Gate:
+    """What is asked for, else what the project says. Raises ProblemsError."""
     from gradverify.cli import values
 
-    wanted = undecided or configured.get("undecided", "warn")
-    devices = configured.get("require-device", ()) if require_device is None else require_device
-    typed = values.settled([("undecided", wanted, values.one_of(values.UNDECIDED)),
+    devices = tuple(configured.get("require-device", ()) if require_device is None else require_device)
+    typed = values.settled([("undecided", undecided or configured.get("undecided", "warn"), values.one_of(values.UNDECIDED)),
                             *(("require_device", device, values.device) for device in devices)])
-    return Gate("fail" if typed["undecided"] == "fail" else "warn", configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip,
-                tuple(devices))
+    skips = configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip
+    return Gate("fail" if typed["undecided"] == "fail" else "warn", skips, devices)
 
 
 def _limits(configured: Mapping[str, Any], **asked: Any) -> Mapping[str, Any]:

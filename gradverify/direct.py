@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import reprlib
-import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -76,7 +76,7 @@ def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
     return f"forward got one argument, a {kind}: if it holds all the inputs, write assert_gradients(function, *inputs), or check(function, inputs)"
 
 
-def _headline(result: CaseResult) -> str:
+def headline(result: CaseResult) -> str:
     """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the verdict and its reason."""
     found = next((finding for finding in result.findings if finding.severity == "error"), next(iter(result.findings), None))
     head, text = (f"{found.code} {found.name}", found.message) if found else (result.verdict, result.reason or "")
@@ -131,16 +131,15 @@ def assert_gradients(function: Callable[..., Any], /, *inputs: Any, kwargs: Mapp
     __tracebackhide__ = True        # pytest shows the line of the test, and not these
     result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
     if not result.ok:
-        raise GradientError(result, inert("\n".join(filter(None, (msg, _headline(result), str(result), _one_argument(result, inputs))))))
+        raise GradientError(result, inert("\n".join(filter(None, (msg, headline(result), str(result), _one_argument(result, inputs))))))
     if result.verdict == "undecided":
-        warnings.warn(f"{_headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
+        warnings.warn(f"{headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
 
 
 # ---- how
 def _judge(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, Any], name: str, settings: Settings) -> CaseResult:
-    from gradverify.subject.failure import UserCodeError
     from gradverify.subject.machine import compute_on_one_thread
-    from gradverify.verify import broken, failed, verify
+    from gradverify.verify import broken, verify
 
     place = SpecPlace(*_caller())
     case = Case(id=f"{place.path}:{place.line}", name=name, check=name, spec=place, target=name, settings=settings)
@@ -150,8 +149,6 @@ def _judge(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, An
             subject = _subject(function, inputs, kwargs, case, default_device)
             compute_on_one_thread(subject.size)
             result = verify(subject)
-        except UserCodeError as error:
-            result = failed(case, error)
         except BaseException as error:
             result = broken(case, error)
     return replace(result, seconds=time.perf_counter() - started)
@@ -239,14 +236,7 @@ def _name(function: Any) -> str:
 
 def _caller() -> tuple[str, int]:
     """File and line of the call from outside of gradverify."""
-    for frame in _frames():
-        if not frame[0].startswith(PACKAGE):
-            return shown_path(frame[0]), frame[1]
+    for frame, line in traceback.walk_stack(None):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return shown_path(frame.f_code.co_filename), line
     return "?", 1
-
-
-def _frames() -> Iterator[tuple[str, int]]:
-    frame = sys._getframe(1)
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back    # type: ignore[assignment]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if file_path.suffix.lower() not in SUFFIXES or not _wanted(file_path, parent):
+    """A spec: matched by `gradverify_files`, or named on the command line and a spec by its first key."""
+    if file_path.suffix.lower() not in SUFFIXES:
         return None
+    root = parent.config.rootpath
+    below = file_path.relative_to(root) if file_path.is_relative_to(root) else Path(file_path.name)
+    if not any(below.match(pattern) for pattern in parent.config.getini("gradverify_files")):
+        from gradverify.spec.walk import is_spec
+
+        if not (parent.session.isinitpath(file_path) and is_spec(file_path)):
+            return None
     spec: pytest.Collector = SpecFile.from_parent(parent, path=file_path)
     return spec
 
@@ -63,20 +72,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     found = session.config.stash.get(RUNNING, None)
     if found is not None:
         found.close()
-
-
-def _wanted(file: Path, parent: pytest.Collector) -> bool:
-    """Named on the command line and a spec by its first key, or matched by `gradverify_files`."""
-    below = file.relative_to(parent.config.rootpath).as_posix() if file.is_relative_to(parent.config.rootpath) else file.name
-    if any(Path(below).match(pattern) for pattern in parent.config.getini("gradverify_files")):
-        return True
-    return parent.session.isinitpath(file) and _is_spec(file)
-
-
-def _is_spec(file: Path) -> bool:
-    from gradverify.spec.walk import is_spec
-
-    return is_spec(file)
 
 
 # ---- collection
@@ -132,26 +127,25 @@ class CheckItem(pytest.Item):
 
 def _gate(config: pytest.Config) -> Gate:
     """What pytest's own configuration says, then the project's `[tool.gradverify]`, then `CI`."""
+    from gradverify.api import gate_of
     from gradverify.cli.gather import project_here
     from gradverify.cli.output import is_set
-    from gradverify.model.report import Gate
 
     if GATE not in config.stash:
-        project = project_here().options
-        said = config.getini("gradverify_undecided") or project.get("undecided") or ("fail" if is_set(os.environ, "CI") else "warn")
-        config.stash[GATE] = Gate("fail" if said == "fail" else "warn", project.get("fail-on-skip", False), tuple(project.get("require-device", ())))
+        project = {"undecided": "fail" if is_set(os.environ, "CI") else "warn"} | dict(project_here().options)
+        config.stash[GATE] = gate_of(project, config.getini("gradverify_undecided") or None)
     return config.stash[GATE]
 
 
 def _text(result: CaseResult) -> str:
     """What it comes to in one line, which pytest repeats at the end; then what a terminal shows."""
+    from gradverify.direct import headline
     from gradverify.report.names import inert, readable
     from gradverify.report.plain import panel_text
     from gradverify.report.terminal.status import broken_expectation
 
     shown = readable(result)
-    error = next((finding for finding in shown.findings if finding.severity == "error"), None)
-    first = broken_expectation(shown) or (f"{error.code} {error.name}: {error.message}" if error else shown.reason or shown.verdict)
+    first = broken_expectation(shown) or headline(shown)
     return inert("\n".join([first.split("\n")[0], panel_text(shown, ("check",))]))
 
 
@@ -174,32 +168,30 @@ class Running:
 
     def __init__(self, crew: Crew, signals: Signals | None = None) -> None:
         self._crew, self._signals = crew, signals
-        self._machine: Devices | None = None
+
+    @cached_property
+    def _machine(self) -> Devices:
+        return self._crew.machine()
 
     def result(self, case: Case) -> CaseResult:
         """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was told to end, Wrong where no worker can start."""
+        from gradverify.model.event import CheckFinished
         from gradverify.model.problem import ProblemsError
+        from gradverify.running.requirements import placed
+        from gradverify.running.schedule import skipped
         from gradverify.running.signals import Stopped
 
         try:
             with self._signals.during() if self._signals else nullcontext():
-                return self._result(case)
+                lacking = skipped(case, None if case.skip is not None else self._machine)
+                if lacking is not None:
+                    return lacking
+                events = list(self._crew.run([placed(case, self._machine)]))
         except Stopped as error:
             raise KeyboardInterrupt from error
         except ProblemsError as error:
             raise Wrong(str(error)) from None
-
-    def _result(self, case: Case) -> CaseResult:
-        from gradverify.model.event import CheckFinished
-        from gradverify.running.requirements import placed
-        from gradverify.running.schedule import skipped
-
-        if case.skip is None and self._machine is None:
-            self._machine = self._crew.machine()
-        lacking = skipped(case, self._machine)
-        if lacking is not None:
-            return lacking
-        return next(event.result for event in list(self._crew.run([placed(case, self._machine)])) if isinstance(event, CheckFinished))
+        return next(event.result for event in events if isinstance(event, CheckFinished))
 
     def close(self) -> None:
         self._crew.close()

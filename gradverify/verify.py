@@ -110,19 +110,17 @@ def _clause(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:].removesuffix(".")
 
 
-def failed(case: Case, error: UserCodeError) -> CaseResult:
-    """The result of a case whose subject could not be prepared."""
-    finding = with_severity(error.finding)
-    return replace(described(case), verdict="error", reason=finding.message, findings=(finding,))
-
-
 def broken(case: Case, error: BaseException) -> CaseResult:
-    """The result of a case that an exception ended which no rule expects: the user's code raised it where it was not called by name, or it is a
-    fault of gradverify's own. Raises what ends the run."""
+    """The result of a case that an exception ended: the subject could not be prepared, the user's code
+    raised where it was not called by name, or it is a fault of gradverify's own. Raises what ends the
+    run."""
     if is_interrupt(error):
         raise error
-    if is_users(error):
-        return failed(case, unnamed(error))
+    if not isinstance(error, UserCodeError) and is_users(error):
+        error = unnamed(error)
+    if isinstance(error, UserCodeError):
+        finding = with_severity(error.finding)
+        return replace(described(case), verdict="error", reason=finding.message, findings=(finding,))
     faults = (fault_of(error, "the check"),)
     return replace(described(case), verdict="error", reason=_reason("error", (), faults), faults=faults)
 

@@ -525,15 +525,6 @@ class Asked:
             show_default=True,
         ),
     ] = "specs"
-    example: Annotated[
-        Text,
-        option(
-            "--example",
-            "CALL",
-            "Take the inputs from this call in Python, 'f(torch.randn(2, 3), 0.5)', instead of "
-            "trying.",
-        ),
-    ] = None
     imports: Annotated[
         Texts,
         option(

@@ -11,13 +11,10 @@ from gradverify.model.result import Fault
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """A function that a call is to be found for. `target` as a case holds it; `example`: a call in Python; `crashed`: the numbers of the attempts
-    that ended a worker, which are not made again."""
+    """A function that a call is to be found for. `target` as a case holds it."""
 
     target: str
     search: Search
-    example: str | None = None
-    crashed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

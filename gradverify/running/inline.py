@@ -54,13 +54,12 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
     `into`: the file for what is printed, which another process reads if this one ends. `own_process`: this one ends with the check, and began as
     `machine.imports` has it; in any other one, torch's and NumPy's settings and random generators are put back, and nothing else.
     """
-    from gradverify.subject.failure import UserCodeError
     from gradverify.subject.find import importable
     from gradverify.subject.instruments import replaced
     from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
     from gradverify.subject.on_cuda import most_memory, start_of_memory
     from gradverify.subject.prepare import prepare
-    from gradverify.verify import broken, failed, verify
+    from gradverify.verify import broken, verify
 
     started, put_back, before = time.perf_counter(), list[str](), replaced()
     with captured(into) as printed, ExitStack() as stack:
@@ -76,8 +75,6 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
                 compute_on_one_thread(subject.size)
                 result = _saved(subject, _pictured(subject, planned) if pictures else verify(subject, planned))
                 result = replace(result, device_memory=most_memory(case.settings.device))
-        except UserCodeError as error:
-            result = failed(case, error)
         except BaseException as error:
             result = broken(case, error)
     changed = tuple(dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back))))
@@ -115,7 +112,7 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     from gradverify.subject.find import importable
     from gradverify.subject.machine import compute_on_one_thread, undisturbed
     from gradverify.subject.prepare import prepare
-    from gradverify.verify import broken, failed
+    from gradverify.verify import broken
 
     with captured() as printed, undisturbed(), staying():
         try:
@@ -123,10 +120,8 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
                 return explain(subject, Asked(*element) if element else None)
-        except UserCodeError as error:
-            result = failed(case, error)
         except BaseException as error:
-            if is_interrupt(error) or not is_users(error):
+            if is_interrupt(error) or not (isinstance(error, UserCodeError) or is_users(error)):
                 raise
             result = broken(case, error)
     return replace(result, captured=printed.text)

@@ -1,11 +1,10 @@
-"""Inputs found by trying, in worker processes: code that crashes or hangs on a guess costs that guess, and is asked again without it."""
+"""Inputs found by trying, in worker processes: code that crashes or hangs on a guess costs that function."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
@@ -18,47 +17,30 @@ from gradverify.report.numbers import limit
 from gradverify.running.crew import LOADING, hiring
 from gradverify.running.process import Died, Files
 from gradverify.running.signals import Signals
-from gradverify.running.supervisor import Answered, Began, Lost, Supervisor, Task, Told
+from gradverify.running.supervisor import Answered, Began, Lost, Supervisor, Task
 from gradverify.running.words import Words
 from gradverify.running.worker import Setup, Worker, live
 
-TRYING = 90.0       # seconds for all attempts of one function: the search itself stops after 20
-CRASHES = 12        # attempts that may end a worker before nothing more is tried; a new one starts in 0.1 s
+TRYING = 90.0       # seconds for all calls of one function, of which there are few
 
 
 def proposals(sought: Sequence[Sought], jobs: int, began: Callable[[Sought], None]) -> Iterator[tuple[int, Proposal]]:
     """The place of each in `sought`, and what was found for it, as they end; `began` is told before. Raises Stopped where a signal came."""
-    waiting = dict(enumerate(sought))
+    tasks = [Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING)) for place, each in enumerate(sought)]
     with tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True) as folder:
         supervisor = Supervisor(hiring(jobs, None, Path(folder), serve), Signals().hear(), jobs)
         try:
-            while waiting:
-                yield from _round(supervisor, waiting, began)
+            for happening in supervisor.run(tasks):
+                place = int(happening.task.name)
+                if isinstance(happening, Began):
+                    began(sought[place])
+                elif isinstance(happening, Answered):
+                    yield place, _proposal(sought[place], happening.payload)
+                elif isinstance(happening, Lost):
+                    yield place, Proposal(sought[place].target, missing=_end(happening.died, happening.while_loading))
         finally:
             supervisor.close()
             supervisor.signals.close()
-
-
-def _round(supervisor: Supervisor, waiting: dict[int, Sought], began: Callable[[Sought], None]) -> Iterator[tuple[int, Proposal]]:
-    """All that wait, once; those whose worker ended while they were tried wait again, with the attempt that ended it left out."""
-    trying: dict[int, int] = {}
-    tasks = [Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING)) for place, each in waiting.items()]
-    for happening in supervisor.run(tasks):
-        place = int(happening.task.name)
-        if isinstance(happening, Began):
-            began(waiting[place])
-        elif isinstance(happening, Told) and happening.kind == "trying" and type(happening.payload) is int:
-            trying[place] = happening.payload
-        elif isinstance(happening, Answered):
-            yield place, _proposal(waiting[place], happening.payload)
-            del waiting[place]
-        elif isinstance(happening, Lost):
-            again = _again(waiting[place], trying.get(place))
-            if again is None:
-                yield place, Proposal(waiting[place].target, missing=_end(happening.died, happening.while_loading))
-                del waiting[place]
-            else:
-                waiting[place] = again
 
 
 def _proposal(sought: Sought, data: Json) -> Proposal:
@@ -66,13 +48,6 @@ def _proposal(sought: Sought, data: Json) -> Proposal:
         return from_json(Proposal, data)
     except ValueError:
         return Proposal(sought.target, missing="what its process sent back is no answer")
-
-
-def _again(sought: Sought, attempt: int | None) -> Sought | None:
-    """The same without the attempt that ended the worker; None where it ended elsewhere, or too often."""
-    if attempt is None or len(sought.crashed) >= CRASHES:
-        return None
-    return replace(sought, crashed=(*sought.crashed, attempt))
 
 
 def _end(died: Died, loading: bool) -> str:
@@ -97,6 +72,6 @@ def _propose(worker: Worker, payload: bytes, saying: Words, stays: str | None) -
 
     sought = from_json(Sought, json.loads(payload))
     with interruptible():
-        found = propose(sought, lambda: saying.say("begins"), lambda number: saying.say("trying", number))
+        found = propose(sought, lambda: saying.say("begins"))
     saying.say("result", to_json(found))
     return True

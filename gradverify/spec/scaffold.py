@@ -1,4 +1,4 @@
-"""Specs as `gradverify init` writes them, and specs that are there with more checks at the end."""
+"""Specs as `gradverify init` writes them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from yaml.nodes import CollectionNode, MappingNode, Node, SequenceNode
-
 from gradverify.model.case import InputRecipe, Json, TensorRecipe
 from gradverify.model.proposal import Proposal
-from gradverify.spec.document import Document, locate
 from gradverify.spec.names import own_name
 from gradverify.spec.schema import FORMAT_VERSION, Matrix, Settings
 
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*( [\w./-]+)*")     # words that YAML reads as themselves, unless they are one of these
 NOT_PLAIN = re.compile(r"(?i)true|false|null|yes|no|on|off|~")
 NOT_IN_YAML = re.compile(r"[\x7f-\x9f\ud800-\udfff\ufffe\uffff]")       # characters that a YAML file holds as escapes alone, and JSON as they are
-NONE_YET = "      # none runs yet: see below"
 WIDTH = 118
 REMARK_AT = 40      # the column that remarks begin in, where lines are short enough
 
@@ -35,40 +31,25 @@ class Entry:
     proposal: Proposal
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What one file is to hold. `about`: what it was written for; `schema`: relative to the file; `path`, `imports` as in the spec."""
-
-    about: str
-    schema: str
-    entries: Sequence[Entry]
-    path: Sequence[str] = ()
-    imports: Sequence[str] = ()
-
-
-def scaffold(draft: Draft) -> str:
-    """The text of a spec, which is valid, also where nothing in it runs yet."""
-    lines = [f"# yaml-language-server: $schema={draft.schema}",
-             *_comment(f"Written by `gradverify init` for {draft.about}. Shapes and numbers were found by trying: change them to those that "
-                       "matter.", ""),
-             f"gradverify: {FORMAT_VERSION}"]
-    lines += [f"path: {_flow(list(draft.path))}"] if draft.path else []
-    lines += [f"import: {_flow(list(draft.imports))}"] if draft.imports else []
-    running = [entry for entry in draft.entries if entry.proposal.missing is None]
-    lines += ["", "checks:" if running else f"checks: []{NONE_YET}"]
-    return "\n".join([*lines, *checks(draft.entries)]) + "\n"
-
-
-def checks(entries: Sequence[Entry], taken: Collection[str] = ()) -> list[str]:
-    """The lines below `checks:`, with an empty one between two functions. `taken`: names of checks that are there already."""
+def scaffold(
+    about: str, schema: str, entries: Sequence[Entry], path: Sequence[str] = (), imports: Sequence[str] = ()
+) -> str:
+    """The text of a spec, which is valid, also where nothing in it runs yet. `about`: what it was
+    written for; `schema`: relative to the file; `path`, `imports` as in the spec."""
+    written = f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: change them to those that matter."
+    lines = [f"# yaml-language-server: $schema={schema}", *_comment(written, ""), f"gradverify: {FORMAT_VERSION}"]
+    lines += [f"path: {_flow(list(path))}"] if path else []
+    lines += [f"import: {_flow(list(imports))}"] if imports else []
+    running = any(entry.proposal.missing is None for entry in entries)
+    lines += ["", "checks:" if running else "checks: []      # none runs yet: see below"]
     names = [own_name(entry.function) for entry in entries]
-    used, lines = set(taken), list[str]()
-    for entry in entries:
-        own = own_name(entry.function)
+    used = set[str]()
+    for place, (entry, own) in enumerate(zip(entries, names, strict=True)):
         named = None if names.count(own) == 1 and own not in used else _free(re.split(r"[:/]", entry.function)[-1], used)
         used.add(named or own)
-        lines += ["", *(_check(entry, named) if entry.proposal.missing is None else _open(entry))]
-    return lines[1:]
+        lines += [""] * (place > 0)
+        lines += _check(entry, named) if entry.proposal.missing is None else _open(entry)
+    return "\n".join(lines) + "\n"
 
 
 def _free(name: str, used: Collection[str]) -> str:
@@ -124,7 +105,7 @@ def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
 def _open(entry: Entry) -> Iterator[str]:
     """A check that does not run yet, as a comment."""
     proposal = entry.proposal
-    yield from _comment(f"{own_name(entry.function)}{f' ({entry.where})' if entry.where else ''} has no check yet: {proposal.missing}.", "  ")
+    yield from _comment(f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: {proposal.missing}.", "  ")
     yield f"  # - function: {_flow(entry.function)}"
     for line in _body(proposal, {}):
         yield f"  # {line[2:]}"
@@ -179,46 +160,3 @@ def _remarked(line: str, remark: str) -> str:
 def _comment(text: str, indent: str) -> Iterator[str]:
     yield from textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_long_words=False,
                              break_on_hyphens=False)
-
-
-INDENT = 2      # of the list as `scaffold` writes it
-
-
-def takes_more(document: Document) -> bool:
-    """Is there a list of checks, empty or with each check in lines of its own?"""
-    listed = locate(document.root, ("checks",))
-    return isinstance(listed, SequenceNode) and (not listed.flow_style or not listed.value)
-
-
-def appended(document: Document, text: str, entries: Sequence[Entry], taken: Collection[str]) -> str:
-    """The text of a document that takes more. `taken`: the names of its checks."""
-    listed, lines, more = locate(document.root, ("checks",)), text.splitlines(keepends=True), checks(entries, taken)
-    newline = "\r\n" if "\r\n" in text else "\n"
-    indent = listed.start_mark.column if listed.value else INDENT
-    end = len(lines) if _is_last(document.root, listed) and listed.value else _end(listed)
-    while not lines[end - 1].strip():
-        end -= 1
-    if not listed.value and any(entry.proposal.missing is None for entry in entries):
-        lines[:end] = _without_brackets(lines[:end], listed, newline)
-        end = listed.start_mark.line + 1
-    apart = [""] if listed.value else []
-    added = [*apart, *(" " * indent + line[INDENT:] if line else "" for line in more), *([""] if "".join(lines[end:end + 1]).strip() else [])]
-    return "".join(lines[:end]).rstrip("\r\n") + newline + "".join(line + newline for line in added) + "".join(lines[end:])
-
-
-def _without_brackets(lines: Sequence[str], listed: Node, newline: str) -> list[str]:
-    """`checks:` in place of `checks: []`."""
-    place, end = listed.start_mark, listed.end_mark
-    rest = lines[end.line][end.column:].rstrip().removesuffix(NONE_YET)
-    return [*lines[: place.line], lines[place.line][: place.column].rstrip() + rest + newline]
-
-
-def _is_last(root: Node, listed: Node) -> bool:
-    return isinstance(root, MappingNode) and root.value[-1][1] is listed and not root.flow_style
-
-
-def _end(node: Node) -> int:
-    """The number of lines up to its last word: the end of a block also holds the comments behind it."""
-    if isinstance(node, CollectionNode) and not node.flow_style and node.value:
-        return max(_end(part) for member in node.value for part in (member if isinstance(member, tuple) else (member,)))
-    return int(node.end_mark.line) + (node.end_mark.column > 0)

@@ -56,11 +56,8 @@ import os
 import torch
 
 
-def picky(x, n: int):
-    """Ends the process for what it does not like."""
-    if n == 2 or x.dim() == 2:
-        os._exit(7)
-    return x * n
+def fine(x):
+    return x * 2
 
 
 def hopeless(x):
@@ -84,8 +81,9 @@ def test_a_file_gets_one_spec_with_all_its_functions_and_the_spec_passes(ops, gr
     code, out, err = gradverify("init", "ops.py")
     assert code == 0 and err == ""
     lines = out.splitlines()
-    assert lines[:3] == ["wrote specs/ops.yaml", "  Scale: runs", "  Run: no check yet: " + lines[2].partition("yet: ")[2]]
-    assert "called as a function" in lines[2] and "defined inside make" in lines[3] and lines[-1] == "next: gradverify check specs/ops.yaml"
+    assert lines[:3] == ["wrote specs/ops.yaml", "  Scale: runs", "  Run: TODO: " + lines[2].partition("TODO: ")[2]]
+    assert "an argument seems to be a function" in lines[2] and "defined inside make" in lines[3]
+    assert lines[-1] == "next: gradverify check specs/ops.yaml"
     assert {case.check for case in cases(ops / "specs" / "ops.yaml")} == {"Scale"}
     schema = json.loads((ops / "specs" / "gradverify.schema.json").read_text())
     assert schema == json.loads(gradverify("schema")[1])
@@ -93,68 +91,16 @@ def test_a_file_gets_one_spec_with_all_its_functions_and_the_spec_passes(ops, gr
     assert code == 0 and "passed" in out
 
 
-def test_nothing_is_overwritten_unless_asked_for(ops, gradverify):
+def test_a_spec_that_is_there_stays_and_what_it_lacks_goes_beside_it(ops, gradverify):
     (ops / "specs").mkdir()
     mine = ops / "specs" / "ops.yaml"
-    mine.write_text("mine")
+    mine.write_text("gradverify: 1\nchecks:\n  - {function: ops:Run, inputs: {x: {shape: [2]}}}\n")
     code, out, err = gradverify("init", "ops.py")
-    assert (code, out) == (2, "") and "specs/ops.yaml is there already" in err and "--force" in err
-    assert mine.read_text() == "mine"
-    assert gradverify("init", "ops:Scale", "-o", "specs/other.yaml")[0] == 0
-    assert mine.read_text() == "mine" and (ops / "specs" / "other.yaml").is_file()
-    assert gradverify("init", "ops.py", "--force")[0] == 0 and cases(mine)
-
-
-MINE = """# mine
-gradverify: 1
-checks:
-    # the first
-    - {function: ops:twice, inputs: {x: {shape: [2]}}, name: Scale}   # here
-    # the last
-"""
-
-
-@pytest.mark.parametrize(("before", "after"), [
-    ("", ""), ("defaults: {seed: 3}\n", ""), ("", "# tail\ndefaults: {seed: 3}  # of all\n"), ("", "\n\n"),
-])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_checks_are_added_to_a_spec_that_is_there_and_nothing_else_changes(ops, gradverify, before, after, newline):
-    (ops / "specs").mkdir()
-    mine = ops / "specs" / "ops.yaml"
-    text = (before + MINE + after).replace("\n", newline)
-    mine.write_bytes(text.encode())
+    assert (code, err) == (0, "") and out.startswith("wrote specs/ops-2.yaml\n  Scale: runs\n") and "Run" not in out
+    assert [case.target for case in cases(mine)] == ["ops:Run"]
     code, out, err = gradverify("init", "ops.py")
-    assert (code, err) == (0, "") and out.startswith("added to specs/ops.yaml\n  Scale: runs\n")
-    now = mine.read_bytes().decode()
-    left = iter(now.splitlines(keepends=True))
-    assert all(line in left for line in text.rstrip().splitlines(keepends=True)[:-1]) and ("\r" in now) == ("\r" in newline)
-    assert [(case.check, case.target) for case in cases(mine)] == [("Scale", "ops:twice"), ("Scale 2", "ops:Scale")]
-    code, out, err = gradverify("init", "ops.py")
-    assert (code, out) == (0, "") and "has a check of each of them already" in err and mine.read_bytes().decode() == now
-
-
-@pytest.mark.parametrize("empty", ["checks: []", "checks: []      # none runs yet: see below", "checks: [\n  ]"])
-def test_a_spec_without_a_check_gets_its_first(ops, gradverify, empty):
-    (ops / "s.yaml").write_text(f"gradverify: 1\n{empty}\n# tail\n")
-    assert gradverify("init", "ops:Run", "-o", "s.yaml")[0] == 3 and cases(ops / "s.yaml") == ()
-    assert gradverify("init", "ops:Scale", "-o", "s.yaml")[0] == 0
-    text = (ops / "s.yaml").read_text()
-    assert [case.target for case in cases(ops / "s.yaml")] == ["ops:Scale"] and "# tail" in text and "none runs yet" not in text
-    assert text.count("function: ops:Run") == 1
-
-
-@pytest.mark.parametrize(("text", "why"), [
-    ("gradverify: 1\nchecks: [{function: relu, inputs: {input: {shape: [2]}}}]\n", "no list with a check in each line"),
-    ("gradverify: 1\nchecks:\n  - {function: relu, inputz: 3}\n", "line 3: unknown key 'inputz'"),
-    ("gradverify: 1\nchecks: []\n", "would need `path: [../lib]`")])
-def test_a_spec_that_takes_no_more_is_said_to_and_stays(ops, gradverify, text, why):
-    (ops / "lib" / "deep").mkdir(parents=True)
-    (ops / "lib" / "deep" / "__init__.py").write_text("")
-    (ops / "lib" / "deep" / "x.py").write_text(OPS)
-    (ops / "specs").mkdir()
-    (ops / "specs" / "s.yaml").write_text(text)
-    code, out, err = gradverify("init", "lib/deep/x.py", "-o", "specs/s.yaml")
-    assert (code, out) == (2, "") and why in err and "--force" in err and (ops / "specs" / "s.yaml").read_text() == text
+    assert (code, out) == (0, "") and "has a check of each of them already" in err
+    assert gradverify("init", "ops.py", "--force")[0] == 0 and [case.target for case in cases(mine)] == ["ops:Scale"]
 
 
 @pytest.mark.parametrize("made", ["globals()['New'] = Scale", "New = Scale", "if True:\n    from math import pi as New", "from torch import *"])
@@ -196,29 +142,17 @@ def test_a_callable_is_named_as_a_spec_names_it(ops, gradverify, target, functio
     assert gradverify("check", "specs/one.yaml")[0] == 0
 
 
-def test_an_example_call_is_used_as_it_is(ops, gradverify):
-    assert gradverify("init", "ops:Scale", "--example", "Scale.apply(torch.randn(7), 3.0)")[0] == 0
-    [case] = cases(ops / "specs" / "ops.yaml")
-    assert (case.inputs[0].tensor.shape, case.inputs[1].value) == ((7,), 3.0)
-    code, _, err = gradverify("init", "ops:Scale", "ops:twice", "--example", "f()")
-    assert code == 2 and "--example is a call of one function" in err
-
-
 def test_of_a_folder_what_could_not_be_read_is_said_and_the_rest_is_written(ops, gradverify):
     (ops / "broken.py").write_text("def f(:\n")
     code, out, err = gradverify("init", ".", "-n")
     assert code == 0 and "ops:Scale" in out and "broken.py: was not read: SyntaxError: invalid syntax (line 1)\n" in err
 
 
-def test_what_ends_its_process_for_one_guess_is_asked_with_others(folder, gradverify):
+def test_what_ends_its_process_costs_its_own_check_alone(folder, gradverify):
     (folder / "bad.py").write_text(CRASHES)
-    code, out, _ = gradverify("init", "bad:picky")
-    assert code == 0, out
-    [case] = {case.check: case for case in cases(folder / "specs" / "bad.yaml")}.values()
-    assert len(case.inputs[0].tensor.shape) != 2 and case.inputs[1].value != 2
-    code, out, _ = gradverify("init", "bad:hopeless", "-o", "h.yaml")
-    assert code == 3 and "its process ended while inputs were tried (status 7)" in out
-    assert cases(folder / "h.yaml") == ()
+    code, out, _ = gradverify("init", "bad:hopeless", "bad:fine", "-o", "h.yaml")
+    assert code == 0 and "hopeless: TODO: its process ended while inputs were tried (status 7)" in out
+    assert [case.target for case in cases(folder / "h.yaml")] == ["bad:fine"]
 
 
 def test_where_there_is_nothing_to_find(folder, gradverify):
@@ -263,9 +197,7 @@ def test_the_specs_of_ops_of_every_shape_pass(folder, gradverify):
     code, out, _ = gradverify("init", *targets, "-o", "specs/all.yaml")
     told = [line.strip().partition(": ") for line in out.splitlines() if line.startswith("  ")]
     assert code == 0 and len(told) == 25
-    assert {name: words for name, _, words in told if words != "runs"} == {
-        "Checkpoint": "no check yet: its argument 'run_function' is called as a function, which a spec cannot write: name a function of tensors "
-                      "around it, or one that makes the inputs (`inputs_from`)"}
+    assert [name for name, _, words in told if words != "runs"] == ["Checkpoint"]
     found = cases(folder / "specs" / "all.yaml")
     assert len({case.target for case in found}) == 24
     code, out, _ = gradverify("check", "specs/all.yaml", "-j", "2")

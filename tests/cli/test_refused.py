@@ -135,9 +135,6 @@ check s.yaml --baseline digits.json
 check s.yaml --baseline specs
 check s.yaml --baseline f.py/b.json --baseline-update
 mutate s.yaml --fail-under 101
-init a:b c:d --example 'f(1)'
-init a:b --example 'f('
-init a:b --example 'x + 1'
 init f.py:doubel
 init nowhere.py
 show no.json

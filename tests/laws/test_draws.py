@@ -15,7 +15,7 @@ from gradverify.subject.draw import generator
 PACKAGE = Path(__file__).parents[2] / "gradverify"
 MAKERS = {"default_rng", "PCG64", "RandomState", "Random", "Generator", "manual_seed"}
 PLACES = {"numerics/seeds.py", "subject/draw.py"}
-SEEDS_THE_CHECK = {"subject/draw.py", "subject/machine.py", "trial/example.py"}  # what the user's code draws from the global generators
+SEEDS_THE_CHECK = {"subject/draw.py", "subject/machine.py"}  # what the user's code draws from the global generators
 OF_TORCH = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli", "multinomial"}
 
 

@@ -12,13 +12,13 @@ from gradverify.model.codec import to_json
 from gradverify.model.proposal import Proposal
 from gradverify.spec.document import Loader12
 from gradverify.spec.load import load
-from gradverify.spec.scaffold import Draft, Entry, _flow, scaffold
+from gradverify.spec.scaffold import Entry, _flow, scaffold
 
 X = InputRecipe("x", TensorRecipe((2, 3)))
 
 
 def text(*proposals, function="my_ops:Op", **said):
-    return scaffold(Draft("my_ops.py", "gradverify.schema.json", [Entry(function, "my_ops.py:3", each) for each in proposals], **said))
+    return scaffold("my_ops.py", "gradverify.schema.json", [Entry(function, "my_ops.py:3", each) for each in proposals], **said)
 
 
 def read(tmp_path, written):
@@ -79,7 +79,7 @@ def test_optional_arguments_have_a_check_without_them(tmp_path):
 
 def test_what_does_not_run_is_a_comment_that_is_a_check_once_uncommented(tmp_path):
     written = text(Proposal("my_ops:Op", (X,), missing="nothing fits"))
-    assert read(tmp_path, written) == () and "Op (my_ops.py:3) has no check yet: nothing fits." in written
+    assert read(tmp_path, written) == () and "TODO Op (my_ops.py:3): nothing fits." in written
     lines = written.replace("checks: []      # none runs yet: see below", "checks:").splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("  # - function"))
     uncommented = lines[:place] + [line.replace("  # ", "  ", 1) for line in lines[place:]]
@@ -89,7 +89,7 @@ def test_what_does_not_run_is_a_comment_that_is_a_check_once_uncommented(tmp_pat
 def test_a_file_may_hold_both_and_functions_of_one_name(tmp_path):
     entries = [Entry("a:Op", "", Proposal("a:Op", (X,))), Entry("a:Layer.Op", "", Proposal("a:Layer.Op", (X,))),
                Entry("a:Other", "", Proposal("a:Other", missing="no:\n# 'way' {"))]
-    written = scaffold(Draft("a.py", "../gradverify.schema.json", entries, ["../src"], ["a.ext"]))
+    written = scaffold("a.py", "../gradverify.schema.json", entries, ["../src"], ["a.ext"])
     (tmp_path / "specs").mkdir()
     (tmp_path / "src").mkdir()
     assert [case.name for case in read(tmp_path / "specs", written)] == ["Op", "Layer.Op"]

@@ -110,9 +110,6 @@ CHECKS = {
     "Probe": "{name: struck, function: 'op.py:LogSum', inputs: {x: {shape: [3]}}, witness: always}",
 }
 """A check that each mode is part of."""
-TRIED = "gradverify.trial.attempt:_Counting"
-"""The mode that is part of `init` and of no check."""
-
 
 NOT_HERE = ("gradverify.__main__", "gradverify.pytest_plugin", "gradverify.running.preload")
 """Modules that define no mode, and of which the last makes of this process one that workers are forked from."""
@@ -157,7 +154,7 @@ def checked(tmp_path, monkeypatch):
 
 def test_every_mode_of_the_package_is_an_own_mode_and_is_tried_below():
     assert all(issubclass(mode, OwnMode) for mode in modes())
-    assert {key(mode) for mode in modes()} == {*CHECKS, TRIED}
+    assert {key(mode) for mode in modes()} == {*CHECKS}
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -182,19 +179,6 @@ def test_a_fault_that_the_users_code_swallows_is_raised_where_the_mode_ends(chec
     monkeypatch.setattr(Lifted, "answer", raising(Bug("planted")))
     code, check, _ = checked("{name: struck, function: 'op.py:Cautious', inputs: {x: {shape: [3]}}, dtype: bfloat16}")
     assert code == 4 and check["faults"]
-
-
-def test_a_fault_in_init_is_gradverifys_own(tmp_path, monkeypatch):
-    from gradverify.model.case import Search
-    from gradverify.model.proposal import Sought
-    from gradverify.trial import attempt
-    from gradverify.trial.propose import propose
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "op.py").write_text(OP)
-    monkeypatch.setattr(attempt._Counting, "answer", raising(Bug("planted")))
-    found = propose(Sought("op.py:Square", Search(str(tmp_path))))
-    assert found.fault is not None and found.fault.what == "Bug: planted"
 
 
 class Refusing(DispatchMode):

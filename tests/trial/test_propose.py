@@ -1,4 +1,4 @@
-"""Inputs found by trying: for ops of every shape a call that runs, or a sentence that says what is missing; never a gradient judged.
+"""Inputs found in few calls: for ops of every shape a call that runs, or a sentence that says what is missing; never a gradient judged.
 
 What is asked of a found call is independent of how it was found: torch itself runs it and differentiates it, and gradverify's check of the
 spec passes, as all gradients in `ops.py` are right.
@@ -6,26 +6,27 @@ spec passes, as all gradients in `ops.py` are right.
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 import torch
+from repository import ROOT
 
+from gradverify.cli.coverage import found_in
 from gradverify.model.case import Search
 from gradverify.model.proposal import Sought
-from gradverify.trial.propose import propose
+from gradverify.trial.propose import MOST, propose
 from trial import ops
 
 OPS = Path(ops.__file__)
 
 
-def proposed(target, example=None, folder=OPS.parent, **said):
-    return propose(Sought(target, Search(str(folder)), example), **said)
+def proposed(target, folder=OPS.parent):
+    return propose(Sought(target, Search(str(folder))))
 
 
-def of(name, **said):
-    return proposed(f"{OPS}:{name}", **said)
+def of(name):
+    return proposed(f"{OPS}:{name}")
 
 
 def written(tmp_path, text, name="Op"):
@@ -45,13 +46,99 @@ def draws(proposal):
 
 def test_the_shapes_are_those_that_the_ops_are_written_for():
     assert shapes(of("LinearFunction")) == {"input": [[2, 3]], "weight": [[4, 3]], "bias": [[4]]}
-    assert shapes(of("Conv2d"))["weight"] == [[3, 4, 3, 3]]
-    assert shapes(of("LayerNorm")) | {"eps": None} == {"x": [[2, 3]], "gamma": [[3]], "beta": [[3]], "eps": None}
+    assert shapes(of("Conv2d"))["weight"] == [[4, 4, 3, 3]]
+    assert shapes(of("LayerNorm")) == {"x": [[2, 3]], "gamma": [[3]], "beta": [[3]]}
+    assert shapes(of("Rope")) == {"x": [[2, 4, 5, 6]], "cos": [[5, 6]], "sin": [[5, 6]]}
     found = of("SelectiveScan")
-    assert found.missing is None and found.note is None and found.attempts < 3000
+    assert found.missing is None and found.note is None and found.attempts <= MOST
     scan = shapes(found)
     (b, d, length), = scan["u"]
-    assert scan["delta"] == scan["u"] and scan["A"][0][0] == d and scan["B"] == [[b, scan["A"][0][1], length]]
+    assert scan["delta"] == scan["u"] and scan["A"][0][0] == d
+    assert scan["B"] == [[b, scan["A"][0][1], length]]
+
+
+COMMENTS = """def Op(q, table):
+    # q: (batch, heads, seq, dim)
+    # table: (seq, dim)
+    return q @ table.T
+"""
+DOCSTRING = '''def Op(q, table):
+    """Turn.
+
+    q: (batch, heads, seq, dim)
+    table (Tensor): of shape (seq, dim)
+    """
+    return q @ table.T
+'''
+UNPACKED = """def Op(q, table):
+    batch, heads, seq, dim = q.shape
+    assert table.shape == (seq, dim)
+    return q @ table.T
+"""
+COMPARED = """def Op(q, table):
+    _, _, seq, dim = q.size()
+    if table.shape != (seq, dim):
+        raise ValueError
+    return q @ table.T
+"""
+
+
+@pytest.mark.parametrize("text", [COMMENTS, DOCSTRING, UNPACKED, COMPARED])
+def test_sizes_are_those_of_comments_docstrings_and_unpacked_shapes(tmp_path, text):
+    found = written(tmp_path, text)
+    assert found.attempts == 1 and shapes(found) == {"q": [[2, 4, 5, 6]], "table": [[5, 6]]}
+
+
+def test_words_are_those_that_an_argument_is_compared_with(tmp_path):
+    found = written(tmp_path, """
+def Op(x, how):
+    if how == "cubed":
+        return x ** 3
+    if how not in ("doubled", "halved"):
+        raise ValueError(how)
+    return x * 2 if how == "doubled" else x / 2
+""")
+    assert set(found.varied["how"]) == {"cubed", "doubled", "halved"}
+
+
+def test_what_setup_context_saves_is_a_tensor(tmp_path):
+    found = written(tmp_path, """
+class Op(Function):
+    @staticmethod
+    def forward(x, alpha):
+        return x * alpha
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, alpha = inputs
+        ctx.save_for_backward(x, alpha)
+    @staticmethod
+    def backward(ctx, g):
+        x, alpha = ctx.saved_tensors
+        return g * alpha, (g * x).sum()
+""")
+    assert found.attempts == 1 and shapes(found) == {"x": [[2, 3]], "alpha": [[]]}
+
+
+NOT_FOUND = {"swaps_sparse_indices", "ends_its_process"}  # sparse matrices; what ends this process
+RAISES = {"reads_what_forward_did_not_keep", "returns_too_few_gradients"}  # the faulty backward
+
+
+def test_every_other_function_of_the_gallery_and_every_built_in_is_found():
+    places = [
+        *sorted((ROOT / "specs" / "gallery").glob("*.py")),
+        *sorted((ROOT / "gradverify" / "functions").glob("*.py")),
+    ]
+    _, functions = found_in([str(place) for place in places if place.stem not in NOT_FOUND])
+    found = {
+        (each.file.stem, each.name): proposed(f"{each.file}:{each.name}", ROOT)
+        for each in functions
+        if each.kind != "operator" and not each.inside
+    }
+    assert len(found) > 140
+    assert not {key: each.missing for key, each in found.items() if each.missing is not None}
+    assert {key for key, each in found.items() if each.note} == {(stem, "Faulty") for stem in RAISES}
+    assert max(each.attempts for each in found.values()) <= MOST
+    assert sum(each.attempts for each in found.values()) < 3 * len(found)
 
 
 def test_indices_targets_and_masks():
@@ -72,37 +159,29 @@ def test_optional_tensors_are_given_and_may_be_left_out():
     assert of("modulated").left_out == ("scale",)
 
 
-def test_numbers_words_and_truth_values_are_varied_where_forward_takes_others():
+def test_words_and_truth_values_are_varied_where_forward_takes_others():
     assert of("Pool").varied == {"mode": ("sum", "mean"), "keepdim": (False, True)}
-    assert of("Conv2d").varied == {"stride": (1, 2), "padding": (0, 1)}
     assert of("RMSNormFunction").varied == {}       # eps
     assert of("Mish").varied == {}
 
 
-def test_what_gets_no_gradient_by_design_is_said_with_how_it_was_seen():
+def test_what_gets_no_gradient_is_marked():
     found = of("Rope")
-    line = OPS.read_text().splitlines().index("        return g * cos + torch.cat((b, -a), -1), None, None") + 1
-    assert found.remarks == dict.fromkeys(("cos", "sin"), f"backward returns None for it (ops.py:{line})")
+    assert found.remarks == dict.fromkeys(("cos", "sin"), "backward gave no gradient for it")
     assert [each.tensor.requires_grad for each in found.inputs] == [None, False, False]
 
 
 def test_what_a_spec_cannot_write_is_one_sentence():
     found = of("Checkpoint")
-    assert "'run_function' is called as a function" in found.missing and found.attempts == 0
-    assert shapes(found) == {"run_function": None, "x": [[2, 3]]}
+    assert "'Tensor' object is not callable (" in found.missing
+    assert "an argument seems to be a function" in found.missing and found.attempts <= MOST
 
 
 def test_registered_operators():
     found = proposed("torch.ops.gradverify_init_tests.leaky")
-    assert shapes(found) == {"x": [[2, 3]], "slope": 0.1} and found.varied == {"slope": (0.1, 0.15)}
+    assert shapes(found) == {"x": [[2, 3]], "slope": 0.1}
     assert "no operator" in proposed("torch.ops.gradverify_init_tests.gone").missing
     assert proposed("torch.ops.aten.linear").missing is None
-    assert shapes(proposed("torch.ops.aten.cat"))["tensors"] == [[2, 3], [2, 3]]
-
-
-@pytest.mark.parametrize("name", ["conv2d", "embedding", "cross_entropy", "grid_sample", "pixel_shuffle"])
-def test_functions_of_torch(name):
-    assert proposed(f"torch.nn.functional:{name}").missing is None
 
 
 @pytest.mark.parametrize("name", ["GRUCell", "MultiheadAttention", "BatchNorm2d"])
@@ -149,77 +228,6 @@ def test_whatever_the_code_does_there_is_an_answer(tmp_path, text, sentence):
     assert sentence in written(tmp_path, text).missing
 
 
-def test_a_guess_that_does_not_come_back_costs_that_guess(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradverify.trial.attempt.LONGEST", 0.2)
-    before = signal.getsignal(signal.SIGALRM)
-    found = written(tmp_path, """
-def Op(x, n: int):
-    while n == 2:
-        pass
-    return x * n
-""")
-    assert found.missing is None and shapes(found)["n"] == 1
-    assert signal.getsignal(signal.SIGALRM) is before
-
-
-def test_attempts_that_ended_a_process_are_not_made_again(tmp_path):
-    numbers = []
-    first = of("Mish", begun=numbers.append)
-    again = propose(Sought(f"{OPS}:Mish", Search(str(OPS.parent)), None, (1,)))
-    assert numbers[0] == 1 and shapes(first) == {"x": [[2, 3]]}
-    assert again.missing is None and shapes(again) != shapes(first)
-
-
-@pytest.mark.parametrize(("name", "example", "expected"), [
-    ("Mish", "Mish.apply(torch.randn(3, 5))", {"x": [[3, 5]]}),
-    ("weighted_sum", "weighted_sum([torch.randn(3), torch.randn(3)], torch.rand(2))", {"tensors": [[3], [3]], "weights": [[2]]}),
-    ("modulated", "modulated(torch.randn(2), shift=torch.randn(2))", {"x": [[2]], "shift": [[2]]}),
-    ("RMSNorm", "RMSNorm(8, eps=1e-3)(torch.randn(2, 8))", {"x": [[2, 8]]}),
-    ("Pool", "f(torch.randn(2, 7), 'mean', True)", {"x": [[2, 7]], "mode": "mean", "keepdim": True}),
-])
-def test_an_example_call_says_it_all(name, example, expected):
-    found = of(name, example=example)
-    assert found.missing is None and shapes(found) == expected
-    assert found.init == ({"dim": 8, "eps": 1e-3} if name == "RMSNorm" else None)
-
-
-def test_an_examples_numbers_keep_their_kind():
-    found = of("CrossEntropy", example="f(torch.randn(20, 4), torch.arange(20) % 4, 0.1)")
-    target = found.inputs[1].tensor
-    assert (target.draw, target.arguments, target.shape) == ("integers", [0, 4], (20,))
-    found = of("MaskedMSE", example="f(torch.rand(2, 3), torch.rand(2, 3), torch.ones(2, 3) > 0)")
-    assert draws(found) == {"prediction": "uniform", "target": "uniform", "mask": "kind"}
-
-
-@pytest.mark.parametrize(("example", "sentence"), [
-    ("Mish.apply(", "no Python expression"), ("3", "is no call"), ("Mish.apply(torch.randn(3", "no Python expression"),
-    ("Mish.apply(unknown)", "NameError"), ("Mish.apply(lambda x: x)", "which a spec cannot write"), ("Mish.apply(3)", "does not run"),
-])
-def test_examples_that_cannot_be_used(example, sentence):
-    assert sentence in of("Mish", example=example).missing
-
-
-@pytest.mark.parametrize("doc", [
-    "linear(arg0: torch.Tensor, arg1: torch.Tensor, arg2: float = 1.0) -> torch.Tensor",
-    "linear(arg0: at::Tensor, arg1: at::Tensor) -> at::Tensor\n\nThe linear layer",
-    "linear(input: Tensor, weight: Tensor, *, out: Optional[Tensor] = None) -> Tensor",
-])
-def test_compiled_functions_are_called_by_what_their_docstring_says(tmp_path, doc):
-    """`__signature__` is what pybind11 functions lack."""
-    found = written(tmp_path, f'''
-class Compiled:
-    __doc__ = {doc!r}
-    __signature__ = "none"
-
-    def __call__(self, x, w):
-        return x @ w.T
-
-Op = Compiled()
-''')
-    given = list(shapes(found).values())
-    assert found.missing is None and given[0][0][-1] == given[1][0][-1]
-
-
 def test_what_autograd_says_of_a_refused_gradient_is_taken_up(tmp_path):
     """One step of an integrator: the threshold is one number, and broadcasting would have taken any shape in forward."""
     found = written(tmp_path, """
@@ -236,7 +244,7 @@ class Op(Function):
         return g * ctx.a * ctx.b, (g * x * ctx.b).sum(), (g * x * ctx.a).sum()
 """)
     assert found.missing is None and found.note is None
-    assert shapes(found)["a"] == [[]] and shapes(found)["b"] == [[]]
+    assert shapes(found)["b"] == [[]]
 
 
 def test_a_gpu_only_kernel_is_said_to_be_one(tmp_path):
@@ -249,7 +257,7 @@ def Op(x):
     if torch.cuda.is_available():
         assert (found.missing, found.device) == (None, "cuda")
     else:
-        assert "GPU only" in found.missing and found.device == "cuda" and found.attempts < 100
+        assert "GPU only" in found.missing and found.device == "cuda" and found.attempts <= MOST
 
 
 def test_an_argument_that_is_called_deep_inside_is_told(tmp_path):
@@ -262,7 +270,7 @@ def test_an_argument_that_is_a_module_is_told_after_few_calls(tmp_path, use):
     """`net` stands for whatever it is given: nothing in forward's own text says that it is called."""
     found = written(tmp_path, f"def inner(net, x):\n    return {use}\n\ndef Op(x, net, w):\n    return inner(net, x * 2) @ w\n")
     assert "a module or another object, which a spec cannot write: name a function of tensors around it" in found.missing
-    assert found.attempts < 400
+    assert found.attempts <= MOST
 
 
 def test_matrices_that_must_have_a_structure_have_it_by_their_name(tmp_path):
