@@ -23,6 +23,7 @@ from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Jacobian, Wishes
 
 SHRINKS = 2.0**-5       # what is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before; a mistake stays
+FEW_BARS = 16.0         # that noise may move an element by, where it moves others of its pair
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
 
 
@@ -47,6 +48,16 @@ def left_open(found: Jacobian, why: Limit) -> Jacobian:
     """The pairs with their mismatches undecided."""
     wrong = Outcome.MISMATCH
     return replace(found, pairs={key: with_undecided(pair, wrong, why) if pair.count(wrong) else pair for key, pair in found.pairs.items()})
+
+
+def noise_left_open(found: Jacobian) -> Jacobian:
+    """The pairs of which noise leaves elements open, with their mismatches undecided where all are off by a few bars: noise is not the same
+    everywhere, and was measured elsewhere."""
+    def few(pair: Pair) -> bool:
+        wrong = mismatches(pair) if Limit.NOISE in dict(pair.limits) and pair.count(Outcome.MISMATCH) else None
+        return wrong is not None and bool((_off(wrong) <= (FEW_BARS - 1) * wrong.bar).all())
+    moved = {key: with_undecided(pair, Outcome.MISMATCH, Limit.NOISE) for key, pair in found.pairs.items() if few(pair)}
+    return replace(found, pairs={**found.pairs, **moved}) if moved else found
 
 
 class _Sizes:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.exact import ROUNDING
 from gradverify.numerics.function.coordinates import UNITS, numbers, rms
 from gradverify.numerics.function.point import Function, Point
@@ -32,10 +31,9 @@ from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.reference_gradients import Layout, reference_gradients
-from gradverify.oracles.rounding import Route, beside_lost_by_both, beside_rounding, row_of
+from gradverify.oracles.rounding import InFloat64, beside_rounding, row_of
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
@@ -242,27 +240,16 @@ class AgainstReference:
     def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
         seen = self._checked
         routes = [row_of(each, seen.outputs, tensor, output) for each in (seen.function, self.reference)]
-        single = all(x.dtype == torch.float32 for x in seen.subject.inputs)
-        found = beside_rounding(pair, seen.subject, routes, seen.precision, spread=partial(self._spread, tensor, output) if single else None)
-        if not single or not found.count(Outcome.MISMATCH):
-            return found
-        try:
-            return beside_lost_by_both(found, seen.measured, seen.wishes, seen.settings.rtol, self._in_float64(tensor, output))
-        except UserCodeError:
-            return found
 
-    def _in_float64(self, tensor: int, output: int) -> Route:
-        """Rows of the reference's gradient in float64. Raises UserCodeError where it refuses that."""
-        wide = Differentiable(as_reference(widened(self._checked.subject, InDouble(lifts=True))), self._checked.forward.checked)
-        route = row_of(wide, wide.values(wide.inputs), tensor, output)
-        return lambda _, row: route(wide.inputs, row)
+        def in_float64() -> InFloat64 | None:
+            if not all(x.dtype == torch.float32 for x in seen.subject.inputs):
+                return None
+            try:
+                wide = widened(seen.subject, InDouble(lifts=True))
+                sides = [Differentiable(each, seen.forward.checked) for each in (wide, as_reference(wide))]
+                mine, theirs = (row_of(each, each.values(each.inputs), tensor, output) for each in sides)
+            except UserCodeError:
+                return None
+            return wide.inputs, mine, theirs
 
-    def _spread(self, tensor: int, output: int, row: int) -> Array:
-        """What the reference in float64 shows of a row of its gradient, its operations rounded at random as in float32; 0 where it refuses that."""
-        seen = self._checked
-        try:
-            route = self._in_float64(tensor, output)
-            rows = rounded_at_random(lambda: route((), row), POINTS, "reference", "rounding")
-        except UserCodeError:
-            return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
-        return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))
+        return beside_rounding(pair, seen.subject, routes, in_float64, seen.settings.tolerances()[1])

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_shaken, excuse_uncertain, name_cancelling
+from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_uncertain
 from gradverify.numerics.excuses.kink_sums import excuse_ties, judge_kink_sums
 from gradverify.numerics.excuses.rounded import excuse_backward_noise, excuse_rounded
 from gradverify.numerics.excuses.treads import excuse_ends, excuse_treads
 from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
@@ -106,23 +104,14 @@ Excuse = Callable[[Run, Judged], Judged]
 """The elements with those mismatches undecided, or right, that it explains; it calls nothing where none is left."""
 
 EXCUSES: tuple[Excuse, ...] = (
-    excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads, excuse_shaken)
+    excuse_ends, excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads)
 
 
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, kinks summed, mismatches excused."""
-    judged = judge_kink_sums(run, pass_unmovable(run, pass_slight(run, judged)))
-    return name_cancelling(run, _excused_by(run, judged, EXCUSES))
-
-
-def excused_alone(run: Run, judged: Judged, alone: LoneLadders) -> Judged:
-    """Elements that were measured `alone`, with what their own samples excuse; they are still to be given to `excused`."""
-    return _excused_by(run, judged, (excuse_ends, excuse_uncertain, excuse_ties, partial(excuse_cancelled_alone, alone=alone), excuse_treads))
-
-
-def _excused_by(run: Run, judged: Judged, excuses: tuple[Excuse, ...]) -> Judged:
-    for excuse in excuses:
+    judged = pass_unmovable(run, pass_slight(run, judged))
+    for excuse in EXCUSES:
         if not (judged.verdict == MISMATCH).any():
             break
         judged = excuse(run, judged)
-    return judged
+    return judge_kink_sums(run, judged)

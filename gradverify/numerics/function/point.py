@@ -77,8 +77,8 @@ class Function(Protocol):
     - `narrow`, where backward is of less precision than the values (None: it is not);
     - `here()`, the values at its own inputs where it was called there already, in memory that no backward writes into (None: ask `values`);
     - `earlier`, what it gave there before that (None: nothing);
-    - `shaken(inputs, number)`, as `values`, each operation off by up to COARSER roundings at random (Monte Carlo arithmetic), in another way for
-      each number; and `shaken_vjp(number, cotangents, inputs)`, the same of `vjp` and the forward before it (None: it raised);
+    - `shaken_vjp(number, cotangents, inputs)`, as `vjp` and the forward before it, each operation rounded at random (stochastic arithmetic), in
+      another way for each number (None: it raised);
     - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output (None: they
       are to come one by one).
     """
@@ -277,15 +277,7 @@ class Point:
             gradients = rounded(number, self._one(output), self.buffers) if rounded else None
             if gradients is not None:
                 rows.append(self.by_column(gradients))
-        return np.asarray(np.std(rows, 0, ddof=1)) / (1.0 if narrow else COARSER) if len(rows) > 1 else None
-
-    def rounding(self, ways: int) -> Array:
-        """What rounding does to each output [M], one standard deviation of so many ways to round every operation; 0 where that is not offered."""
-        if not hasattr(self.function, "shaken"):
-            return np.zeros_like(self.f0)
-        self.forward += ways
-        found = [np.concatenate([*map(numbers, self.function.shaken(self.buffers, number)), np.zeros(0)]) for number in range(ways)]
-        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / COARSER
+        return np.asarray(np.std(rows, 0, ddof=1)) if len(rows) > 1 else None
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""

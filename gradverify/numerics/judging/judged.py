@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,6 @@ class Judged(Record):
     """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`.
 
     `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
-    `backward_noise`: outputs whose backward is itself noisy, and its relative noise.
     """
 
     column: Index
@@ -36,7 +35,6 @@ class Judged(Record):
     limit: AnyArray
     lines: int = 0
     border_column: Mask | None = None
-    backward_noise: Mapping[int, float] = field(default_factory=dict)
 
     def take(self, i: AnyArray | slice) -> Judged:
         """Elements i; where these are all, in order."""
@@ -144,21 +142,17 @@ def standing(column: Index, order: Index, stands: Callable[[Index], Mask]) -> Ma
     return confirmed
 
 
-def excuse_row_by_row(judged: Judged, at_once: int, excuse_row: Callable[[Judged, Index, int], tuple[Judged, float]],
-                      doubtful: Mask | None = None) -> Judged:
+def excuse_row_by_row(judged: Judged, at_once: int, excuse_row: Callable[[Judged, Index, int], Judged], doubtful: Mask | None = None) -> Judged:
     """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `excuse_row` could not excuse.
 
-    `excuse_row` is given elements of one row; it gives the verdicts, and the relative noise of that row's backward where this is itself at fault.
-    `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows from being looked at.
+    `excuse_row` is given elements of one row. `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows
+    from being looked at.
     """
-    bad, backward_noise = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
+    bad = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK))
     counts, asked = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad], np.zeros(len(bad), bool)
     for n, in_row in enumerate(worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1):
-        row = int(judged.out[bad[in_row[0]]])
-        judged, noise = excuse_row(judged, bad[in_row], row)
-        if noise > 0:
-            backward_noise[row] = noise
+        judged = excuse_row(judged, bad[in_row], int(judged.out[bad[in_row[0]]]))
         asked[in_row] = counts[in_row]
         if n % at_once == 0 and (judged.verdict[bad[asked]] == MISMATCH).any():
             break
-    return replace(judged, backward_noise={**judged.backward_noise, **backward_noise}) if backward_noise else judged
+    return judged

@@ -94,7 +94,7 @@ class ElementRecord(NamedTuple):
     """One element, ordered by `rank` (worst last; among equals the first element).
 
     Flat indices into the real coordinates (re and im are neighbours) of the output and the input tensor. `floor`: the part of the tolerance
-    below which a number is negligible. `points`: of the fit that decided it; 0: central differences did.
+    below which a number is negligible.
     """
 
     rank: tuple[int, float, int, int]
@@ -109,7 +109,6 @@ class ElementRecord(NamedTuple):
     left: float = NAN
     right: float = NAN
     floor: float = 0.0
-    points: int = 0
 
     @property
     def error(self) -> float:
@@ -157,8 +156,7 @@ class Pair:
     resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere.
     deviation: the largest relative error among what passed that is far above its bar. largest: the largest gradient over its tolerance
     (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
-    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
-    mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in.
     groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
     worst: the worst elements that do not simply pass, or else the worst that does.
     lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
@@ -181,14 +179,8 @@ class Pair:
     limits: tuple[tuple[Limit, int], ...] = ()
     unit: float = 0.0
     low_precision: bool = False
-    backward_unit: float = 0.0
     groups: int = 0
     row_groups: int = 0
-    witnessed: int = 0      # elements that pass by torch's own derivative of the forward, as finite differences left them open
-    apart: float | None = None      # how far backward is from that derivative, as a share of the largest of its row; 0: to rounding
-    fitted: int = 0         # elements that were decided by a polynomial fitted to f, over this many points at most
-    points: int = 0
-    steady: float = 0.0     # how far it is off by the same share at points nearby, which rounding is not; 0: no more than rounding
     lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import NAN, OPEN, Asked, ElementRecord, ElementValues, Entries, Outcome, Pair, PairElements, ratios
+from gradverify.numerics.pairs.pair import NAN, Asked, ElementRecord, ElementValues, Entries, Outcome, Pair, PairElements, ratios
 from gradverify.numerics.records import joined
-from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit
 
@@ -59,10 +58,9 @@ class Tally:
         self.asked: ElementRecord | None = None
         self.elements = self.masked = self.quick = 0
         self.counts = np.zeros(len(Outcome), int)
-        self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = self.backward_unit = 0.0
+        self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = 0.0
         self.worst: list[ElementRecord] = []
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
-        self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
         self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
@@ -106,7 +104,6 @@ class Tally:
             self.counts += np.bincount(outcome, minlength=len(Outcome))
         off = np.abs(elements.analytic - elements.numeric)
         self._measure(elements, off, passed)
-        self._bits = self._bits.seen(elements.analytic)
         if not isinstance(passed, slice):
             self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(elements, off)
@@ -148,12 +145,9 @@ class Tally:
             self.asked = next(_records(elements, off, i), self.asked)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
-        backward_unit = self.backward_unit
-        if self.counts[Outcome.MISMATCH] and self._bits.narrowest > unit:
-            backward_unit = max(backward_unit, self._bits.narrowest)
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
-            self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
+            self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision,
             ratios=self._ratios, entries=self._entries.joined(self.elements == self._all), asked=self.asked)
 
 
@@ -212,76 +206,3 @@ def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
         outcomes = np.where(entries.outcome == np.int8(outcome), np.int8(Outcome.UNDECIDED), entries.outcome)
         entries = replace(entries, ratio=(-np.inf, np.inf), outcome=outcomes)
     return replace(pair.relabelled(outcome, Outcome.UNDECIDED, why), counts=tuple(counts), limits=limits_first, entries=entries)
-
-
-def passed(pair: Pair, some: Mask | None = None) -> Pair:
-    """The pair with what was open as right: all of that, zeros of both sides too, or `some` of its entries."""
-    seen = pair.entries
-    if seen is None:
-        return pair
-    right, counts = np.isin(seen.outcome, OPEN) if some is None else some, np.array(pair.counts)
-    np.subtract.at(counts, seen.outcome[right], 1)
-    if some is None:
-        counts[list(OPEN)] = 0
-    counts[Outcome.PASS] += sum(pair.counts) - counts.sum()
-    places = set(zip(seen.output[right].tolist(), seen.input[right].tolist(), strict=True))
-
-    def told(each: ElementRecord) -> ElementRecord:
-        is_it = each.place in places or (some is None and each.outcome in OPEN)
-        return each._replace(outcome=Outcome.PASS, limit=Limit.NONE, rank=(int(Outcome.PASS), *each.rank[1:])) if is_it else each
-
-    worst = tuple(map(told, pair.worst))
-    return replace(
-        pair, counts=tuple(counts.tolist()), worst=tuple(each for each in worst if each.outcome) or worst[:1], asked=pair.asked and told(pair.asked),
-        limits=pair.limits if counts[list(OPEN)].any() else (), entries=replace(seen, outcome=np.where(right, np.int8(Outcome.PASS), seen.outcome)))
-
-
-@dataclass(frozen=True)
-class Decided:
-    """An `element` that was undecided, by other numbers: `right` or wrong by a slope that rests on so many `points`."""
-
-    element: ElementRecord
-    value: float
-    bar: float
-    tolerance: float
-    right: bool
-    points: int
-
-    def record(self) -> ElementRecord:
-        """As a table shows it."""
-        outcome, ratio = Outcome.PASS if self.right else Outcome.MISMATCH, abs(self.element.analytic - self.value) / (self.tolerance or 1e-300)
-        return self.element._replace(rank=(int(outcome), ratio, *self.element.rank[2:]), numeric=self.value, bar=self.bar,
-                                     tolerance=self.tolerance, outcome=outcome, limit=Limit.NONE, points=self.points)
-
-
-def with_decided(pair: Pair, decided: Sequence[Decided]) -> Pair:
-    """The pair with these elements, each of which was UNDECIDED, as right or wrong."""
-    new = {one.element.place: one.record() for one in decided}
-    counts = list(pair.counts)
-    for record in new.values():
-        counts[Outcome.UNDECIDED] -= 1
-        counts[record.outcome] += 1
-    worst = sorted((new.get(record.place, record) for record in pair.worst), key=lambda record: record.rank, reverse=True)
-    sized = [(record, max(abs(record.analytic), abs(record.numeric))) for record in new.values()]
-    relative = [record.error / size if size > record.floor else 0.0 for record, size in sized]
-    return replace(
-        pair, counts=tuple(counts), worst=tuple(record for record in worst if record.outcome) or tuple(worst[:1]),
-        asked=pair.asked and new.get(pair.asked.place, pair.asked), limits=pair.limits if counts[Outcome.UNDECIDED] else (),
-        entries=pair.entries and _entered(pair.entries, new),
-        resolution=max([pair.resolution, *(one.tolerance + one.bar for one in decided if one.right)]),
-        max_abs_error=max(pair.max_abs_error, *(record.error for record in new.values())), max_rel_error=max(pair.max_rel_error, *relative),
-        fitted=pair.fitted + len(new), points=max(pair.points, *(one.points for one in decided)))
-
-
-def _entered(entries: Entries, new: dict[tuple[int, int], ElementRecord]) -> Entries:
-    """The kept elements with these numbers."""
-    numeric, bar, outcome = entries.numeric.copy(), entries.bar.copy(), entries.outcome.copy()
-    for n, place in enumerate(zip(entries.output.tolist(), entries.input.tolist(), strict=True)):
-        if place in new:
-            numeric[n], bar[n], outcome[n] = new[place].numeric, new[place].bar, new[place].outcome
-    wrong = np.flatnonzero(outcome == Outcome.MISMATCH)
-    entered = replace(entries, numeric=numeric, bar=bar, outcome=outcome)
-    if not wrong.size:
-        return entered
-    low, high = ratios(entries.analytic[wrong], numeric[wrong], bar[wrong])
-    return replace(entered, ratio=(float(low.max()), float(high.min())))
