@@ -92,7 +92,6 @@ LISTED: Mapping[str, Listed] = {
     "rules.low_precision.CAP": Listed("How many roundings of the gradient are backward's own fault?", on=FLOAT32),
     # oracles
     "oracles.convergence.FORGOTTEN": Listed("Which share of a row is left of an initial guess?"),
-    "oracles.rounding.MORE_TIMES": Listed("How many times the share that float32 takes of a cancelling f may backward lose?"),
     # what a comparison costs, by which `auto` chooses
     "choose.LENIENT": Listed("How many times the default seconds may a small check take?"),
     "choose.CLIMBED": Listed("Which share of the groups do the first steps leave open?"),

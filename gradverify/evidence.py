@@ -28,7 +28,6 @@ from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobi
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
-from gradverify.oracles.rounding import steps_left_open
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
 from gradverify.subject.another import elsewhere
@@ -41,7 +40,7 @@ from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import InDouble, casts_to_single, is_narrow, lifted
+from gradverify.subject.wide import casts_to_single, is_narrow
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -135,8 +134,7 @@ class Evidence(BaseCall):
             return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover, lambda: self.iterated_on(self.subject, self.wishes))
-        found = left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
-        return self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
+        return left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is compared so from now on. Two calls where it casts,
@@ -150,13 +148,6 @@ class Evidence(BaseCall):
         if found.lifted:
             self.in_float64, self.cast_inside = found, True
         return found.lifted
-
-    def less_own_steps(self, found: Jacobian, subject: Subject, checked: Gives, outputs: Sequence[Tensor], wishes: Wishes) -> Jacobian:
-        """A comparison of the subject, or of the same function elsewhere, less what its own casts to 16 or 32 bits account for."""
-        def unrounded() -> tuple[Gives, InDouble]:
-            twin, casts = lifted(subject)
-            return self._differentiate(twin, self.forward.checked), casts
-        return found if self.surrogate else steps_left_open(found, checked, outputs, wishes, unrounded, is_narrow(subject))
 
     @cached_property
     def stopping_tests(self) -> Mapping[Line, float]:

@@ -19,6 +19,7 @@ from gradverify.model.rule import Causes, RuleInfo
 from gradverify.numerics.function.coordinates import UNITS, mirror_of, numbers, one_hot
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
+from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.oracles.given import Given
 from gradverify.subject.arguments import Argument
@@ -193,10 +194,9 @@ def _by_rows(evidence: Evidence, pair: Pair, e: Entries, m: int) -> Entries:
     outcome = np.where(missed, Outcome.MISMATCH, np.where(e.outcome == Outcome.MISMATCH, Outcome.PASS, e.outcome))
     rows[e.output, e.input] = 0.0
     out, in_ = np.nonzero(rows)
-    nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH)
-    return Entries(np.append(e.output, out), np.append(e.input, in_), np.append(analytic, rows[out, in_]), np.append(e.numeric, nothing),
-                   np.append(e.bar, nothing), np.append(outcome, wrong).astype(np.int8),
-                   np.append(e.left, nothing + np.nan), np.append(e.right, nothing + np.nan), complete=True)
+    nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH, np.int8)
+    more = Entries.without_kinks(out, in_, rows[out, in_], nothing, nothing, nothing, nothing, wrong, {})
+    return joined([replace(e, analytic=analytic, outcome=outcome.astype(np.int8), complete=True), more])
 
 
 def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -67,6 +68,6 @@ def summed(there: Evidence, place: int) -> Pair | None:
     wrong = np.abs(analytic - numeric) > bar + rtol * np.abs(numeric)
     told = np.flatnonzero((analytic != 0) | (numeric != 0))
     outcome = np.where(wrong, Outcome.MISMATCH, Outcome.PASS).astype(np.int8)[told]
-    smooth = np.full(len(told), np.nan)
-    entries = Entries(np.zeros(len(told), np.intp), told, analytic[told], numeric[told], bar[told], outcome, smooth, smooth, complete=True)
-    return Pair(place, 0, len(told), unit=UNITS.get(x.dtype, U64), entries=entries)
+    nothing = np.zeros(len(told))
+    entries = Entries.without_kinks(np.zeros(len(told), np.intp), told, analytic[told], numeric[told], bar[told], nothing, nothing, outcome, {})
+    return Pair(place, 0, len(told), unit=UNITS.get(x.dtype, U64), entries=replace(entries, complete=True))

@@ -10,7 +10,7 @@ import numpy as np
 from gradverify.numerics.entries.sweep import TILE_LIMIT
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, ElementValues, Outcome, Pair, PairElements
+from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import Array, Codes, Index, Mask
 from gradverify.numerics.verdict import Limit
@@ -104,5 +104,5 @@ def _compare_tile(rule: _Rule, first: int, a: Array, tallies: list[Tally]) -> No
         local, out = np.nonzero(~masked[:, part])
         tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
         at, no_bar = (local, out + part.start), np.zeros(len(out))
-        numbers = ElementValues(out, columns[local] - int(point.starts[tensor]), a[at], value[at], no_bar)
-        tally.add(PairElements.without_kinks(numbers, tolerance[at], no_bar, outcome[at], LIMITS))
+        tally.add(Entries.without_kinks(out, columns[local] - int(point.starts[tensor]), a[at], value[at], no_bar, tolerance[at], no_bar,
+                                             outcome[at], LIMITS))

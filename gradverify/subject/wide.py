@@ -72,15 +72,10 @@ def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] |
     return twin
 
 
-def lifted(subject: Subject) -> tuple[Subject, InDouble]:
-    """The subject in float64 throughout, what it casts to 32 or 16 bits inside too; and what counts these casts."""
-    casts = InDouble(lifts=True, wider=LIFTED)
-    return widened(subject, casts), casts
-
-
 def casts_inside(subject: Subject) -> bool:
     """Does forward cast to less than float64, or make numbers of it? One call. Raises UserCodeError (GV002)."""
-    twin, casts = lifted(subject)
+    casts = InDouble(lifts=True, wider=LIFTED)
+    twin = widened(subject, casts)
     twin.forward(twin.leaves())
     return casts.count > 0
 

@@ -7,13 +7,13 @@ against, at the steps of its difference or at any rung. Nothing is called unless
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
 
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.function.coordinates import rms
-from gradverify.numerics.judging.judged import Judged, standing
+from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import BASE, Array, Index, Mask, Z
@@ -24,8 +24,8 @@ STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would 
 STEPS = 1e-5  # of what an output was seen to be: how far it may move at once by steps of rounding
 
 
-def excuse_cancelled(run: Run, judged: Judged) -> Judged:
-    """Mismatches that the rounding of cancelling numbers may explain are undecided.
+def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
+    """Mismatches that the rounding of cancelling numbers may explain are undecided, with bars no narrower than what the widest steps can tell.
 
     48 forward calls a column of those that it hides at the steps of their differences."""
     noise = cancelling_noise(run)
@@ -34,19 +34,16 @@ def excuse_cancelled(run: Run, judged: Judged) -> Judged:
     hidden = judged.verdicts_with(extra) != MISMATCH
     for i in run.by_pair(judged.column, judged.out, wrong[(hidden & ~beyond_cancelling(run, judged))[wrong]]):
         i = i[~_standing(run, judged.take(i), noise)]
-        bar = judged.derivative.bar.copy()
-        bar[i] = np.maximum(bar[i], _unseen_slope(run, judged.take(i), noise))  # no narrower than what the widest steps can tell
-        judged = replace(judged.undecided(i, Limit.CANCELS), derivative=replace(judged.derivative, bar=bar))
-    return judged
+        yield Decided(i, Limit.CANCELS, _unseen_slope(run, judged.take(i), noise))
 
 
-def excuse_uncertain(run: Run, judged: Judged) -> Judged:
+def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
     """Where the budget is spent: mismatches that rounding might explain are undecided beside one that it cannot; as they are where there is none."""
-    if not run.over_budget(EVERY_RUNG):
-        return judged
-    wrong = judged.verdict == MISMATCH
-    certain = wrong & beyond_cancelling(run, judged)
-    return judged.undecided(np.flatnonzero(wrong & ~certain), Limit.BUDGET) if certain.any() else judged
+    if run.over_budget(EVERY_RUNG):
+        wrong = judged.verdict == MISMATCH
+        certain = wrong & beyond_cancelling(run, judged)
+        if certain.any():
+            yield Decided(np.flatnonzero(wrong & ~certain), Limit.BUDGET)
 
 
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from gradverify.model.fault import UserCodeError
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_cancelling
 from gradverify.numerics.function.point import Narrow
-from gradverify.numerics.judging.judged import Judged, excuse_row_by_row
+from gradverify.numerics.judging.judged import Decided, Judged, row_by_row
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import U32, Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Tolerances
-from gradverify.numerics.verdict import MISMATCH, PASS, Limit
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 # ---- Mismatches that the rounding of the backward itself may explain
 NOISE_ROWS = 6  # rows at a time whose rounding is measured, until a mismatch stands
@@ -24,28 +24,25 @@ AMPLIFIED = 2.0**-4  # of the row: what operations may make of their roundings, 
 # is taken otherwise, as where two points are one
 
 
-def excuse_backward_noise(run: Run, judged: Judged) -> Judged:
+def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
     """Mismatches within what backward's operations make of their own roundings are undecided, or right where the forward is float32; never at kinks.
 
     Not of a backward of lower precision than the finite differences: that is `excuse_rounded`'s. 9 calls a row.
     """
-    if run.point.narrow is not None:
-        return judged
-    return excuse_row_by_row(judged, 1 if run.over_budget(POINTS) else NOISE_ROWS, partial(_excuse_row, run))
+    def excuse_row(i: Index, row: int) -> Iterator[Decided]:
+        part = judged.take(i)
+        most = AMPLIFIED * float(run.reach.rows(run.survey).reach[row]) / run.point.columns.size[part.column]
+        stands = part.verdicts_with(most) == MISMATCH
+        if stands.any() and run.over_budget(POINTS):
+            yield Decided(i[~stands], Limit.BUDGET)
+        elif not stands.all():
+            sigma = run.point.row_rounding(row, POINTS)
+            noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+            excused = part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH
+            yield Decided(i[excused], Limit.NONE if run.point.unit[row] == U32 else Limit.ANALYTIC_NOISE)
 
-
-def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> Judged:
-    """Elements i of one row."""
-    part = judged.take(i)
-    most = AMPLIFIED * float(run.reach.rows(run.survey).reach[row]) / run.point.columns.size[part.column]
-    stands = part.verdicts_with(most) == MISMATCH
-    if stands.all() or (stands.any() and run.over_budget(POINTS)):
-        return judged if stands.all() else judged.undecided(i[~stands], Limit.BUDGET)
-    sigma = run.point.row_rounding(row, POINTS)
-    noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
-    excused = i[part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH]
-    judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
-    return judged.passed(excused) if run.point.unit[row] == U32 else judged
+    if run.point.narrow is None:
+        yield from row_by_row(judged, 1 if run.over_budget(POINTS) else NOISE_ROWS, excuse_row)
 
 
 # ---- Mismatches that the rounding of a backward in float32 may explain, where the finite differences are those of float64 (method.md section 3)
@@ -73,19 +70,15 @@ class _Noise:
     points: int
 
 
-def excuse_rounded(run: Run, judged: Judged) -> Judged:
+def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
     """Mismatches within the rounding of a backward of lower precision than the finite differences are right, or undecided; none of other backwards.
 
     At most 40 calls a row. A mismatch that numbers which cancel in float64 may explain does not keep other rows from being looked at.
     """
     narrow = run.point.narrow
-    if narrow is None:
-        return judged
-
-    def excuse_row(judged: Judged, i: Index, row: int) -> Judged:
-        return _Row(run, judged.take(i), row, narrow).excused(judged, i)
-
-    return excuse_row_by_row(judged, 1 if run.over_budget(NEARBY) else ROWS_AT_ONCE, excuse_row, ~beyond_cancelling(run, judged))
+    if narrow is not None:
+        yield from row_by_row(judged, 1 if run.over_budget(NEARBY) else ROWS_AT_ONCE,
+                              lambda i, row: _Row(run, judged.take(i), row, narrow).excused(i), ~beyond_cancelling(run, judged))
 
 
 class _Row:
@@ -105,31 +98,29 @@ class _Row:
         self.forward_noise = max(self.f_error, usual) / self.scale
         self.amplification = max(self.f_error / usual if usual else 1.0, 1.0)
 
-    def excused(self, judged: Judged, i: Index) -> Judged:
-        """The verdicts with these, elements i, as rounding explains them."""
-        f_lost = self._f_lost()
-        judged, right_in_full = judged.undecided(i[f_lost], Limit.ROUNDED), self._right_in_full() & ~f_lost
+    def excused(self, i: Index) -> Iterator[Decided]:
+        """What rounding explains of these, elements i: up to so many roundings of the row they are right."""
+        f_lost, over_budget = self._f_lost(), self.run.over_budget(NEARBY)
+        right_in_full = self._right_in_full() & ~f_lost
+        yield Decided(i[f_lost], Limit.ROUNDED)
         if not right_in_full.any():
-            return judged
+            return
         cap = self._cap()
-        if self.run.over_budget(NEARBY):
-            stands = ~right_in_full | (self.elements.verdicts_with(np.maximum(cap, self._saturated())) == MISMATCH)
-            if stands.any():
-                return judged.undecided(i[~stands], Limit.BUDGET)
+        stands = ~right_in_full | (self.elements.verdicts_with(np.maximum(cap, self._saturated())) == MISMATCH)
+        if over_budget and stands.any():
+            yield Decided(i[~stands], Limit.BUDGET)
+            return
         noise = self._noise()
-        by_noise = right_in_full & (self.elements.verdicts_with(self._may_be_off(noise, cap)) != MISMATCH)
-        judged = self._explained(judged, i, by_noise, PASSES * self.amplification)
-        open_ = right_in_full & (judged.verdict[i] != PASS)
-        perturbed = Z * self._perturbed() if open_.any() else np.zeros(len(open_))
-        by_operations = open_ & (self.elements.verdicts_with(perturbed) != MISMATCH)
-        judged = self._explained(judged, i, by_operations, AT_MOST / self.narrow.unit)
-        by_noise |= open_ & (self.elements.verdicts_with(self._may_be_off(noise, LIBRARY * perturbed)) != MISMATCH)
-        return judged.undecided(i[by_noise & (judged.verdict[i] == MISMATCH)], Limit.ROUNDED)
-
-    def _explained(self, judged: Judged, i: Index, which: Mask, roundings: float) -> Judged:
-        """With those of elements i undecided that rounding explains, and right up to so many roundings of the row."""
-        judged = judged.undecided(i[which], Limit.ROUNDED)
-        return judged.passed(i[which & self._within(roundings)])
+        explained = right_in_full & (self.elements.verdicts_with(self._may_be_off(noise, cap)) != MISMATCH)
+        right = explained & self._within(PASSES * self.amplification)
+        open_ = right_in_full & ~right
+        if open_.any():
+            perturbed = Z * self._perturbed()
+            by_operations = open_ & (self.elements.verdicts_with(perturbed) != MISMATCH)
+            right |= by_operations & self._within(AT_MOST / self.narrow.unit)
+            explained |= by_operations | (open_ & (self.elements.verdicts_with(self._may_be_off(noise, LIBRARY * perturbed)) != MISMATCH))
+        yield Decided(i[right], Limit.NONE)
+        yield Decided(i[explained & ~right], Limit.ROUNDED)
 
     def _cap(self) -> Array:
         """More noise [E] than this is the backward's own fault."""

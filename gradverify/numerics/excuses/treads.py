@@ -8,8 +8,7 @@ something flat is about to be called wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -17,14 +16,15 @@ from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
-from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.judged import Decided, Judged
 from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.prepare import Structure
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
-from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
+from gradverify.numerics.tolerance import limits
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 # ---- treads
 PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)      # of the size of an input, or of its tensor if that is larger: where f is called
@@ -33,14 +33,13 @@ STILL = 0.75        # of the places to which an output moves: at so many the two
 LEVELS = 4          # values at least that an output of the tensor takes: a step function, or a clamp between its ends, has two
 
 
-def excuse_treads(run: Run, judged: Judged) -> Judged:
+def excuse_treads(run: Run, judged: Judged) -> Iterator[Decided]:
     """Mismatches with a flat f that moves in steps are undecided: 16 calls a pair."""
     d = judged.derivative
     flat = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.analytic) & d.smooth & (d.value == 0))
     for of_pair in run.by_pair(judged.column, judged.out, flat):
         if _in_steps(run, np.unique(judged.column[of_pair]), int(judged.out[of_pair[0]])):
-            judged = judged.undecided(of_pair, Limit.STAIRCASE)
-    return judged
+            yield Decided(of_pair, Limit.STAIRCASE)
 
 
 def _in_steps(run: Run, columns: Index, out: int) -> bool:
@@ -86,15 +85,13 @@ def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     return np.flatnonzero(found[:-1])
 
 
-def excuse_ends(run: Run, judged: Judged) -> Judged:
+def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
     """Gradients that are no number are undecided along columns that f ends along: six forward calls a column, 48 more for a climb."""
     not_numbers = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.analytic))
-    if not not_numbers.size:
-        return judged
-    column = judged.column[not_numbers]
-    verdict = judged.verdict.copy()
-    verdict[not_numbers[np.isin(column, columns_at_ends(run, lone_columns(run.point, np.unique(column))))]] = UNDECIDED
-    return replace(judged, verdict=verdict).with_limits()
+    if not_numbers.size:
+        column = judged.column[not_numbers]
+        i = not_numbers[np.isin(column, columns_at_ends(run, lone_columns(run.point, np.unique(column))))]
+        yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 
 def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, int]]) -> Index:

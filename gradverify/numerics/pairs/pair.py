@@ -19,29 +19,42 @@ ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations m
 
 
 @dataclass(frozen=True)
-class ElementValues(Record):
-    """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar."""
+class Entries(Record):
+    """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar, the tolerance they
+    were compared under, what came of it (`Outcome` codes) and what limits it.
+
+    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere. `complete`: all are here
+    that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars of *every* mismatched element,
+    kept or not (low > high: there is none).
+    """
 
     output: Index
     input: Index
     analytic: Array
     numeric: Array
     bar: Array
-
-
-@dataclass(frozen=True)
-class Entries(ElementValues):
-    """Elements [E] with their `Outcome` codes, and at a kink the slopes from the left and the right (NaN elsewhere).
-
-    `complete`: all are here that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars
-    of *every* mismatched element, kept or not (low > high: there is none).
-    """
-
+    tolerance: Array
+    floor: Array
     outcome: Codes
+    limit: AnyArray
     left: Array
     right: Array
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
+
+    @classmethod
+    def without_kinks(cls, output: Index, input_: Index, analytic: Array, numeric: Array, bar: Array, tolerance: Array, floor: Array, outcome: Codes,
+                      why: Mapping[Outcome, Limit]) -> Entries:
+        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
+        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
+        for code, reason in why.items():
+            limit[outcome == code] = reason
+        return cls(output, input_, analytic, numeric, bar, tolerance, floor, outcome, limit, nothing, nothing)
+
+    @property
+    def off(self) -> Array:
+        """By how much they are off, less the bar."""
+        return np.asarray(np.abs(self.analytic - self.numeric) - self.bar)
 
 
 def ratios(a: Array, value: Array, bar: Array, rounding: Array | float | None = None) -> tuple[Array, Array]:
@@ -122,30 +135,6 @@ class ElementRecord(NamedTuple):
     def at_kink(self) -> bool:
         """The function has a kink there: `left` and `right` are its slopes, of a KINK_SUM those along all of its kinks together."""
         return self.left == self.left
-
-
-@dataclass(frozen=True)
-class PairElements(ElementValues):
-    """Elements [E] with the tolerance they were compared under, what came of it (`Outcome` codes) and what limits it.
-
-    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere.
-    """
-
-    tolerance: Array
-    floor: Array
-    outcome: Codes
-    limit: AnyArray
-    left: Array
-    right: Array
-
-    @classmethod
-    def without_kinks(cls, numbers: ElementValues, tolerance: Array, floor: Array, outcome: Codes, why: Mapping[Outcome, Limit]) -> PairElements:
-        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
-        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
-        for code, reason in why.items():
-            limit[outcome == code] = reason
-        n = numbers
-        return cls(n.output, n.input, n.analytic, n.numeric, n.bar, tolerance, floor, outcome, limit, nothing, nothing)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import NAN, Asked, ElementRecord, ElementValues, Entries, Outcome, Pair, PairElements, ratios
+from gradverify.numerics.pairs.pair import NAN, Asked, ElementRecord, Entries, Outcome, Pair, ratios
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit
@@ -92,7 +92,7 @@ class Tally:
         """The same of all elements that were not added yet."""
         self.leave(self._all - self.elements)
 
-    def add(self, elements: PairElements, quick: int = 0) -> None:
+    def add(self, elements: Entries, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = elements.outcome
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
@@ -108,10 +108,9 @@ class Tally:
             self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(elements, off)
         self._keep_asked(elements, off)
-        e = elements
-        self._entries.add(Entries(e.output, e.input, e.analytic, e.numeric, e.bar, outcome, e.left, e.right))
+        self._entries.add(elements)
 
-    def _measure(self, elements: PairElements, off: Array, passed: Mask | slice) -> None:
+    def _measure(self, elements: Entries, off: Array, passed: Mask | slice) -> None:
         """The extremes of elements that are `off` by so much."""
         a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         size, known = np.maximum(a, value), passed
@@ -128,7 +127,7 @@ class Tally:
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
 
-    def _keep_worst(self, elements: PairElements, off: Array) -> None:
+    def _keep_worst(self, elements: Entries, off: Array) -> None:
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
@@ -139,7 +138,7 @@ class Tally:
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
 
-    def _keep_asked(self, elements: PairElements, off: Array) -> None:
+    def _keep_asked(self, elements: Entries, off: Array) -> None:
         if self._asked:
             i = np.flatnonzero((elements.output == self._asked.output_index) & (elements.input == self._asked.input_index))
             self.asked = next(_records(elements, off, i), self.asked)
@@ -151,7 +150,7 @@ class Tally:
             ratios=self._ratios, entries=self._entries.joined(self.elements == self._all), asked=self.asked)
 
 
-def _records(elements: PairElements, ratio: Array, i: Index) -> Iterator[ElementRecord]:
+def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
     """Elements i by themselves; `ratio` [E] ranks them."""
     e = elements
     numbers = (e.outcome, ratio, e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance, e.limit, e.left, e.right, e.floor)
@@ -160,7 +159,7 @@ def _records(elements: PairElements, ratio: Array, i: Index) -> Iterator[Element
         yield ElementRecord((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right, floor)
 
 
-def _worst(ratio: Array, elements: PairElements, keep: int) -> Index:
+def _worst(ratio: Array, elements: Entries, keep: int) -> Index:
     """The worst elements that do not pass, by outcome and then by ratio, among equals the first ones; or else the worst that passes."""
     open_ = np.flatnonzero(elements.outcome)  # PASS is 0
     if open_.size:
@@ -174,25 +173,20 @@ def _largest(a: Array) -> float:
     return np.inf if largest != largest else largest
 
 
-# ---- Revisions of a finished comparison: its mismatches with their numbers, a whole outcome turned into undecided, and open elements decided
-@dataclass(frozen=True)
-class Mismatches(ElementValues):
-    """Mismatches [E] of a pair, with the tolerance (0 where it was not kept)."""
-
-    tolerance: Array
-
-
-def mismatches(pair: Pair) -> Mismatches | None:
+# ---- Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome turned into undecided
+def mismatches(pair: Pair) -> Entries | None:
     """All of them; None where not all are known."""
-    records, count = [record for record in pair.worst if record.outcome is Outcome.MISMATCH], pair.count(Outcome.MISMATCH)
-    if len(records) == count:
-        places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
-        numbers = np.array([(record.analytic, record.numeric, record.bar, record.tolerance) for record in records], float).reshape(-1, 4)
-        return Mismatches(*places.T, *numbers.T)
-    kept = pair.entries and pair.entries.take(np.flatnonzero(pair.entries.outcome == Outcome.MISMATCH))
-    if kept is None or len(kept.output) < count:
+    kept, count = pair.entries, pair.count(Outcome.MISMATCH)
+    if kept is not None and np.count_nonzero(wrong := kept.outcome == np.int8(Outcome.MISMATCH)) == count:
+        return kept.take(np.flatnonzero(wrong))
+    records = [record for record in pair.worst if record.outcome is Outcome.MISMATCH]
+    if len(records) < count:
         return None
-    return Mismatches(kept.output, kept.input, kept.analytic, kept.numeric, kept.bar, np.zeros(count))
+    places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
+    numbers = np.array([(record.analytic, record.numeric, record.bar, record.tolerance, record.floor) for record in records], float).reshape(-1, 5)
+    analytic, numeric, bar, tolerance, floor = numbers.T
+    outcome = np.full(count, Outcome.MISMATCH, np.int8)
+    return Entries.without_kinks(places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {})
 
 
 def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
