@@ -15,14 +15,15 @@ from gradverify.numerics.choose import Choice, Limits, Mode
 from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.coordinates import UNITS, Columns, columns_of
-from gradverify.numerics.function.point import Clock, Function, Narrow, Point
+from gradverify.numerics.function.point import COARSER, Clock, Function, Narrow, Point
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.prepare import Structure
+from gradverify.numerics.rungs import U64
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import Anew
+from gradverify.subject.rounding import Anew, Perturbed
 
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
 
@@ -127,10 +128,19 @@ class Filled:
         """With gradients on, as in training."""
         return self._function.values([x.detach().requires_grad_() for x in inputs])
 
+    def shaken(self, inputs: Sequence[Tensor], number: int) -> Sequence[Tensor] | None:
+        """Its values as they may round; None where all operations are float64."""
+        mode = Anew(generator(number, "forward", "rounding"))
+        with mode:
+            found = self.values(inputs)
+        return found if mode.coarsest > U64 else None
+
     def shaken_vjp(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """Its gradients as they may round; None where it raises."""
+        """Its gradients as they may round in float64: fewer bits inside are no excuse for a backward. None where it raises."""
+        source = generator(number, "backward", "rounding")
         try:
-            return rounded_anew(generator(number, "backward", "rounding"), inputs, lambda moved: self.vjp(cotangents, moved))
+            with Perturbed(source, COARSER * U64):
+                return self.vjp(cotangents, nudged(inputs, source, COARSER))
         except UserCodeError:
             return None
 
@@ -153,6 +163,10 @@ class Filled:
 
 def rounded_anew(source: torch.Generator, inputs: Sequence[Tensor], compute: Callable[[Sequence[Tensor]], Value]) -> Value:
     """What is computed where every operation rounds at random in its own dtype, of inputs a rounding away (for code that leaves torch)."""
-    moved = [x + UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]
     with Anew(source):
-        return compute(moved)
+        return compute(nudged(inputs, source))
+
+
+def nudged(inputs: Sequence[Tensor], source: torch.Generator, roundings: float = 1.0) -> list[Tensor]:
+    """The inputs so many roundings away, each number by itself."""
+    return [x + roundings * UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]

@@ -366,12 +366,12 @@ class Anew(DispatchMode):
     """Inside, operations take arguments, and give results, that are up to an ulp of their own dtype off at random.
 
     Exact in any way to round, and left alone: what is only picked or copied (`amax`, `where`, `clone`, `.double()`), small integers (a mask, a count,
-    the sum of them), and what is drawn at random, which is drawn once.
+    the sum of them), and what is drawn at random, which is drawn once. `coarsest`: the roundoff of the least precise numbers that were off.
     """
 
     def __init__(self, source: torch.Generator) -> None:
         super().__init__()
-        self._source = source
+        self._source, self.coarsest = source, 0.0
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         declared = schema(func)
@@ -405,6 +405,7 @@ class Anew(DispatchMode):
     def _off(self, x: Any) -> Any:
         if not _rounds(x):
             return x
+        self.coarsest = max(self.coarsest, UNITS[x.dtype])
         drawn = torch.rand(x.shape, generator=self._source, dtype=torch.float64)
         part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64).copy_(drawn) * 2 - 1
         known = x.clone() if x.is_conj() or x.is_neg() else x       # an operation inside here reads the memory of `x.conj()` as if it were x
@@ -425,7 +426,7 @@ def _written_into(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> l
 def _exact(results: Sequence[Tensor], given: Sequence[Any]) -> bool:
     """Are all results numbers that were given, or small integers? A few of them nearly always say no at once."""
     rounded = [y for y in results if _rounds(y)]
-    tensors = [x for x in given if isinstance(x, Tensor) and x.layout is torch.strided and x.device == rounded[0].device]
+    tensors = [x for x in given if isinstance(x, Tensor) and x.layout is torch.strided and x.device == rounded[0].device and x.dtype != torch.bool]
     known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
     scalars = [x for x in given if isinstance(x, (int, float))]
     constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one number may lie on another device

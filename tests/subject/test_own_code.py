@@ -84,13 +84,18 @@ class Cautious(Square):
         ctx.save_for_backward(x)
         return y
 
+class Cancels(Square):
+    @staticmethod
+    def forward(ctx, x):
+        return (Square.forward(ctx, x) + 1000) - 1000
+
 def both(x):
     return Reads.apply(Square.apply(x))
 """
 READS = "{name: struck, function: 'op.py:Reads', inputs: {x: {values: [10000, 3, 0.0005, -0.0002]}}}"
 CHECKS = {
     "Anew": "{name: struck, function: 'op.py:Squares', inputs: {x: {shape: [3, 2]}}}",
-    "Perturbed": READS,
+    "Perturbed": "{name: struck, function: 'op.py:Cancels', inputs: {x: {shape: [3]}}, dtype: float32}",
     "Rounded": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: float32, autocast: bfloat16}",
     "Disguised": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: bfloat16}",
     "Lifted": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: bfloat16}",

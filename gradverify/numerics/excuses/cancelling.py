@@ -1,7 +1,7 @@
 """Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1.
 
 Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. What numbers cancel inside f is
-not known, so they are taken to be LARGEST times 1, the inputs and the outputs. The rounding of such numbers is the noise that a mismatch must stand
+not x The rounding of such numbers is the noise that a mismatch must stand
 against, at the steps of its difference or at any rung. Nothing is called unless it does not stand at those steps.
 """
 
@@ -12,14 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from gradverify.numerics.estimate.climb import EVERY_RUNG
-from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import BASE, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, Limit
 
-LARGEST = 16.0  # times 1, the inputs and the outputs: larger numbers are not taken to cancel
+LARGEST = 16.0  # times 1, the typical input and the output: larger numbers are not taken to cancel
 STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
 STEPS = 1e-5  # of what an output was seen to be: how far it may move at once by steps of rounding
 
@@ -62,9 +61,9 @@ def hidden_by_cancelling(run: Run, judged: Judged) -> Mask:
 
 
 def cancelling_noise(run: Run) -> Array:
-    """The rounding [M] of the largest numbers that are taken to cancel in each output, and at least its noise."""
-    largest = np.maximum(run.survey.size, max(1.0, rms(run.point.x)))
-    return np.asarray(np.maximum(run.noise, LARGEST * run.point.unit * largest))
+    """The rounding [M] of the largest numbers that are taken to cancel in each output, and at least its noise, and what it spreads by."""
+    largest = np.maximum(run.survey.size, max(1.0, float(np.nan_to_num(np.median(np.abs(run.point.x)), nan=1.0, posinf=1.0))))
+    return np.maximum(np.maximum(run.noise, run.spread), LARGEST * run.point.unit * largest)
 
 
 def _standing(run: Run, part: Judged, noise: Array) -> Mask:

@@ -38,12 +38,11 @@ def excuse_treads(run: Run, judged: Judged) -> Iterator[Decided]:
     d = judged.derivative
     flat = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.analytic) & d.smooth & (d.value == 0))
     for of_pair in run.by_pair(judged.column, judged.out, flat):
-        if _in_steps(run, np.unique(judged.column[of_pair]), int(judged.out[of_pair[0]])):
-            yield Decided(of_pair, Limit.STAIRCASE)
+        yield Decided(of_pair[_in_steps(run, np.unique(judged.column[of_pair]), judged.out[of_pair])], Limit.STAIRCASE)
 
 
-def _in_steps(run: Run, columns: Index, out: int) -> bool:
-    """Does some output of this one's tensor move in steps where these columns of a tensor are moved together?"""
+def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
+    """Which outputs [E] of one tensor move where these columns of a tensor are moved together; none, unless some of their tensor move in steps."""
     point, c = run.point, run.point.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
@@ -51,11 +50,11 @@ def _in_steps(run: Run, columns: Index, out: int) -> bool:
     finite = np.isfinite(values).all(1)
     moved = finite & (values[:, 0] != point.f0)
     at_rest = (moved & (values[:, 0] == values[:, 1])).sum(0)
-    part = point.parts[point.output_tensor(out)]
+    part = point.parts[point.output_tensor(out[0])]
     ordered = np.sort(np.vstack([np.where(finite, values[:, 0], point.f0), point.f0])[:, part], axis=0)
     levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
     steps = (at_rest > 0) & (at_rest >= STILL * moved.sum(0))
-    return bool((steps[part] & (levels >= LEVELS)).any())
+    return np.asarray(moved.any(0)[out] & (steps[part] & (levels >= LEVELS)).any())
 
 
 def _within(run: Run, columns: Index, move: Array) -> Array:

@@ -112,6 +112,9 @@ def no_budget(ahead: int = 0) -> bool:
     return False
 
 
+WAYS = 4  # to round every operation of f
+
+
 @dataclass(frozen=True)
 class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
@@ -201,6 +204,11 @@ class Run:
     def noise(self) -> Array:
         """The noise [M] of each output at x, at least its rounding."""
         return np.asarray(np.maximum(self.survey.sigma, self.point.unit * np.abs(self.point.f0)))
+
+    @cached_property
+    def spread(self) -> Array:
+        """What rounding in less than float64 does to each output [M]: a few forward calls, one where there is none."""
+        return self.point.spread(WAYS)
 
     def learn_secants(self) -> None:
         """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""

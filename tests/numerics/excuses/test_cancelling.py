@@ -97,5 +97,4 @@ def leaks(slope):
 ], ids=["relu", "sin", "kinks"])
 def test_errors_in_float32_stand_where_nothing_cancels(forward, damage):
     pair, = compare(Differentiable(forward, normal(3, 4, 5, dtype=SINGLE), damage=damage), mode=Mode.ENTRIES, keep=500).pairs
-    assert pair.count(Outcome.MISMATCH) == pair.elements - pair.count(Outcome.PASS)
-    assert pair.count(Outcome.MISMATCH) >= 9
+    assert pair.count(Outcome.MISMATCH) >= 9 * pair.count(Outcome.UNDECIDED) + 9
