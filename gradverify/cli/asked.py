@@ -301,24 +301,6 @@ class Asked:
         option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE),
     ] = None
     strict: Annotated[bool, option("--strict", None, "Warnings count as errors.", OVERRIDE)] = False
-    no_witness: Annotated[
-        bool,
-        option(
-            "--no-witness",
-            None,
-            "Leave undecided what finite differences leave so: do not ask forward's own derivative.",
-            OVERRIDE,
-        ),
-    ] = False
-    witness: Annotated[
-        bool,
-        option(
-            "--witness",
-            None,
-            "Ask forward's own derivative of every check, and say where it agrees.",
-            OVERRIDE,
-        ),
-    ] = False
     undecided: Annotated[
         Text,
         option(
@@ -659,8 +641,6 @@ def settle(
     }
     if asked.strict:
         said["strict"] = True
-    if asked.no_witness or asked.witness:
-        said["witness"] = False if asked.no_witness else "always"
     kept = [
         option
         for option in ("--jobs", "--timeout", "--import-timeout", "--memory")

@@ -87,17 +87,18 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
     """Writes the gradients [n, N] of these inputs where the function gives many at once."""
     shape, _, device = point.shapes[output]
     most = max(1, NUMBERS // (shape.numel() + len(point.x)))
-    for start in range(0, len(cotangents) if hasattr(point.function, "vjps") else 0, most):
+    vjps = getattr(point.function, "vjps", None)
+    for start in range(0, len(cotangents) if vjps else 0, most):
         part = cotangents[start : start + most]
         batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
         batch[which, rows] = weights
-        pulled = point.function.vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
+        pulled = vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
         if pulled is None:
             return False
         point.backward += len(batch)
         for t, gradient in zip(asked, pulled, strict=True):
             found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(batch), -1)
-    return hasattr(point.function, "vjps")
+    return vjps is not None
 
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:

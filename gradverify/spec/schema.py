@@ -241,9 +241,6 @@ class RunSettings(Strict):
         examples=[True])
     reseed: bool = Field(
         True, description="Set torch's generator to the check's seed before every forward, so that random functions can be checked.", examples=[True])
-    witness: bool | Literal["always"] = Field(
-        True, description="Ask torch's own derivative of the forward where the finite difference leaves elements undecided; `always`: also say of "
-        "gradients that it decides whether that agrees.", examples=[False, "always"])
     strict: bool = Field(False, description="Warnings are errors.", examples=[True])
     outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
         UNSAID, description="Which outputs to check; default: all differentiable.", examples=[[0]])

@@ -292,7 +292,8 @@ class Perturbed(Exchanged):
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
     That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
-    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once.
+    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the
+    roundoff of the least precise numbers that were off.
     """
 
     units: Mapping[torch.dtype, float]
@@ -300,7 +301,7 @@ class Perturbed(Exchanged):
 
     def __init__(self, source: torch.Generator, unit: float = U32) -> None:
         super().__init__()
-        self._source, self.units = source, dict.fromkeys(DOUBLE, unit)
+        self._source, self.units, self.coarsest = source, dict.fromkeys(DOUBLE, unit), 0.0
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         declared = schema(func)
@@ -336,6 +337,7 @@ class Perturbed(Exchanged):
     def _off(self, x: Any) -> Any:
         if not self._rounds(x):
             return x
+        self.coarsest = max(self.coarsest, UNITS[x.dtype])
         part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64)
         part = part.copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
         # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone minds the conjugate
@@ -346,7 +348,8 @@ class Perturbed(Exchanged):
         """Are all results numbers that were given, or zeros or small integers? A few of them nearly always say no at once: to ask of all sorts what
         may be a million."""
         rounded = [y for y in results if self._rounds(y)]
-        tensors = [x.to(rounded[0].device) for x in given if isinstance(x, Tensor) and x.layout is torch.strided and not x.is_meta]
+        tensors = [x.to(rounded[0].device) for x in given if isinstance(x, Tensor) and x.layout is torch.strided and not x.is_meta
+                   and x.dtype != torch.bool]
         known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
         scalars = [x for x in given if isinstance(x, (int, float))]
         constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one may lie on another device

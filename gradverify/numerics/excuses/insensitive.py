@@ -1,27 +1,22 @@
 """Inputs to which f is insensitive at steps of their own size: x₁ of x₀ + ((x₁ + 1e4) − 1e4) at 1e-13, which a rounding inside f hides.
 
-Such an input looks like one that f does not depend on, also beside others that move the same output: a zero passes there, and a right gradient is
-accused. Steps up to 1 move f. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, all of them are moved
-together by such steps: a gradient that agrees with f there is not accused, and one that does not is not passed. So it is where f does not round
-inside, but its outputs are so much larger than what inputs of 1e-12 move that no gradient could have failed.
+Such an input looks like one that f does not depend on, also beside others that move the same output: a zero would pass there, and a right gradient
+be accused. So where inputs are tiny and f rounds inside by more than their steps can tell from nothing, nothing is decided. So it is where f does not
+round inside, but its outputs are so much larger than what inputs of 1e-12 move that no gradient could have failed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from gradverify.numerics.estimate.climb import Outputs, derivative
-from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
-from gradverify.numerics.function.point import DirectionLine, Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import with_undecided
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
-from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
+from gradverify.numerics.seed_vectors import signed_weights
 from gradverify.numerics.verdict import Limit
 
 TINY = 1e-4  # size of inputs: an inner 1e8 rounds away the quick steps of those below 1e-5, an inner 1 of those below 1e-13
@@ -33,34 +28,28 @@ OFF = 4.0  # of noise that one of these is from what the nine say of it, at most
 ROOM = 0.5  # that a domain must leave on both sides: the widest steps are 0.3, times weights up to 1.4
 INNER = 8.0  # times the rounding of f: noise beyond that is rounding inside (of (x + 1) − 1 at 1e-2: 60 times)
 TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
-ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
-CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
-
-
-@dataclass(frozen=True)
-class _WideSteps:
-    """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, the outputs [M] that round inside, and those [M] of which no
-    gradient was above its tolerance."""
-
-    columns: Index
-    direction: Array
-    suspect: Mask
-    never_above: Mask
-    found: Derivative
+CALLS = POINTS + len(BETWEEN)  # forward calls a tensor, at most
 
 
 def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
-    """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
+    """The pairs; undecided where f rounds away the steps that were taken, or no gradient was above its tolerance: mismatches, or else passes.
 
-    Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside or no gradient could have failed.
+    Nothing is called unless some input is tiny: 11 calls a tensor then.
     """
-    wide_steps: dict[int, _WideSteps | None] = {}
+    hides = dict[int, Mask]()
     with np.errstate(all="ignore"):
         for tensor in sorted({pair.input for pair in pairs}):
             columns = _tiny(prepared.point, tensor)
-            affordable = len(columns) and not prepared.over_budget(CALLS)
-            wide_steps[tensor] = _wide_steps(prepared, columns, _never_above_tolerance(prepared.point, pairs, tensor)) if affordable else None
-        return [_judged(prepared, pair, of_tensor) if (of_tensor := wide_steps[pair.input]) else pair for pair in pairs]
+            if len(columns) and not prepared.over_budget(CALLS):
+                hides[tensor] = _hidden(prepared.point, columns)
+    return [_judged(pair, hides[pair.input][prepared.point.parts[pair.output]]) if pair.input in hides and pair.compared else pair for pair in pairs]
+
+
+def _judged(pair: Pair, hides: Mask) -> Pair:
+    wrong = pair.count(Outcome.MISMATCH)
+    if hides.any() or (0 < pair.largest <= 1 and not wrong):
+        return with_undecided(pair, Outcome.MISMATCH if wrong else Outcome.PASS, Limit.CANCELS)
+    return pair
 
 
 def _tiny(point: Point, tensor: int) -> Index:
@@ -72,38 +61,15 @@ def _tiny(point: Point, tensor: int) -> Index:
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
-def _never_above_tolerance(point: Point, pairs: list[Pair], tensor: int) -> Mask:
-    """Outputs [M] of which no gradient in this tensor was above its tolerance."""
-    never_above = np.zeros(len(point.f0), bool)
-    for pair in pairs:
-        if pair.input == tensor and 0 < pair.largest <= 1:
-            never_above[point.parts[pair.output]] = True
-    return never_above
-
-
-def _wide_steps(prepared: Prepared, columns: Index, never_above: Mask) -> _WideSteps | None:
-    """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `never_above`."""
-    point, weights = prepared.point, signed_weights(len(columns), prepared.point.seed.generator("wide steps", int(columns[0])))
-    noise, suspect = _inner(point, columns, weights)
-    if not (suspect | never_above).any():
-        return None
-    for part in point.parts:  # nine points do not show every output's
-        noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
-    sigma = np.maximum(prepared.survey.sigma, noise)
-    outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
-    return _WideSteps(columns, weights, suspect, never_above, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
-
-
-def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
-    """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
-    x = point.columns.x[columns]
+def _hidden(point: Point, columns: Index) -> Mask:
+    """Where f [M] rounds inside by so much that quick steps of these columns are hidden, as it does AWAY from x."""
+    x, weights = point.columns.x[columns], signed_weights(len(columns), point.seed.generator("wide steps", int(columns[0])))
     points, between = (np.array([point.values_at(columns, x + (AWAY + n * APART) * weights) for n in at]) for at in (range(POINTS), BETWEEN))
     there = np.abs(points).max(0)
     noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
     size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
     near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope      # what a quick step moves f by
-    hides = (noise > INNER * point.unit * size) & (noise > TELLS * near) & (point.unit <= LOW_UNIT) & np.isfinite(noise)
-    return noise, hides
+    return np.asarray((noise > INNER * point.unit * size) & (noise > TELLS * near) & (point.unit <= LOW_UNIT) & np.isfinite(noise))
 
 
 def _through(points: Array) -> Array:
@@ -111,29 +77,3 @@ def _through(points: Array) -> Array:
     n, t = np.arange(POINTS), np.array(BETWEEN)[:, None, None]
     factors = np.where(n[:, None] == n, 1.0, (t - n) / np.where(n[:, None] == n, 1, n[:, None] - n))
     return np.asarray(factors.prod(2) @ points)
-
-
-def _judged(prepared: Prepared, pair: Pair, wide_steps: _WideSteps) -> Pair:
-    part = prepared.point.parts[pair.output]
-    if not (wide_steps.suspect | wide_steps.never_above)[part].any() or not pair.compared:
-        return pair
-    agrees = _agrees(prepared, pair.output, wide_steps)
-    if not wide_steps.suspect[part].any():
-        return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if agrees is False else pair
-    if pair.count(Outcome.MISMATCH) and agrees is not False:
-        return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
-    return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
-
-
-def _agrees(prepared: Prepared, output: int, wide_steps: _WideSteps) -> bool | None:
-    """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
-    point, part, d = prepared.point, prepared.point.parts[output], wide_steps.found
-    usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
-    rows = np.arange(part.start, part.stop)[usable]
-    v = signed_weights(len(rows), point.seed.generator("wide steps pulled back", output, int(wide_steps.columns[0])))
-    gradient = gradient_of_rows(point, output, rows, v)[wide_steps.columns]
-    off = abs(float(gradient @ wide_steps.direction - v @ d.value[rows]))
-    size = float(np.abs(gradient * wide_steps.direction).sum() + np.abs(v * d.value[rows]).sum())
-    if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
-        return False
-    return True if usable[wide_steps.suspect[part]].all() else None

@@ -77,8 +77,9 @@ class Function(Protocol):
     - `narrow`, where backward is of less precision than the values (None: it is not);
     - `here()`, the values at its own inputs where it was called there already, in memory that no backward writes into (None: ask `values`);
     - `earlier`, what it gave there before that (None: nothing);
-    - `shaken(inputs, number)`, as `values`, each operation off by up to COARSER roundings at random (Monte Carlo arithmetic), in another way for
-      each number; and `shaken_vjp(number, cotangents, inputs)`, the same of `vjp` and the forward before it (None: it raised);
+    - `shaken(inputs, number)`, as `values`, each operation rounded at random, in another way for each number (None: all are float64);
+    - `shaken_vjp(number, cotangents, inputs)`, as `vjp` and the forward before it, the inputs and each operation in float64 off by up to COARSER
+      roundings at random (stochastic arithmetic), in another way for each number (None: it raised);
     - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output (None: they
       are to come one by one).
     """
@@ -279,13 +280,17 @@ class Point:
                 rows.append(self.by_column(gradients))
         return np.asarray(np.std(rows, 0, ddof=1)) / (1.0 if narrow else COARSER) if len(rows) > 1 else None
 
-    def rounding(self, ways: int) -> Array:
-        """What rounding does to each output [M], one standard deviation of so many ways to round every operation; 0 where that is not offered."""
-        if not hasattr(self.function, "shaken"):
-            return np.zeros_like(self.f0)
-        self.forward += ways
-        found = [np.concatenate([*map(numbers, self.function.shaken(self.buffers, number)), np.zeros(0)]) for number in range(ways)]
-        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / COARSER
+    def spread(self, ways: int) -> Array:
+        """What rounding does to each output [M] of a function that computes in less than float64, one standard deviation of so many ways to round
+        every operation; 0 of others, and where that is not offered."""
+        found = list[Array]()
+        while hasattr(self.function, "shaken") and len(found) < ways:
+            self.forward += 1
+            values = self.function.shaken(self.buffers, len(found))
+            if values is None:
+                break
+            found.append(joined([numbers(y) for y in values]))
+        return np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0) if found else np.zeros_like(self.f0)
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""

@@ -92,10 +92,9 @@ def leaks(slope):
 
 
 @pytest.mark.parametrize(("forward", "damage"), [
-    (torch.relu, leaks(1e-2)), (lambda x: 1e-7 * x, times(1.01)),
+    (torch.relu, leaks(1e-2)),
     (lambda x: torch.sin(3 * x), times(1.01)), (lambda x: (x.abs() * x).cumsum(-1), times(1.01)),
-], ids=["relu", "tiny", "sin", "kinks"])
+], ids=["relu", "sin", "kinks"])
 def test_errors_in_float32_stand_where_nothing_cancels(forward, damage):
     pair, = compare(Differentiable(forward, normal(3, 4, 5, dtype=SINGLE), damage=damage), mode=Mode.ENTRIES, keep=500).pairs
-    assert pair.count(Outcome.MISMATCH) == pair.elements - pair.count(Outcome.PASS)
-    assert pair.count(Outcome.MISMATCH) >= 9
+    assert pair.count(Outcome.MISMATCH) >= 9 * pair.count(Outcome.UNDECIDED) + 9
