@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from gradverify.model.event import Selection
 from gradverify.model.problem import ProblemsError
-from gradverify.model.report import Gate, Report, fold
-from gradverify.running.hosted import Request
+from gradverify.model.report import Gate, Report
 
 StrPath = str | os.PathLike[str]
 
@@ -29,9 +29,8 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
 
     Raises ProblemsError with every problem of the specs, the configuration and the arguments; then nothing ran.
     """
-    from gradverify import __version__
     from gradverify.cli.gather import gather, named, project_here, sound, with_torch
-    from gradverify.model.event import CheckFinished
+    from gradverify.running.hosted import Request, distributed, hosted
     from gradverify.running.select import select
 
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
@@ -44,16 +43,9 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = 
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
     request = Request(cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits)
     if executor is None:
-        from gradverify.running.hosted import hosted
-
         with_torch(cases)
-        events = hosted(request)
-    else:
-        from gradverify.running.executors import distributed
-
-        events = distributed(request, executor)
-    as_written = (CheckFinished(named(event.result, gathered.names)) if isinstance(event, CheckFinished) else event for event in events)
-    return fold(as_written, gate, __version__)
+    report = hosted(request) if executor is None else distributed(request, executor)
+    return replace(report, checks=tuple(named(check, gathered.names) for check in report.checks))
 
 
 def gate_of(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None = None,

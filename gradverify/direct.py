@@ -55,7 +55,7 @@ class Result(CaseResult):
 
     def _repr_html_(self) -> str:
         """For notebooks: what the HTML report shows of it."""
-        from gradverify.report.html.page import cell
+        from gradverify.report.html import cell
 
         return cell(self)
 

@@ -16,11 +16,10 @@ import numpy
 import pytest
 import torch
 from commands import SQUARES, here, process, soon, spec
+from factories import passing, report
 
 import gradverify
-from gradverify.model.event import Environment, RunStarted, Selection
 
-ANY = Environment("", None, None, "")
 SPEC = spec(
     "name: square, function: 'op.py:Square', inputs: {x: {shape: [3]}}, tags: [fast]",
     "name: wrong, function: 'op.py:Wrong', inputs: {x: {shape: [3]}}",
@@ -80,7 +79,7 @@ def test_what_the_project_says_holds_unless_an_argument_says_otherwise(folder, m
     (folder / "pyproject.toml").write_text('[tool.gradverify]\njobs = 3\nmemory = "1G"\nundecided = "fail"\nfail-on-skip = true\n'
                                          '[tool.gradverify.defaults]\nseed = 5\n')
     asked = []
-    monkeypatch.setattr("gradverify.running.hosted.hosted", lambda request: asked.append(request) or iter([RunStarted("", (), Selection(), ANY, 0)]))
+    monkeypatch.setattr("gradverify.running.hosted.hosted", lambda request: asked.append(request) or report(passing()))
     gradverify.run("s.yaml")
     gradverify.run("s.yaml", jobs=1, memory=7, undecided="warn", fail_on_skip=False, seed=6)
     assert [(one.jobs, one.memory, one.gate.undecided, one.gate.fail_on_skip, one.cases[0].settings.seed) for one in asked] == [

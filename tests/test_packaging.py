@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = {path.relative_to(ROOT).as_posix() for path in (ROOT / "gradverify").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert held == {name for name in package if not name.endswith(".so")}
-    assert {"gradverify/py.typed", "gradverify/spec/schema.json", "gradverify/report/html/templates/page.html.j2"} <= held
+    assert {"gradverify/py.typed", "gradverify/spec/schema.json", "gradverify/report/templates/page.html.j2"} <= held
 
 
 def test_no_link_of_the_published_readme_is_relative(built):

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gradverify.cli.completion import ids
+
 
 class PlainCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+        params = _without_types(super().get_params(ctx))
+        for param in params:
+            if param.name in ("paths", "code"):
+                param.shell_complete = lambda ctx, incomplete: [SimpleNamespace(value=id, help=None) for id in ids(incomplete)]
+        return params
 
 
 class PlainGroup(TyperGroup):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradverify.cli.asked import Asked
 from gradverify.cli.gather import Gathered
+from gradverify.cli.options import Options
 from gradverify.cli.output import NotWritten, keep, promise
-from gradverify.cli.reports import ReportFile
 from gradverify.model.paths import alone, shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Baseline, Known, Report, gone, unknown
@@ -41,25 +40,31 @@ class Kept:
         return Baseline(self.known, open=self.update)
 
 
-def opened(asked: Asked, gathered: Gathered, reports: Sequence[ReportFile] = ()) -> Kept | None:
-    """The file that was asked for; None where none was. Raises ProblemsError, before anything runs; also where one of `reports` would replace it."""
-    if not asked.baseline:
-        wanted = [name for name, given in (("update", asked.baseline_update), ("prune", asked.baseline_prune)) if given]
+def opened(options: Options, gathered: Gathered) -> Kept | None:
+    """The file of `--baseline`; None where none was given. Raises ProblemsError, before anything runs."""
+    if not options.baseline:
+        wanted = "update" if options.baseline_update else "prune" if options.baseline_prune else None
         if wanted:
-            raise ProblemsError([Problem(f"--baseline-{wanted[0]} needs to know the file: --baseline FILE, or `baseline` in [tool.gradverify]")])
+            raise ProblemsError([Problem(f"--baseline-{wanted} needs to know the file: --baseline FILE, or `baseline` in [tool.gradverify]")])
         return None
-    path = Path(asked.baseline).absolute()
-    entries = _read(path, asked.baseline_update)
-    if asked.baseline_update or asked.baseline_prune:
+    path = Path(options.baseline).absolute()
+    entries = _read(path, options.baseline_update)
+    if options.baseline_update or options.baseline_prune:
         promise(path, "--baseline")
-    _refuse_shared(path, reports)
-    return _sorted(Kept(path, shown_path(str(path)), asked.baseline_update, asked.baseline_prune, {}, (), (), _files(path.parent, gathered)),
-                   entries, gathered)
-
-
-def _refuse_shared(path: Path, reports: Sequence[ReportFile]) -> None:
-    if any(file.path.resolve() == path.resolve() for file in reports):
-        raise ProblemsError([Problem(f"--report: a report is to be written to {shown_path(str(path))}, which is the baseline")])
+    files = {file.as_posix(): Path(os.path.relpath(file.absolute(), path.parent)).as_posix() for file in gathered.files}
+    ours = {name: file for file, name in files.items()}
+    known: dict[str, tuple[Known, ...]] = {}
+    others, dead = list[Known](), list[Known]()
+    for each in entries:
+        spec, _, name = each.check.partition("::")
+        id = f"{ours.get(spec)}::{name}"
+        if spec in ours and id in gathered.ids:
+            known[id] = (*known.get(id, ()), each)
+        elif spec in ours or not os.path.exists(path.parent / spec):  # noqa: PTH110 - false for what can be no path
+            dead.append(each)
+        else:
+            others.append(each)
+    return Kept(path, shown_path(str(path)), options.baseline_update, options.baseline_prune, known, tuple(others), tuple(dead), files)
 
 
 def _read(path: Path, may_be_new: bool) -> tuple[Known, ...]:
@@ -76,27 +81,6 @@ def _read(path: Path, may_be_new: bool) -> tuple[Known, ...]:
         raise ProblemsError([Problem(f"--baseline: {shown} cannot be read: {getattr(error, 'strerror', None) or error}")]) from None
 
 
-def _files(folder: Path, gathered: Gathered) -> dict[str, str]:
-    return {file.as_posix(): Path(os.path.relpath(file.absolute(), folder)).as_posix() for file in gathered.files}
-
-
-def _sorted(kept: Kept, entries: Iterable[Known], gathered: Gathered) -> Kept:
-    """Its entries by whether their checks are among those that the specs of this run hold."""
-    ours = {name: file for file, name in kept.files.items()}
-    known: dict[str, tuple[Known, ...]] = {}
-    others, dead = list[Known](), list[Known]()
-    for each in entries:
-        spec, _, name = each.check.partition("::")
-        id = f"{ours.get(spec)}::{name}"
-        if spec in ours and id in gathered.ids:
-            known[id] = (*known.get(id, ()), each)
-        elif spec in ours or not os.path.exists(kept.path.parent / spec):  # noqa: PTH110 - false for what can be no path
-            dead.append(each)
-        else:
-            others.append(each)
-    return replace(kept, known=known, others=tuple(others), dead=tuple(dead))
-
-
 def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[str]:
     """Writes the file where that was asked for; a sentence on what was done, or is to be done. What could not be written joins `failures`."""
     missing = tuple(each for check in report.checks for each in gone(check, kept.known.get(check.id, ()))) + kept.dead
@@ -104,15 +88,15 @@ def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[
         return [f"{kept.shown}: left as it is, because the run did not end by itself"] if kept.update or kept.prune else []
     found = tuple(_named(each, kept) for check in report.checks for each in unknown(check, kept.known.get(check.id, ()))) if kept.update else ()
     removed = missing if kept.prune else ()
-    told = [] if kept.prune or not missing else [_stale(kept, missing)]
+    notes = [] if kept.prune or not missing else [_stale(kept, missing)]
     if kept.update or kept.prune:
         try:
-            return [_done(kept, len(found), len(removed), _written(kept, found, removed)), *told]
+            return [_done(kept, len(found), len(removed), _written(kept, found, removed)), *notes]
         except NotWritten as error:
             failures.append(str(error))
         except ProblemsError as error:      # meanwhile it has become something else
             failures += [str(problem) for problem in error.problems]
-    return told
+    return notes
 
 
 def _written(kept: Kept, found: Sequence[Known], removed: Sequence[Known]) -> int:

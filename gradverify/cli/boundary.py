@@ -8,14 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from gradverify.cli.completion import COMPLETION, join_words
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
 from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, Problem, ProblemsError
-
-COMPLETION = "_GRADVERIFY_COMPLETE"
-"""Set by a shell that asks what could be typed next."""
-
-RETIRED = {"--last-failed": "--lf", "--failed-first": "--ff"}
-"""Second names that options had, and what to write."""
 
 CLOSED_PIPE = 141
 """128 + SIGPIPE: what a shell shows for any program whose reader went away."""
@@ -33,16 +28,7 @@ def main() -> NoReturn:
 
 
 def run(out: Output) -> int:
-    """The exit code of one command line, `out.arguments`. Nothing escapes. Where it is refused, no report of an earlier run is left in its name."""
-    code = _run(out)
-    if code == USAGE and (out.arguments[:1] in (("check",), ("hook",)) or any(word.startswith("--report") for word in out.arguments)):
-        from gradverify.cli.reports import outdated
-
-        outdated(out.arguments)
-    return code
-
-
-def _run(out: Output) -> int:
+    """The exit code of one command line, `out.arguments`. Nothing escapes."""
     try:
         if not _has_folder():
             out.say("the current folder does not exist any more: change to one that does")
@@ -86,25 +72,17 @@ def _has_folder() -> bool:
 
 
 def _refuse_words(arguments: Sequence[str]) -> None:
-    """Raise ProblemsError for a retired option, and for one that is the name of a file as well: whoever passes files on may have meant that."""
+    """Raise ProblemsError for an option that is the name of a file as well: whoever passes files on may have meant that."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found = next((word for word in options if word.startswith("-") and os.path.lexists(word)), None)
-    retired = next((word for word in options if word in RETIRED), None)
-    if retired is not None:
-        raise ProblemsError([Problem(f"there is no option {retired} any more: write {RETIRED[retired]}")])
     if found is not None:
         raise ProblemsError([Problem(f"{found!r} is an option, and a file here: write `--` before files that are named like options")])
 
 
 def _command(out: Output) -> int:
     """Commands return their code; typer's own errors (usage) and exits (--help) come as values too, in every version it supports."""
-    if COMPLETION in os.environ:
-        from gradverify.cli.completion import completion
-
-        answer = completion(os.environ)
-        if answer:
-            out.write(answer.text)
-            return answer.code
+    if os.environ.get(COMPLETION) == "complete_bash":
+        join_words(os.environ)
     if out.arguments[:1] == ("hook",):
         from gradverify.cli.unaffected import passed
 

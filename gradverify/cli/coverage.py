@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradverify.cli.asked import COVERED, Asked, command, shown_as
+from gradverify.cli.options import GATE, PERCENT, Option, Options, command, settle
 from gradverify.cli.output import Output
 from gradverify.model.case import Case, own_dtype
 from gradverify.model.codec import as_text
@@ -19,23 +19,27 @@ if TYPE_CHECKING:
     from gradverify.source.modules import Library
 
 
+COVERED = Option("--fail-under", "PERCENT", "Exit with 1 if a smaller share of the Functions has a check.", GATE, type=float, default=0.0,
+                 more=PERCENT)
+
+
 @command("source", "specs", "fail_under", "format", "width", "color", fail_under=COVERED)
-def coverage_command(asked: Asked, out: Output) -> int:
+def coverage_command(options: Options, out: Output) -> int:
     """List the autograd Functions that no check covers, and arguments whose gradient no check compares. Imports nothing."""
-    shown = shown_as(out, asked)
+    shown = settle(options, out).look
     from gradverify import __version__
     from gradverify.report.listing import coverage_text
     from gradverify.source.modules import shown as named
 
-    library, functions = found_in(asked.source)
+    library, functions = found_in(options.source)
     unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
     if unreadable and not functions:
         raise ProblemsError(unread(unreadable))
-    covered = _covered(library, functions, _cases(asked.specs or (), out))
+    covered = _covered(library, functions, _cases(options.specs or (), out))
     for problem in unread(unreadable):
         out.say(str(problem))
-    report = coverage_report(covered, unreadable, version=__version__, fail_under=asked.fail_under)
-    out.write(as_text(report) if asked.format == "json" else coverage_text(report, shown))
+    report = coverage_report(covered, unreadable, version=__version__, fail_under=options.fail_under)
+    out.write(as_text(report) if options.format == "json" else coverage_text(report, shown))
     return report.exit_code
 
 

@@ -34,19 +34,15 @@ def with_torch(cases: Sequence[Case]) -> None:
 
 def torch_is_here() -> None:
     """Raises ProblemsError with a sentence where torch is not installed."""
-    if _is_installed("torch"):
-        return
-    raise ProblemsError([Problem(f"torch is not in this environment ({sys.prefix}): run gradverify with the Python that has torch and what is to be "
-                                 "checked, as `PYTHON -m gradverify`")])
+    if not _is_installed("torch"):
+        raise ProblemsError([Problem(f"torch is not in this environment ({sys.prefix}): run gradverify with the Python that has torch and what is to "
+                                     "be checked, as `PYTHON -m gradverify`")])
 
 
 def _is_installed(package: str) -> bool:
     found = importlib.util.find_spec(package)
     return found is not None and found.has_location       # a mere folder of that name is no package
 
-
-OF_WORKERS = ("jobs", "import_timeout", "memory")
-"""What is for worker processes alone; nobody is to take it out of a project in order to debug with `--no-isolate`."""
 
 READERS: Mapping[str, values.Reader] = {"jobs": values.jobs, "memory": values.size, "report": report_file}
 """Options whose words the types of `[tool.gradverify]` do not tell whole."""
@@ -95,8 +91,9 @@ class Gathered:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None, project: Project | None = None, origin: str = "command line") -> Gathered:
-    """`said` are the settings over those of the specs, named by `origin`; `project`, where it was read already."""
+def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, project: Project | None = None,
+           origin: str = "command line") -> Gathered:
+    """`settings` are over those of the specs, named by `origin`; `project`, where it was read already."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
@@ -105,7 +102,7 @@ def gather(paths: Sequence[str], said: Mapping[str, Json] | None = None, project
 
     found = discover(paths, Path.cwd(), project or project_here())
     loaded = load(found.files, builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes(), project=found.project.layer,
-                  options=Layer(origin, said or {}), required={name: builtin.required for name, builtin in BUILTINS.items()})
+                  options=Layer(origin, settings or {}), required={name: builtin.required for name, builtin in BUILTINS.items()})
     cases, missing = select(found, loaded.cases)
     problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
@@ -134,52 +131,29 @@ def sound(gathered: Gathered) -> Gathered:
     return gathered
 
 
-LOGIC = ("and", "or", "not")
-
-
 def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | None) -> str | None:
     """A sentence about the first option that no case fits by itself; None where there was nothing to select from, or nothing was asked."""
     from gradverify.running.select import select
 
     if not cases or not (keyword or tags):
         return None
+    count = counted(len(cases), "check")
     if keyword and not select(cases, keyword=keyword):
-        return f"-k {keyword!r} fits none of {_count(cases)}{_hint(keyword, _id_words(cases), _in_an_id(cases))}"
+        return f"-k {keyword!r} fits none of {count}"
     if tags and not select(cases, tags=tags):
-        return f"-m {tags!r} fits none of {_count(cases)}{_hint(tags, _tags(cases), _a_tag(cases))}"
-    return f"-k {keyword!r} and -m {tags!r} together fit none of {_count(cases)}"
+        return f"-m {tags!r} fits none of {count}"
+    return f"-k {keyword!r} and -m {tags!r} together fit none of {count}"
 
 
-def _count(cases: Sequence[Case]) -> str:
-    from gradverify.report.numbers import counted
+def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]) -> tuple[Case, ...]:
+    """The cases that fit; where there are none, why is said."""
+    from gradverify.running.select import select
 
-    return counted(len(cases), "check")
-
-
-def _hint(asked: str, known: Iterable[str], occurs: Callable[[str], bool]) -> str:
-    from gradverify.spec.fault import nearest
-
-    known = tuple(dict.fromkeys(known))
-    unknown = [word for word in re.split(r"[\s()]+", asked) if word and word not in LOGIC and not occurs(word)]
-    near = next((name for name in (nearest(word, known) for word in unknown) if name), None)
-    return f"; did you mean {near!r}?" if near else ""
-
-
-def _id_words(cases: Sequence[Case]) -> list[str]:
-    """Names of checks, and the words that paths and names are made of."""
-    return [word for case in cases for word in (case.check, *re.findall(r"\w+", case.id))]
-
-
-def _in_an_id(cases: Sequence[Case]) -> Callable[[str], bool]:
-    return lambda word: any(word.lower() in case.id.lower() for case in cases)
-
-
-def _tags(cases: Sequence[Case]) -> list[str]:
-    return [tag for case in cases for tag in case.tags]
-
-
-def _a_tag(cases: Sequence[Case]) -> Callable[[str], bool]:
-    return lambda word: any(word in case.tags for case in cases)
+    cases = select(gathered.cases, keyword=keyword, tags=tags)
+    message = gathered.message or (None if cases else nothing_selected(gathered.cases, keyword, tags))
+    if message:
+        say(message)
+    return cases
 
 
 def worded(events: Iterable[Event], gate: Gate, names: Mapping[str, str]) -> Iterator[Event]:
@@ -199,8 +173,7 @@ def _gated(result: CaseResult, gate: Gate) -> CaseResult:
 def named(result: CaseResult, names: Mapping[str, str]) -> CaseResult:
     function = replace(result.function, target=names.get(result.function.target, result.function.target))
     findings = tuple(_reworded(finding, names) for finding in result.findings)
-    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names),
-                   repeats=tuple(replace(each, reason=in_words(each.reason, names)) for each in result.repeats))
+    return replace(result, function=function, findings=findings, reason=in_words(result.reason, names))
 
 
 def _reworded(finding: Finding, names: Mapping[str, str]) -> Finding:

@@ -11,10 +11,10 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from gradverify.cli import values
-from gradverify.cli.asked import Asked, command
 from gradverify.cli.bug import bug_report
 from gradverify.cli.coverage import found_in, searched, unread
 from gradverify.cli.gather import gather, torch_is_here
+from gradverify.cli.options import Options, command
 from gradverify.cli.output import Output, is_watched, keep, promise, terminal
 from gradverify.model.case import Search
 from gradverify.model.paths import is_file, resolved
@@ -230,7 +230,7 @@ def _placed(file: Path, name: str, folder: Path, where: str, imports: tuple[str,
 
 
 @command("target", "output", "imports", "force", "dry_run", "jobs")
-def init_command(asked: Asked, out: Output) -> int:
+def init_command(asked: Options, out: Output) -> int:
     """Write a spec for functions, or for every autograd Function of a file, folder or package, with
     inputs that a call was made with."""
     from gradverify.model.codec import as_text

@@ -19,7 +19,6 @@ from gradverify.model.problem import Problem, ProblemsError
 from gradverify.report.look import Look
 from gradverify.report.names import clean, inert
 
-BEGINNINGS = 100    # attempts at a new file, each lost only to a run that began the same path within microseconds
 OPEN_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/\d+")
 
 
@@ -133,18 +132,6 @@ def forget(path: Path) -> None:
     with contextlib.suppress(OSError):
         if not is_special(path):
             path.resolve().unlink(missing_ok=True)
-
-
-def begin(path: Path) -> TextIO:
-    """A new file to write to while a run goes on: of two runs that begin one path at the same moment each has its own, and the later one's stands.
-    Devices, pipes and open descriptors are appended to. Raises OSError."""
-    if is_special(path):
-        return path.open("a", encoding="utf-8")
-    for _ in range(BEGINNINGS):
-        forget(path)
-        with contextlib.suppress(FileExistsError):      # another run began it in between
-            return path.resolve().open("x", encoding="utf-8")
-    raise FileExistsError(f"other runs begin it all the time ({BEGINNINGS} attempts)")
 
 
 def keep(path: Path, text: str) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gradverify.cli import values
-from gradverify.cli.asked import ANY_FORMAT, Asked, Settled, command, settle
-from gradverify.cli.output import NotWritten, Output
+from gradverify.cli.options import SHOWN, Option, Options, Settled, command, settle
+from gradverify.cli.output import NotWritten, Output, is_read_on_github
 from gradverify.cli.reports import annotated, promised, summarised, written
 from gradverify.model.problem import OK, Problem, ProblemsError
 from gradverify.model.report import NoReport, Report, read
 from gradverify.report.formats import NAMES
 
-TEXTS = ("table", "plain", "github")
-FORMATS = (*TEXTS, *NAMES)
+ANY_FORMAT = Option("--format", "table|plain|github|KIND", "Default: table on a terminal, else plain; or a kind of report, such as json.", SHOWN,
+                    values.one_of(("table", "plain", "github", *NAMES)))
+OF_LOOK = ("format", "report", "max_rows", "verbose", "quiet", "color", "width")
 
 
 def readable(paths: Sequence[str]) -> list[tuple[str, Report]]:
@@ -36,55 +37,43 @@ def readable(paths: Sequence[str]) -> list[tuple[str, Report]]:
     return reports
 
 
-def look_of(asked: Asked, out: Output) -> Settled:
+def look_of(options: Options, out: Output) -> Settled:
     """The options of `show` and `merge`: where reports go is made sure of before anything is read. Raises ProblemsError."""
-    values.settled([("--format", asked.format, values.one_of(FORMATS))])
-    settled = settle(replace(asked, format=asked.format if asked.format in TEXTS else None), (), out, os.environ, TEXTS)
+    settled = settle(options, out)
     return replace(settled, reports=promised(settled.reports))
 
 
-def drawn(report: Report, format: str | None, text: Callable[[], str]) -> str:
-    """The report as the kind of report that `format` names; else `text`."""
+def leave(report: Report, settled: Settled, out: Output, annotates: bool) -> None:
+    """Files first, so that a closed pipe cannot cost them; then stdout, annotations at its end. Raises NotWritten."""
     from gradverify.report.formats import renderer
+    from gradverify.report.terminal.view import render
     from gradverify.rules.catalogue import rules
 
-    return text() if format is None or format in TEXTS else renderer(format, rules)(report)
-
-
-def leave(report: Report, settled: Settled, text: str, out: Output, commands: str = "") -> None:
-    """Files first, so that a closed pipe cannot cost them; then stdout, `commands` of a CI service at its end. Raises NotWritten."""
     failures = written(settled.reports, report)
-    out.write(text, commands)
+    text = renderer(settled.options.format, rules)(report) if settled.options.format in NAMES else render(report, settled.look)
+    out.write(text, annotated(report) if annotates else "")
     if failures:
         raise NotWritten("\n".join(failures))
 
 
-OF_LOOK = ("format", "report", "max_rows", "verbose", "quiet", "color", "width")
-
-
 @command("json_report", *OF_LOOK, format=ANY_FORMAT)
-def show_command(asked: Asked, out: Output) -> int:
+def show_command(options: Options, out: Output) -> int:
     """Show a JSON report as a table, or write it as another kind of report. Runs nothing and exits with 0, whatever the report says."""
-    from gradverify.report.terminal.view import render
-
-    settled = look_of(asked, out)
-    _, found = readable([asked.json_report])[0]
-    leave(found, settled, drawn(found, asked.format, lambda: render(found, settled.look)), out, annotated(found) if asked.format == "github" else "")
+    settled = look_of(options, out)
+    leave(readable([options.json_report])[0][1], settled, out, options.format == "github")
     return OK
 
 
 @command("shards", *OF_LOOK, format=ANY_FORMAT)
-def merge_command(asked: Asked, out: Output) -> int:
+def merge_command(options: Options, out: Output) -> int:
     """Join the JSON reports of all shards of one run (`check --shard I/N`). Refuses if a shard is missing or belongs to another run."""
     from gradverify.model.merge import differing, merged
-    from gradverify.report.terminal.view import render
 
-    settled = look_of(asked, out)
-    reports = readable(asked.shards)
+    settled = look_of(options, out)
+    reports = readable(options.shards)
     whole = merged(reports)
     for note in (*differing([part for _, part in reports]), summarised(whole, os.environ)):
         if note:
             out.say(note)
-    commands = annotated(whole) if settled.annotates and asked.format in (None, "github") else ""
-    leave(whole, settled, drawn(whole, asked.format, lambda: render(whole, settled.look)), out, commands)
+    leave(whole, settled, out, is_read_on_github(options.format, os.environ))
     return whole.exit_code

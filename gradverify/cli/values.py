@@ -16,15 +16,10 @@ T = TypeVar("T")
 
 DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
 SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[KMGTkmgt]?)(i?[Bb])?")
-COUNT = re.compile(r"\d{1,9}", re.ASCII)
-MOST_COUNTED = 10_000
+WHOLE = re.compile(r"\d{1,19}", re.ASCII)
 PART = re.compile(r"(\d{1,5})/(\d{1,5})", re.ASCII)
-MOST_JOBS = 1024
+MOST_COUNTED, MOST_JOBS = 10_000, 1024
 LARGEST_SIZE = 2.0**60      # bytes; what a system takes as a limit is below 2**63
-LARGEST_SEED = 2**63 - 1
-"""What torch.Generator.manual_seed takes."""
-
-
 UNDECIDED = ("warn", "fail")
 Reader = Callable[[str, str], Any]
 
@@ -43,10 +38,8 @@ def each_settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], 
     values: list[tuple[str, T]] = []
     problems = []
     for option, text, read in readings:
-        if text is None:
-            continue
         try:
-            values.append((option, read(option, text)))
+            values += [] if text is None else [(option, read(option, text))]
         except Refused as refusal:
             problems.append(Problem(str(refusal)))
     if problems:
@@ -54,57 +47,49 @@ def each_settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], 
     return values
 
 
-def step(option: str, text: str) -> float | str:
-    """`auto` or a finite number above 0."""
-    if text == "auto":
-        return text
-    value = _float(text)
-    if value is None or not value > 0:
-        raise Refused(f"{option} {text!r}: must be `auto` or a finite number above 0")
-    return value
+def _number(what: str, *, zero: bool = False, auto: bool = False) -> Reader:
+    """A reader for finite numbers above 0, or from it."""
+    def read(option: str, text: str) -> float | str:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if auto and text == "auto":
+            return text
+        if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+            raise Refused(f"{option} {text!r}: must be {what}")
+        return value
+
+    return read
 
 
-def tolerance(option: str, text: str) -> float:
-    """A finite number, 0 or above."""
-    value = _float(text)
-    if value is None or not value >= 0:
-        raise Refused(f"{option} {text!r}: must be a finite number, 0 or above")
-    return value
+def _whole(what: str, least: int, most: int, auto: Callable[[], int | None] = lambda: None) -> Reader:
+    """A reader for whole numbers; `auto`: what that word stands for, if anything."""
+    def read(option: str, text: str) -> int:
+        number = auto() if text == "auto" else int(text) if WHOLE.fullmatch(text) else None
+        if number is None or not least <= number <= most:
+            raise Refused(f"{option} {text!r}: must be {what}")
+        return number
+
+    return read
 
 
-def seed(option: str, text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value <= LARGEST_SEED:
-        raise Refused(f"{option} {text!r}: must be a whole number from 0 to 2**63 - 1")
-    return value
+step = _number("`auto` or a finite number above 0", auto=True)
+tolerance = _number("a finite number, 0 or above", zero=True)
+duration = _number("a finite number of seconds above 0")
+seed = _whole("a whole number from 0 to 2**63 - 1", 0, 2**63 - 1)      # what torch.Generator.manual_seed takes
+jobs = _whole(f"`auto` or a whole number from 1 to {MOST_JOBS}", 1, MOST_JOBS, lambda: os.cpu_count() or 1)
+
+
+def count_from(least: int) -> Reader:
+    """A reader for whole numbers from `least` to MOST_COUNTED."""
+    return _whole(f"a whole number from {least} to {MOST_COUNTED}", least, MOST_COUNTED)
 
 
 def device(option: str, text: str) -> str:
     if not DEVICE.fullmatch(text):
         raise Refused(f"{option} {text!r}: must be cpu, cuda, cuda:N or auto{nearest(text, ('cpu', 'cuda', 'auto'))}")
     return text
-
-
-def jobs(option: str, text: str) -> int:
-    """A count of processes; `auto`: one for each processor."""
-    if text == "auto":
-        return os.cpu_count() or 1
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_JOBS:
-        raise Refused(f"{option} {text!r}: must be `auto` or a whole number from 1 to {MOST_JOBS}")
-    return int(text)
-
-
-def count_from(least: int) -> Callable[[str, str], int]:
-    """A reader for whole numbers from `least` to MOST_COUNTED."""
-    def read(option: str, text: str) -> int:
-        if not COUNT.fullmatch(text) or not least <= int(text) <= MOST_COUNTED:
-            raise Refused(f"{option} {text!r}: must be a whole number from {least} to {MOST_COUNTED}")
-        return int(text)
-
-    return read
 
 
 def part(option: str, text: str) -> tuple[int, int]:
@@ -116,14 +101,6 @@ def part(option: str, text: str) -> tuple[int, int]:
     return index, count
 
 
-def duration(option: str, text: str) -> float:
-    """Seconds, above 0."""
-    value = _float(text)
-    if value is None or not value > 0:
-        raise Refused(f"{option} {text!r}: must be a finite number of seconds above 0")
-    return value
-
-
 def size(option: str, text: str) -> int:
     """Bytes: a number, or one with a unit such as 512M or 2GiB (powers of 1024)."""
     match = SIZE.fullmatch(text)
@@ -133,7 +110,7 @@ def size(option: str, text: str) -> int:
     return int(found)
 
 
-def one_of(allowed: Sequence[str]) -> Callable[[str, str], str]:
+def one_of(allowed: Sequence[str]) -> Reader:
     """A reader for exactly these words."""
     def read(option: str, text: str) -> str:
         if text not in allowed:
@@ -143,16 +120,15 @@ def one_of(allowed: Sequence[str]) -> Callable[[str, str], str]:
     return read
 
 
-def code_list(codes: Sequence[str]) -> Callable[[str, str], tuple[str, ...]]:
-    """A reader for codes or their beginnings, separated by commas; each must stand for at least one of `codes`."""
-    def read(option: str, text: str) -> tuple[str, ...]:
-        parts = tuple(part.strip() for part in text.split(",") if part.strip())
-        for part in parts:
-            if not any(code.startswith(part) for code in codes):
-                raise Refused(f"{option} {part!r}: no rule has a code that begins so{nearest(part, codes)}")
-        return parts
+def rules(option: str, text: str) -> tuple[str, ...]:
+    """Codes of rules or their beginnings, separated by commas; there is a rule for each."""
+    from gradverify.rules.catalogue import codes
 
-    return read
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in parts:
+        if not any(code.startswith(part) for code in codes()):
+            raise Refused(f"{option} {part!r}: no rule has a code that begins so{nearest(part, codes())}")
+    return parts
 
 
 def nearest(text: str, allowed: Iterable[str]) -> str:
@@ -161,11 +137,3 @@ def nearest(text: str, allowed: Iterable[str]) -> str:
         return f"; {RETIRED[text]}"
     close = nearest_name(text, tuple(allowed))
     return f"; did you mean {close}?" if close else ""
-
-
-def _float(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -39,7 +39,7 @@ class Shard:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What was asked for on the command line. `deselected`: checks of the specs that were not; those of other shards are
-    not among them. `repeat`: how many times each is checked. `left_out`: files and folders below the paths that are no
+    not among them. `left_out`: files and folders below the paths that are no
     specs, or were not searched."""
 
     paths: tuple[str, ...] = ()
@@ -47,7 +47,6 @@ class Selection:
     tags: str | None = None
     deselected: int = 0
     shard: Shard | None = None
-    repeat: int = 1
     left_out: int = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -12,7 +12,7 @@ from gradverify.model.case import Json
 from gradverify.model.codec import as_text, from_json, to_json
 from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted, Selection
 from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_VERDICTS, OK, WRONG
-from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Repeat, Verdict
+from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Verdict
 
 JUDGED = ("pass", "fail", "undecided")
 """Verdicts of checks whose rules were run."""
@@ -91,9 +91,8 @@ def unknown(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
 
 def gone(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
     """What of `known` this result shows to occur no longer; what its run did not judge is left out."""
-    elsewhere = {code for repeat in result.repeats for code in repeat.codes}       # of other seeds only the codes are known
     found = _beyond(known, [known_as(result.id, finding) for finding in result.findings])
-    return tuple(each for each in found if each.code not in elsewhere and _was_judged(result, each.code))
+    return tuple(each for each in found if _was_judged(result, each.code))
 
 
 def _beyond(some: Iterable[Known], others: Iterable[Known]) -> Iterator[Known]:
@@ -256,38 +255,6 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
     return Report(SCHEMA_VERSION, Tool(version=version), started.started_at, finished.duration_s, started.argv, code if forgiven is None else OK,
                   finished.interrupted is not None, started.environment, started.selection, summarise(checks), tuple(checks), finished.crashed,
                   forgiven)
-
-
-SAID: dict[Verdict, str] = {"fail": "failed", "error": "could not be judged", "undecided": "came out undecided", "pass": "passed"}
-SAID_OF_ALL: dict[Verdict, str] = {"fail": "all {} repeats failed", "error": "none of {} repeats could be judged",
-                                   "undecided": "all {} repeats came out undecided", "pass": "all {} repeats passed"}
-MOST_SEEDS = 5
-
-
-def repeat_of(result: CaseResult) -> Repeat:
-    """What of a judged result is kept of each repeat."""
-    found = tuple(dict.fromkeys(finding.code for finding in result.findings))
-    first = next((finding.message for finding in result.findings if finding.severity == "error"), None)
-    return Repeat(result.seed, result.verdict, result.ok is not False, result.seconds, result.calls, found, result.reason or first)
-
-
-def told(results: Sequence[CaseResult | Repeat]) -> str | None:
-    """`2 of 5 repeats failed (seeds 1, 3); 3 passed (seeds 0, 2, 4)`; None where all came out alike and as expected."""
-    by_verdict = {verdict: [result.seed for result in results if result.verdict == verdict] for verdict in SAID}
-    groups = [(SAID[verdict], seeds) for verdict, seeds in by_verdict.items() if seeds]
-    bad = [result.seed for result in results if result.ok is False]
-    if len(groups) < 2:
-        if bad and len(bad) < len(results):     # the same verdict by other findings, where `expect` lists codes
-            return f"{len(bad)} of {len(results)} repeats were not as expected ({_seeds(bad)})"
-        return SAID_OF_ALL[results[0].verdict].format(len(results)) if bad and len(results) > 1 else None
-    counts = [f"{len(groups[0][1])} of {len(results)} repeats", *(str(len(seeds)) for _, seeds in groups[1:])]
-    return "; ".join(f"{count} {said} ({_seeds(seeds)})" for count, (said, seeds) in zip(counts, groups, strict=True))
-
-
-def _seeds(seeds: Iterable[int]) -> str:
-    seeds = sorted(seeds)
-    shown = ", ".join(map(str, seeds[:MOST_SEEDS])) + (" …" if len(seeds) > MOST_SEEDS else "")
-    return f"seed{'s' * (len(seeds) > 1)} {shown}"
 
 
 RENAMED = {"passed": "pass"}

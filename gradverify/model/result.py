@@ -10,7 +10,6 @@ from gradverify.model.case import Json, Lines, SpecPlace
 from gradverify.model.element import FunctionInfo as FunctionInfo
 from gradverify.model.element import Index as Index
 from gradverify.model.element import Outcome as Outcome
-from gradverify.model.element import Pictures
 
 Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
@@ -185,19 +184,6 @@ class OutputInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
-    """What one of several repeats of a check came to, with its seed; `codes` are those of its findings."""
-
-    seed: int
-    verdict: Verdict
-    ok: bool
-    seconds: float
-    calls: Calls
-    codes: tuple[str, ...] = ()
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Reproduced:
     """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the `calls` gave different results (1: all the same bits);
     `spread`: the largest difference of an element, and that in roundings of the tensor's largest number."""
@@ -247,8 +233,6 @@ class CaseResult:
     """What importing its modules did to the process of the check: it was put back, or no other check ran in that process."""
     baselined: bool = False
     """Is it ok only because a baseline names every error that was not expected?"""
-    repeats: tuple[Repeat, ...] = ()
-    """What each came to where the check was repeated; everything else is of the worst one, but for `calls` and `seconds`, which are sums."""
     saved: tuple[str, ...] = ()
     """The scripts that show its wrong elements without gradverify; `unsaved`: why there are none. Only where that was asked for."""
     unsaved: str | None = None
@@ -258,8 +242,6 @@ class CaseResult:
     """Of each output and gradient whose identical calls were compared (GV205, GV206)."""
     device_memory: int | None = None
     """The most bytes that tensors held on the check's CUDA device at a time; None on the CPU."""
-    pictures: Pictures | None = None
-    """What a report with pictures shows besides; only of a failing check, and only where such a report was asked for."""
 
     @property
     def not_judged(self) -> tuple[str, ...]:

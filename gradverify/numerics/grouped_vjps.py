@@ -88,7 +88,9 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
     shape, _, device = point.shapes[output]
     most = max(1, NUMBERS // (shape.numel() + len(point.x)))
     vjps = getattr(point.function, "vjps", None)
-    for start in range(0, len(cotangents) if vjps else 0, most):
+    if vjps is None:
+        return False
+    for start in range(0, len(cotangents), most):
         part = cotangents[start : start + most]
         batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
         batch[which, rows] = weights
@@ -98,7 +100,7 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
         point.backward += len(batch)
         for t, gradient in zip(asked, pulled, strict=True):
             found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(batch), -1)
-    return vjps is not None
+    return True
 
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:

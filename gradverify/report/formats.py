@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import PurePath
-from typing import Any
 
-from gradverify.model.event import Event
-from gradverify.model.report import Gate, Report
+from gradverify.model.report import Report
 from gradverify.report.look import Page
 
 Render = Callable[[Report], str]
@@ -18,35 +16,28 @@ Render = Callable[[Report], str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`module` of gradverify.report renders it; a path that ends in one of `suffixes` can mean nothing else. `book`: it shows pages of rules.
-
-    `streamed`: its module says each event in a `line` too, and the `last_line`: it is written while the run goes on. `file`: `--report` may ask for
-    it; what may not stands on stdout, among other text.
-    """
+    """The module of gradverify.report with its name renders it; a path that ends in one of `suffixes` can mean nothing else. `book`: it shows pages
+    of rules. `file`: `--report` may ask for it; what may not belongs on stdout, among other text."""
 
     name: str
-    module: str
     suffixes: tuple[str, ...] = ()
     book: bool = False
-    pictures: bool = False      # it shows those of failing checks, which cost calls
-    streamed: bool = False
     file: bool = True
 
 
 KINDS = (
-    Kind("json", "json"),
-    Kind("jsonl", "jsonl", (".jsonl",), streamed=True),
-    Kind("junit", "junit", (".xml",)),
-    Kind("sarif", "sarif", (".sarif",), book=True),
-    Kind("markdown", "markdown", (".md",)),
-    Kind("html", "html.page", (".html", ".htm"), pictures=True),
-    Kind("gitlab", "gitlab"),
-    Kind("github", "github", file=False),
+    Kind("json"),
+    Kind("jsonl", (".jsonl",)),
+    Kind("junit", (".xml",)),
+    Kind("sarif", (".sarif",), book=True),
+    Kind("markdown", (".md",)),
+    Kind("html", (".html", ".htm")),
+    Kind("gitlab"),
+    Kind("github", file=False),
 )
 """In the order in which they are listed. Several kinds are JSON: `.json` alone tells none of them."""
 
 NAMES = tuple(kind.name for kind in KINDS if kind.file)
-STREAMED = tuple(kind.name for kind in KINDS if kind.streamed)
 
 
 def renderer(name: str, book: Callable[[], Sequence[Page]] = tuple, **options: int) -> Render:
@@ -55,24 +46,8 @@ def renderer(name: str, book: Callable[[], Sequence[Page]] = tuple, **options: i
     `book` gives the rules (`rules.catalogue.rules`, which this floor does not know), for kinds that show their pages; `options` are its module's own.
     """
     kind = {kind.name: kind for kind in KINDS}[name]
-    render: Callable[..., str] = _module(kind.module).render
+    render: Callable[..., str] = import_module(f"gradverify.report.{name}").render
     return partial(render, **({"book": book()} if kind.book else {}), **options)
-
-
-def lines(name: str) -> tuple[Callable[[Event, Gate, str], str], Callable[[Report], str]]:
-    """Of a streamed kind: the text of one event (of this version of gradverify), and the last one of a report."""
-    module = _module({kind.name: kind for kind in KINDS if kind.streamed}[name].module)
-    return module.line, module.last_line
-
-
-def _module(name: str) -> Any:
-    return import_module(f"gradverify.report.{name}")
-
-
-def pictured(names: Iterable[str]) -> bool:
-    """Does any of these kinds show pictures of failing checks?"""
-    wanted = set(names)
-    return any(kind.pictures and kind.name in wanted for kind in KINDS)
 
 
 def meant_by(path: PurePath) -> str | None:

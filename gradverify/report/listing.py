@@ -1,15 +1,14 @@
-"""Tables and their JSON: cases with their sizes, the built-in functions, the configuration, what has a check, and what damage was let through."""
+"""Tables and their JSON: cases with their sizes, the built-in functions, what has a check, and what damage was let through."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,8 +20,9 @@ from gradverify.model.problem import NOTHING_CHECKED, OK, WRONG
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
 from gradverify.report.numbers import counted, seconds
-from gradverify.report.terminal.canvas import indented, paint
+from gradverify.report.terminal.canvas import paint
 
+UNCUT = 10_000      # columns
 UNNAMED: Mapping[str, str] = MappingProxyType({})
 CASE_HEADERS = ("check", "tags", "device", "inputs")
 RULE_HEADERS = ("code", "name", "severity", "when")
@@ -53,20 +53,21 @@ def rules_text(rules: Iterable[tuple[str, str, str, str]], look: Look) -> str:
 
 
 def rows(headers: Sequence[str], lines: Sequence[Sequence[str]], look: Look) -> str:
-    """A grid; in the plain format tab-separated lines without headers."""
-    cells = [[one_line(cell) for cell in line] for line in lines]
-    if not look.boxes:
-        return "".join("\t".join(row).rstrip("\t") + "\n" for row in cells)
-    return paint(_grid(headers, cells, look), look)
+    """A table; in the plain format tab-separated lines without headers."""
+    if look.boxes:
+        return paint([_table(headers, lines, look, first="cyan")], look)
+    return "".join("\t".join(map(one_line, line)).rstrip("\t") + "\n" for line in lines)
 
 
-def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> list[RenderableType]:
-    grid = Table(box=None if look.ascii else SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
-    for header in headers:
-        grid.add_column(Text(header), overflow="fold", style="cyan" if header == headers[0] else "")
-    for row in rows:
-        grid.add_row(*(Text(cell) for cell in row))
-    return [grid]
+def _table(headers: Sequence[str], lines: Sequence[Sequence[str]], look: Look, numbers: bool = False, first: str = "") -> RenderableType:
+    """In the plain format the same columns without a frame, the last one uncut. `numbers`: so are all columns but the first; `first`: its style."""
+    framed = look.boxes and not look.ascii
+    grid = Table(box=SIMPLE_HEAD if framed else None, padding=(0, 1 if look.boxes else 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
+    for place, header in enumerate(headers):
+        grid.add_column(Text(header), overflow="fold", justify="right" if numbers and place else "left", style="" if place else first)
+    for line in lines:
+        grid.add_row(*(Text(one_line(cell.replace("×", "x") if look.ascii else cell)) for cell in line))
+    return grid if look.boxes else Text(paint([grid], replace(look, width=UNCUT)).rstrip("\n"), no_wrap=True)
 
 
 def _tags(case: Case) -> str:
@@ -116,66 +117,6 @@ def _input_data(recipe: InputRecipe) -> Json:
     if recipe.tensor is None:
         return {"name": recipe.name, "value": recipe.value}
     return {"name": recipe.name, "shape": _shape(recipe.tensor)}
-
-
-CONFIGURATION_HEADERS = ("key", "value", "from", "over")
-DEFAULT = "default"
-ALL = ("outputs", "select")
-"""Where nothing named means everything."""
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A value, and the place that names it."""
-
-    value: Json
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """A key with the value that counts, and those it overrides, the nearest first."""
-
-    name: str
-    value: Json
-    origin: str
-    over: tuple[Word, ...] = ()
-
-
-def project_text(said: Sequence[Said], look: Look) -> str:
-    """All keys of `[tool.gradverify]`."""
-    return rows(CONFIGURATION_HEADERS, [_cells(each) for each in said], look)
-
-
-def checks_text(checks: Mapping[str, Sequence[Said]], look: Look) -> str:
-    """By check: its settings, all of them where there is one check, else those that somebody named. In the plain format the id begins each line."""
-    shown = checks if len(checks) == 1 else {id: [each for each in said if each.origin != DEFAULT] for id, said in checks.items()}
-    if not look.boxes:
-        return rows((), [(id, *_cells(each)) for id, said in shown.items() for each in said], look)
-    return "\n".join(f"{one_line(id)}\n{project_text(said, look) if said else 'nothing but defaults' + chr(10)}"
-                     for id, said in shown.items())
-
-
-def configuration_json(file: str | None, project: Sequence[Said], checks: Mapping[str, Sequence[Said]]) -> str:
-    return as_text({"file": file, "project": project, "checks": [{"id": id, "settings": said} for id, said in checks.items()]})
-
-
-def _cells(said: Said) -> tuple[str, str, str, str]:
-    is_all = not said.value and said.name.rpartition(".")[2] in ALL
-    return said.name, "all" if is_all else _shown(said.value), said.origin, ", ".join(f"{_shown(word.value)} ({word.origin})" for word in said.over)
-
-
-def _shown(value: Json) -> str:
-    """As it would be written, but for what is not there."""
-    if value is None or value == [] or value == ():
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items() if item is not None)
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_shown, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 COVERAGE_VERSION = 1
@@ -270,26 +211,22 @@ def _coverage_summary(report: CoverageReport) -> str:
 LIVES = ("function", "damage", "gradient of", "why, and what would kill it")
 SAME = ("function", "damage", "gradient of", "why it cannot be seen")
 KINDS = ("damage", "killed", "let through", "equivalent")
-WORD, INDENT = len("killed 19 of 19") + 2, len("12.3 s") + 3
+WORD = len("killed 19 of 19") + 2
 
 
 def mutation_line(check: MutatedCheck, look: Look) -> str:
     """One check: how much of the damage that changes its gradients it finds; or why it was left out."""
     name = one_line(check.name)
     if check.left_out is not None:
-        style = "bold red" if check.broken else "yellow"
-        head, why = Text("left out".ljust(WORD + INDENT), style=style), Text(one_line(check.left_out))
-        if not look.boxes or WORD + INDENT + cell_len(f"{name}: {why.plain}") <= look.columns:
-            return paint([Text.assemble(head, name, ": ", why, no_wrap=True)], look)
-        return paint([Text.assemble(head, name, ":", no_wrap=True), indented(why, WORD + INDENT, look)], look)
-    fates = [mutant.fate for mutant in check.mutants]
-    killed, tried = fates.count("killed"), fates.count("killed") + fates.count("survived")
-    counts = {"survived": tried - killed, "without effect here": len(fates) - tried}
-    notes = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    word = (f"killed {killed} of {tried}".ljust(WORD), "green" if killed == tried else "yellow")
-    head = Text.assemble(word, f"{seconds(check.seconds):>7}  {name}")
-    apart = "\n" + " " * (WORD + INDENT) if look.boxes and cell_len(f"{head.plain}  {notes}") > look.columns else "  "
-    return paint([Text.assemble(head, apart + notes if notes else "", no_wrap=True)], look)
+        word, style, rest = "left out", "bold red" if check.broken else "yellow", f"         {name}: {one_line(check.left_out)}"
+    else:
+        own = [mutant.fate for mutant in check.mutants]
+        killed, survived = own.count("killed"), own.count("survived")
+        word, style = f"killed {killed} of {killed + survived}", "yellow" if survived else "green"
+        others = {"survived": survived, "without effect here": len(own) - killed - survived}
+        notes = ", ".join(f"{count} {what}" for what, count in others.items() if count)
+        rest = f"{seconds(check.seconds):>7}  {name}" + (f"  {notes}" if notes else "")
+    return paint([Text.assemble((word.ljust(WORD), style), rest, no_wrap=True)], look)
 
 
 def mutation_text(report: MutationReport, look: Look) -> str:
@@ -300,7 +237,7 @@ def mutation_text(report: MutationReport, look: Look) -> str:
 def _pieces(report: MutationReport, look: Look) -> Iterator[RenderableType]:
     if report.damage:
         yield Text()
-        yield _table(KINDS, list(_by_kind(report.damage)), look, numbers=3)
+        yield _table(KINDS, list(_by_kind(report.damage)), look, numbers=True)
     for title, headers, fates in (("let through", LIVES, ("survived", "unseen")), ("equivalent, and not counted", SAME, ("equivalent",))):
         found = [outcome for outcome in report.damage if outcome.fate in fates]
         if found:
@@ -321,31 +258,6 @@ def _by_kind(damage: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
 def _damage_row(outcome: Outcome) -> tuple[str, ...]:
     where = f" (in {outcome.check})" if outcome.fate == "survived" else ""
     return outcome.function, outcome.damage, ", ".join(outcome.inputs) or "all inputs", f"{outcome.why or ''}{where}"
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look, numbers: int = 0) -> RenderableType:
-    """A grid; in the plain format the same columns, lined up and without a frame, the last one uncut."""
-    cells = [[one_line(cell.replace("×", "x") if look.ascii else cell) for cell in row] for row in rows]
-    if not look.boxes:
-        return _lines([headers, *cells], numbers)
-    grid = Table(box=None if look.ascii else SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
-    for place, header in enumerate(headers):
-        right = numbers and place
-        grid.add_column(Text(header), overflow="fold", justify="right" if right else "left", ratio=None)
-    for row in cells:
-        grid.add_row(*(Text(cell) for cell in row))
-    return grid
-
-
-def _lines(rows: Sequence[Sequence[str]], numbers: int) -> Text:
-    widths = [max(cell_len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = ["  ".join(_padded(cell, widths[place], bool(numbers) and place > 0) for place, cell in enumerate(row)).rstrip() for row in rows]
-    return Text("\n".join(lines), no_wrap=True)
-
-
-def _padded(cell: str, width: int, right: bool) -> str:
-    blank = " " * (width - cell_len(cell))
-    return blank + cell if right else cell + blank
 
 
 def _mutation_summary(report: MutationReport) -> Text:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import accumulate, takewhile
 
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult, Comparison, Finding
@@ -34,33 +34,20 @@ FAILED = "| check | finding | worst element | analytic | {value} | error ÷ tole
 OPEN = ("| check | | why |\n| --- | --- | --- |\n")
 
 
-@dataclass
-class _Room:
-    """What is left of a number of bytes."""
-
-    left: int
-
-    def takes(self, *texts: str) -> bool:
-        """Is there room for all of them? Then it is taken."""
-        size = sum(len(text.encode()) for text in texts)
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
-
-
 def render(report: Report, limit: int = LIMIT) -> str:
     """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and counted."""
     report = readable(report)
     head, foot = f"### gradverify: {counts(report).plain}\n\n", f"{_slowest(report)}{_environment(report)}"
     failed = FAILED.format(value=_values(report))
-    room = _Room(limit - CUT - len((head + failed + OPEN + foot).encode()))
+    left = limit - CUT - len((head + failed + OPEN + foot).encode())
     red = [(_row(check), _details(check, report)) for check in report.checks if status.is_red(check)]
-    shown = list(_fitting(red, room))
+    shown = _fitting(red, left)
+    left -= sum(len(text.encode()) for unit in shown for text in unit)
     rest = [(_reason_row(check),) for check in report.checks if _is_open(check)]
-    told = list(_fitting(rest, room))
-    return "".join([head, *([failed, *(row for row, _ in shown), "\n"] if shown else []), *([OPEN, *(row for row, in told), "\n"] if told else []),
-                    _left_out(len(red) - len(shown), len(rest) - len(told), limit), *(details for _, details in shown), foot])
+    others = _fitting(rest, left)
+    tables = "".join([failed, *(row for row, _ in shown), "\n"] if shown else []) + "".join([OPEN, *(row for row, in others), "\n"] if others else [])
+    missing = _left_out(len(red) - len(shown), len(rest) - len(others), limit)
+    return "".join([head, tables, missing, *(details for _, details in shown), foot])
 
 
 def code(text: str) -> str:
@@ -75,12 +62,10 @@ def fenced(text: str) -> str:
     return f"{fence}text\n{text.rstrip()}\n{fence}\n"
 
 
-def _fitting(units: Sequence[tuple[str, ...]], room: _Room) -> Iterator[tuple[str, ...]]:
-    """Up to the first that does not fit."""
-    for unit in units:
-        if not room.takes(*unit):
-            return
-        yield unit
+def _fitting(units: Sequence[tuple[str, ...]], left: int) -> Sequence[tuple[str, ...]]:
+    """Up to the first that does not fit into so many bytes."""
+    ends = accumulate(sum(len(text.encode()) for text in unit) for unit in units)
+    return units[:sum(1 for end in takewhile(lambda end: end <= left, ends))]
 
 
 def _left_out(failing: int, others: int, limit: int) -> str:

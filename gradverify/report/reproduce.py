@@ -14,22 +14,16 @@ FLAGS = frozenset({"--strict", "--fail-on-skip"})
 
 
 def again(check: CaseResult, argv: Sequence[str]) -> str:
-    """The command for one result: of one that stands for several repeats, with its seed."""
-    return command(check.id, argv, check.seed if check.repeats else None)
+    """Ready to paste into a shell: `gradverify check 'specs/a.yaml::op[a=1]' --eps 1e-6`."""
+    return shlex.join(["gradverify", "check", check.id, *_overrides(argv)])
 
 
-def command(check_id: str, argv: Sequence[str], seed: int | None = None) -> str:
-    """Ready to paste into a shell: `gradverify check 'specs/a.yaml::op[a=1]' --eps 1e-6`. `seed`: in place of that of `argv`."""
-    kept = _overrides(argv, WITH_VALUE if seed is None else WITH_VALUE - {"--seed"})
-    return shlex.join(["gradverify", "check", check_id, *kept, *(() if seed is None else ("--seed", str(seed)))])
-
-
-def _overrides(argv: Sequence[str], with_value: frozenset[str]) -> Iterator[str]:
+def _overrides(argv: Sequence[str]) -> Iterator[str]:
     words = iter(argv)
     for word in words:
         if word == "--":
             return
-        if word in FLAGS or word.partition("=")[0] in with_value:
+        if word in FLAGS or word.partition("=")[0] in WITH_VALUE:
             yield word
-        if word in with_value:
+        if word in WITH_VALUE:
             yield from [value for value in [next(words, None)] if value is not None]

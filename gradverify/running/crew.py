@@ -52,7 +52,6 @@ class Here:
     planned: Planned | None = None
     runner: Callable[[Case, Planned | None], CaseResult] | None = None
     probe: Callable[[], Devices] = devices
-    pictures: bool = False      # of failing checks
 
     def machine(self) -> Devices:
         return self.probe()
@@ -66,7 +65,7 @@ class Here:
         """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if the checked code swallowed it."""
         with interruptible():
             try:
-                return self.runner(case, self.planned) if self.runner else run_case(case, self.planned, pictures=self.pictures)
+                return self.runner(case, self.planned) if self.runner else run_case(case, self.planned)
             except BaseException as error:
                 if is_interrupt(error):
                     raise
@@ -86,7 +85,6 @@ class Workers:
     loading: float = LOADING
     memory: int | None = None
     planned: Planned | None = None
-    pictures: bool = False      # of failing checks
     signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
@@ -115,7 +113,7 @@ class Workers:
             from gradverify.running.worker import serve
 
             self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
-            hire = hiring(self.jobs, self.memory, Path(self._folder.name), serve, self.pictures)
+            hire = hiring(self.jobs, self.memory, Path(self._folder.name), serve)
             self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
         return self._supervisor
 
@@ -157,14 +155,14 @@ def _server(case: Case) -> str:
     return json.dumps([case.spec.path, sorted(places), bool(cuda_of(case))])
 
 
-def hiring(jobs: int, memory: int | None, folder: Path, main: Main, pictures: bool = False) -> Callable[[], Worker]:
+def hiring(jobs: int, memory: int | None, folder: Path, main: Main) -> Callable[[], Worker]:
     """How a worker is started, which does `main`: with the folder, environment and path of this process as they are now. Where the process that
     it is forked from has ended, there is a new one."""
     from gradverify.running.worker import Setup
 
     context = start_method()
     threads = None if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
-    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory, pictures)
+    setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads, memory)
 
     def hire() -> Worker:
         begin()

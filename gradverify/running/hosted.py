@@ -1,7 +1,11 @@
-"""A run in a process of its own, for a caller that it must not touch: signals, threads, `sys.path`, torch and the main module stay the caller's.
+"""Runs for a caller that they must not touch: signals, threads, `sys.path`, torch and the main
+module stay the caller's.
 
-The host process is what `gradverify check` is without its output: it supervises workers and imports neither torch nor anybody's code. It ends with
-its caller. Any thread may call, inside of an event loop too.
+A host process does what `gradverify check` does without its output: it supervises workers and
+imports neither torch nor anybody's code. It ends with its caller. Any thread may call, inside of an
+event loop too. With an executor (a pool of processes or threads, Dask's, mpi4py's, Ray's) each
+check has a host of its own, wherever it runs: one that ends its process, or never ends, costs
+itself only; so does a future that is cancelled, lost with its machine, or cannot be submitted.
 """
 
 from __future__ import annotations
@@ -14,39 +18,39 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Executor, Future, as_completed
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import IO
 
+from gradverify import __version__
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection
-from gradverify.model.fault import FAILED
-from gradverify.model.report import Gate
+from gradverify.model.event import CheckFinished, Environment, RunFinished, RunStarted, Selection
+from gradverify.model.fault import FAILED, described, legible
+from gradverify.model.report import Gate, NoReport, Report, fold, read, written
+from gradverify.model.result import CaseResult
 from gradverify.running.crew import LOADING, Workers
 from gradverify.running.lost import without_running
 from gradverify.running.schedule import environment, run
 from gradverify.running.server import start_method
 from gradverify.source.modules import python_path
 
-# ---- A run in a process of its own, for a caller that it must not touch: signals, threads,
-# `sys.path`, torch and the main module stay the caller's
-START = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from gradverify.running.hosted import serve; serve()"
-"""No main module with a file, which workers would run again; with `-P`, so that a `json.py` of the current folder is not taken for Python's own."""
+START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from gradverify.running.hosted import serve; serve()"
+)
+"""No main module with a file, which workers would run again; with `-P`, so that a `json.py` of the
+current folder is not taken for Python's own."""
 
-ENDS_WITHIN = 5.0       # seconds for a host that is told to end: it ends its workers first
-KEPT = 4000             # characters of what a host said before it failed
-EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in (RunStarted, CheckStarted, CheckFinished, RunFinished)}
-
-
-class HostLost(Exception):  # noqa: N818 - a sentence for the report
-    """The host process could not be started, or ended before the run did."""
+ENDS_WITHIN = 5.0  # seconds for a host whose caller has left it: it ends its workers first
+KEPT = 4000  # characters of what a host said before it failed
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a host is to run, in the current folder `folder`. Limits as in `running.crew.Workers`."""
+    """What is to be run, in the current folder `folder`. Limits as in `running.crew.Workers`."""
 
     cases: tuple[Case, ...]
     folder: str
@@ -59,116 +63,142 @@ class Request:
     memory: int | None = None
 
 
-def hosted(request: Request) -> Iterator[Event]:
-    """The events of a run, as they happen. The host ends with this generator. Where the host cannot be started, or fails, the run ends so: with
-    `crashed` and what was not run. Raises ProblemsError where the platform has no workers."""
+def _report(
+    request: Request,
+    results: Iterable[CaseResult],
+    machine: Environment | None = None,
+    seconds: float = 0.0,
+    crashed: str | None = None,
+) -> Report:
+    """Of results that were not made in one run; `machine`: where."""
+    ids = tuple(case.id for case in request.cases)
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    place = machine or environment(None)
+    start = RunStarted(begun, request.argv, request.selection, place, len(ids), ids)
+    end = RunFinished(seconds, crashed=crashed)
+    return fold([start, *map(CheckFinished, results), end], request.gate, __version__)
+
+
+def hosted(request: Request) -> Report:
+    """The report of a run in a process of its own; where that cannot be started, or fails, of one
+    that crashed. Raises ProblemsError where the platform has no workers."""
     start_method()
-    left, seen = {case.id: case for case in request.cases}, set[str]()
-    try:
-        for event in _told(request):
-            seen.add(type(event).__name__)
-            if isinstance(event, CheckFinished):
-                left.pop(event.result.id, None)
-            yield event
-    except HostLost as lost:
-        if RunStarted.__name__ not in seen:
-            begun = datetime.now(UTC).isoformat(timespec="seconds")
-            yield RunStarted(begun, request.argv, request.selection, environment(None), len(request.cases), tuple(case.id for case in request.cases))
-        for case in left.values():
-            yield CheckFinished(without_running(case, "not_run", FAILED))
-        yield RunFinished(0.0, crashed=str(lost))
-
-
-def _told(request: Request) -> Iterator[Event]:
     with tempfile.TemporaryFile() as errors:
-        host, complete = _started(request.folder, errors), False
+        try:  # a session of its own: Ctrl-C on the terminal is the caller's to hear
+            host = subprocess.Popen(
+                [sys.executable, "-P", "-c", START, json.dumps(python_path())],
+                cwd=request.folder,
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        except OSError as error:
+            why = f"no process could be started in {request.folder}: {error.strerror or error}"
+            return _not_run(request, why)
+        assert host.stdin is not None and host.stdout is not None
         try:
-            for event in _heard(host, request):
-                complete = isinstance(event, RunFinished)
-                yield event
+            with contextlib.suppress(BrokenPipeError):
+                host.stdin.write(json.dumps(to_json(request, exact=True)).encode() + b"\n")
+                host.stdin.flush()
+            text = host.stdout.read().decode(errors="replace")
         finally:
-            _end(host, complete)
-        if not complete:
-            raise HostLost(_why(host.returncode, errors))
+            with contextlib.suppress(OSError):
+                host.stdin.close()  # at which it ends
+            try:
+                host.wait(ENDS_WITHIN)
+            except subprocess.TimeoutExpired:
+                host.kill()
+                host.wait()
+            host.stdout.close()
+        try:
+            return read(text)
+        except NoReport:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip()[-KEPT:]
+            why = f"the process that supervises the checks ended with status {host.returncode}"
+            return _not_run(request, f"{why}:\n{said}" if said else why)
 
 
-def _started(folder: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    """A session of its own: Ctrl-C on the terminal is the caller's to hear."""
-    try:
-        return subprocess.Popen([sys.executable, "-P", "-c", START, json.dumps(python_path())], cwd=folder, start_new_session=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-    except OSError as error:
-        raise HostLost(f"no process could be started in {folder}: {error.strerror or error}") from None
-
-
-def _heard(host: subprocess.Popen[bytes], request: Request) -> Iterator[Event]:
-    assert host.stdin is not None and host.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        host.stdin.write(json.dumps(to_json(request, exact=True)).encode() + b"\n")
-        host.stdin.flush()
-    for line in host.stdout:
-        if not line.endswith(b"\n"):        # the host ended while it wrote
-            return
-        yield event_of(line)
-
-
-def _end(host: subprocess.Popen[bytes], complete: bool) -> None:
-    """One whose run is complete leaves by itself; any other is told to, and closes its workers."""
-    assert host.stdin is not None and host.stdout is not None
-    if not complete:
-        host.terminate()
-    with contextlib.suppress(OSError):
-        host.stdin.close()
-    try:
-        host.wait(ENDS_WITHIN)
-    except subprocess.TimeoutExpired:
-        host.kill()
-        host.wait()
-    host.stdout.close()
-
-
-def _why(status: int, errors: IO[bytes]) -> str:
-    errors.seek(0)
-    said = errors.read().decode(errors="replace").strip()
-    return f"the process that supervises the checks ended with status {status}" + (f":\n{said[-KEPT:]}" if said else "")
-
-
-def line_of(event: Event) -> bytes:
-    return json.dumps([type(event).__name__, to_json(event)]).encode() + b"\n"
-
-
-def event_of(line: bytes) -> Event:
-    kind, data = json.loads(line)
-    return from_json(EVENTS[kind], data)
-
-
-# ---- The inside of a host process (running/hosted.py): reads what to run, supervises the
-# workers, writes what happens, a line of JSON each
-STDIN, STDOUT, STDERR = 0, 1, 2
+def _not_run(request: Request, why: str) -> Report:
+    results = [without_running(case, "not_run", FAILED) for case in request.cases]
+    return _report(request, results, crashed=why)
 
 
 def serve() -> None:
-    """One request from stdin; stdin stays open as long as the caller is there."""
-    with os.fdopen(os.dup(STDIN), "rb") as words:
-        request = from_json(Request, json.loads(words.readline()))
-    events = os.fdopen(os.dup(STDOUT), "wb")
-    os.dup2(STDERR, STDOUT)        # what a library prints while it is imported is no event
+    """The inside of a host: one request from stdin, which stays open as long as the caller is
+    there; its report to stdout."""
+    request = from_json(Request, json.loads(sys.stdin.buffer.readline()))
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints while it is imported is no report
     threading.Thread(target=_end_with_caller, daemon=True).start()
     crew = Workers(request.jobs, request.timeout, request.loading, request.memory)
-    happening = run(request.cases, argv=request.argv, selection=request.selection, crew=crew, gate=request.gate)
-    try:
-        for event in happening:
-            events.write(line_of(event))
-            events.flush()
-    except BrokenPipeError:     # the caller is gone
-        crew.close()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)       # all is said: it ends by itself
-    with contextlib.suppress(BrokenPipeError):
-        events.close()
+    given = {"argv": request.argv, "selection": request.selection, "gate": request.gate}
+    report = fold(run(request.cases, crew=crew, **given), request.gate, __version__)  # type: ignore[arg-type]
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(BrokenPipeError), answer:
+        answer.write(written(report))
 
 
 def _end_with_caller() -> None:
     """SIGTERM ends a run as it does on the command line: the workers first."""
-    while os.read(STDIN, 1):
+    while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+# ---- through executors
+class HostLost(Exception):  # noqa: N818 - a sentence for the report
+    """The host process of a check could not be started, or ended before the check did."""
+
+
+def run_check(request: str) -> str:
+    """What is submitted. `request`: a `Request` of one case, as JSON. Returns its result, and the
+    environment that it ran in, as JSON. Raises HostLost."""
+    report = hosted(from_json(Request, json.loads(request)))
+    if report.crashed or report.interrupted:
+        asked = "the process that supervises the check was asked to end by a signal"
+        raise HostLost(report.crashed or asked)
+    found = {"result": to_json(report.checks[0]), "environment": to_json(report.environment)}
+    return json.dumps(found)
+
+
+def distributed(request: Request, executor: Executor) -> Report:
+    """The report of a run whose checks `executor` runs, each with the limits of `request`; what was
+    not begun is cancelled where this is interrupted."""
+    started, places = time.perf_counter(), list[Environment]()
+    waiting: dict[Future[str], Case] = {}
+    results = []
+    try:
+        for case in request.cases:
+            text = json.dumps(to_json(replace(request, cases=(case,)), exact=True))
+            try:
+                waiting[executor.submit(run_check, text)] = case
+            except Exception as error:  # whatever an executor that is shut down or broken raises
+                why = f"the executor did not take this check: {described(error)}"
+                results.append(without_running(case, "error", why))
+        for future in as_completed(list(waiting)):
+            results.append(_came_of(future, waiting.pop(future), places))
+    finally:
+        for future in waiting:
+            future.cancel()
+    machine = places[0] if places else None
+    return _report(request, results, machine, time.perf_counter() - started)
+
+
+def _came_of(future: Future[str], case: Case, places: list[Environment]) -> CaseResult:
+    try:
+        data = json.loads(future.result())
+        result, place = (
+            from_json(CaseResult, data["result"]),
+            from_json(Environment, data["environment"]),
+        )
+        if (result.id, result.spec) == (case.id, case.spec):
+            places.append(place)
+            return result
+        why = f"answered with the result of another check, {legible(result.id)}"
+    except CancelledError:
+        why = "cancelled this check"
+    except Exception as error:
+        why = f"lost this check: {described(error)}"
+    return without_running(case, "error", f"the executor {why}")

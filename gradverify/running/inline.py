@@ -47,8 +47,8 @@ def devices() -> Devices:
 
 
 def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, changed: tuple[str, ...] = (),
-             into: Path | None = None, pictures: bool = False, own_process: bool = False) -> CaseResult:
-    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost. `pictures`: also those of a failure.
+             into: Path | None = None, own_process: bool = False) -> CaseResult:
+    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost.
 
     `prepared` is called once everything is imported and made; `changed`: what the modules of the check did to the process that imported them.
     `into`: the file for what is printed, which another process reads if this one ends. `own_process`: this one ends with the check, and began as
@@ -73,24 +73,13 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
-                result = _saved(subject, _pictured(subject, planned) if pictures else verify(subject, planned))
+                result = _saved(subject, verify(subject, planned))
                 result = replace(result, device_memory=most_memory(case.settings.device))
         except BaseException as error:
             result = broken(case, error)
     changed = tuple(dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back))))
     result = undecided(result, replaced(), () if own_process else before)
     return replace(result, seconds=time.perf_counter() - started, captured=printed.text, changed=changed)
-
-
-def _pictured(subject: Subject, planned: Planned | None) -> CaseResult:
-    """The calls that the pictures cost are not the check's."""
-    from gradverify.element.pictures import pictures
-    from gradverify.verify import evidence_of, verify
-
-    evidence = evidence_of(subject, planned)
-    result = verify(subject, evidence=evidence)
-    drawn = evidence.spared("the pictures of a failure", lambda: pictures(evidence, result))
-    return replace(result, pictures=drawn)
 
 
 def _saved(subject: Subject, result: CaseResult) -> CaseResult:

@@ -56,17 +56,13 @@ class _Run:
 
 
 def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, crew: Crew, maxfail: int | None = None,
-        gate: Gate | None = None, order: tuple[str, ...] | None = None) -> Iterator[Event]:
-    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results for what is left. Closes the crew.
-
-    `order`: the ids as a report lists them; None: as `cases` stand, which is how they begin.
-    """
+        gate: Gate | None = None) -> Iterator[Event]:
+    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results for what is left. Closes the crew."""
     started = time.perf_counter()
-    order = order or tuple(case.id for case in cases)
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
         machine = _machine(cases, crew, state)
-        yield RunStarted(_now(), argv, selection, environment(machine), len(cases), order)
+        yield RunStarted(_now(), argv, selection, environment(machine), len(cases), tuple(case.id for case in cases))
         if not state.why:
             yield from _checks(cases, crew, machine, state)
     finally:
@@ -74,14 +70,6 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, c
     for place, case in enumerate(state.left.values()):      # of those that the surroundings did not allow one says so
         yield CheckFinished(without_running(case, "error" if state.unable and place == 0 else "not_run", state.why))
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
-
-
-def not_finished(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, order: tuple[str, ...]) -> Iterator[Event]:
-    """The events of a run that ends before it says so: a check ended the process that it shares with it, or the run was killed."""
-    yield RunStarted(_now(), argv, selection, environment(None), len(cases), order)
-    for case in cases:
-        yield CheckFinished(without_running(case, "not_run", "the run did not finish"))
-    yield RunFinished(0.0)
 
 
 def _now() -> str:

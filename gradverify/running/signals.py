@@ -23,7 +23,7 @@ class Stopped(Exception):  # noqa: N818 - no error: somebody asked the run to en
 
 
 class Signals:
-    """From `hear` to `close`. A second Ctrl-C is Python's own KeyboardInterrupt. Outside the main thread nothing can be heard."""
+    """From `hear` to `close`, or as a context. A second Ctrl-C is Python's own KeyboardInterrupt. Outside the main thread nothing can be heard."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -39,6 +39,12 @@ class Signals:
             self._wakeup = signal.set_wakeup_fd(self._string.fileno(), warn_on_full_buffer=False)
             self._before = {number: signal.signal(number, self._note) for number in HEARD if not is_ignored(number)}
         return self
+
+    def __enter__(self) -> Signals:
+        return self.hear()
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def check(self) -> None:
         """Raises Stopped where a signal came."""
@@ -86,16 +92,3 @@ class Signals:
         self.number = number
         if self._at_once:
             raise Stopped(number)
-
-
-@contextmanager
-def heard(wanted: bool) -> Iterator[Signals | None]:
-    """Signals are noted inside; None, where they are not `wanted`: Ctrl-C is then Python's own."""
-    if not wanted:
-        yield None
-        return
-    signals = Signals().hear()
-    try:
-        yield signals
-    finally:
-        signals.close()

@@ -38,14 +38,13 @@ DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 @dataclass(frozen=True)
 class Setup:
     """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice;
-    `memory`: bytes, None for no limit; `pictures`: failing checks bring those of a report with them."""
+    `memory`: bytes, None for no limit."""
 
     folder: str
     environment: Mapping[str, str]
     path: tuple[str, ...]
     threads: int | None
     memory: int | None = None
-    pictures: bool = False
 
 
 @dataclass
@@ -57,7 +56,6 @@ class Worker:
     alive: Connection
     files: Files
     memory: int | None
-    pictures: bool
     threads: int
     search: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     loaded: bool = False
@@ -205,7 +203,6 @@ def _check(worker: Worker, payload: bytes, saying: Words, stays: str | None) -> 
                 prepared=lambda: saying.say("begins"),
                 changed=changed,
                 into=Path(worker.files.printed),
-                pictures=worker.pictures,
                 own_process=stays is None or alone,
             )
     except BaseException as error:  # none of them ends the run
@@ -219,7 +216,7 @@ def _entered(words: Connection, alive: Connection, setup: Setup, files: Files) -
     """Sets a worker up until it can take a task."""
     pipe, alive = _out_of_the_way(words), _out_of_the_way(alive)
     _settle(setup, files)
-    return Worker(pipe, alive, files, setup.memory, setup.pictures, 1)
+    return Worker(pipe, alive, files, setup.memory, 1)
 
 
 def _watch(worker: Worker) -> None:

@@ -166,8 +166,8 @@ def spread(x):
 
 
 @pytest.mark.parametrize("damage", [
-    lambda g, x: -(g + g.mT) / 2, lambda g, x: (g + g.mT) / 2 * (1 + x.abs()), lambda g, x: (g.roll(1, 0) + g.roll(1, 0).mT) / 2, lambda g, x: g.tril(),
-    lambda g, x: g.tril() * 2 - g])
+    lambda g, x: -(g + g.mT) / 2, lambda g, x: (g + g.mT) / 2 * (1 + x.abs()), lambda g, x: (g.roll(1, 0) + g.roll(1, 0).mT) / 2,
+    lambda g, x: g.tril(), lambda g, x: g.tril() * 2 - g])
 def test_of_a_symmetric_input_no_cause_is_named(damage):
     x = Argument("x", positive_definite(4), True, symmetric=True)
     result = verify(subject(after(spread, first(damage)), x, select=("GV101",)))

@@ -13,7 +13,7 @@ from factories import passing, result, skipped
 
 from gradverify.cli.output import NotWritten
 from gradverify.model.paths import alone
-from gradverify.model.result import Calls, Fault, Finding, Repeat, RuleRun
+from gradverify.model.result import Fault, Finding, RuleRun
 
 SPEC = """gradverify: 1
 checks:
@@ -202,14 +202,9 @@ def test_what_was_not_judged_is_never_taken_for_gone(check, known, after):
     assert "any more" not in check(results=[after])[2]
 
 
-def repeated(*codes):
-    return Repeat(0, "fail" if codes else "pass", True, 1.0, Calls(), codes)
-
-
 @pytest.mark.parametrize(("after", "gone"), [
     (right("a"), True), (right("a", rules=of_101("not_applicable", "nothing to compare")), True),
-    (right("a", rules=of_101("ran", "left out: 3 of 4 samples")), False), (right("a", repeats=(repeated("GV101"), repeated())), False),
-    (right("a", repeats=(repeated("GV102"), repeated())), True), (fail("a", Y), True), (fail("a", X), False)])
+    (right("a", rules=of_101("ran", "left out: 3 of 4 samples")), False), (fail("a", Y), True), (fail("a", X), False)])
 def test_what_was_judged_and_not_found_is_gone(check, known, after, gone):
     known(("a", X))
     assert ("(GV101 of specs/ops.yaml::a)" in check(results=[after])[2]) is gone

@@ -7,9 +7,8 @@ import jsonschema
 import pytest
 from factories import failing, passing, raising, result, skipped, undecided
 
-from gradverify.model.result import Calls, Repeat
+from gradverify.model.result import Calls
 from gradverify.report.json import report_schema
-from gradverify.running.select import Repeating
 
 
 def took(name, seconds, calls=7, verdict="pass", **changes):
@@ -64,23 +63,6 @@ def test_exit_zero_says_nothing_where_there_is_nothing_to_forgive(gradverify, en
 def test_exit_zero_forgives_nothing_but_verdicts(gradverify, engine, spec, arguments, ending, code):
     engine(failing(), **ending)
     assert gradverify("check", *arguments, "--exit-zero")[0] == code
-
-
-def test_a_verdict_that_flips_is_named_on_its_line_in_its_panel_and_with_its_seed(gradverify, engine, spec):
-    asked = engine(replace(failing(), seed=3, reason="1 of 2 repeats failed (seed 3); 1 passed (seed 2)", repeats=(
-        Repeat(2, "pass", True, 1.0, Calls()), Repeat(3, "fail", False, 1.0, Calls()))))
-    out = gradverify("check", "s.yaml", "--repeat", "2", "--seed", "2")[1]
-    assert out.count("1 of 2 repeats failed (seed 3); 1 passed (seed 2)") == 2
-    assert any(line.endswith(" --seed 3") for line in out.splitlines()) and "--seed 2" not in out
-    assert asked["selection"].repeat == 2 and isinstance(asked["crew"], Repeating) and asked["crew"].times == 2
-    gradverify("check", "s.yaml", "--repeat", "1")
-    assert not isinstance(asked["crew"], Repeating)
-
-
-def test_repeats_are_of_a_shards_run(gradverify, engine, spec):
-    asked = engine(passing())
-    told = [gradverify("check", "s.yaml", "--shard", "1/1", "--repeat", times) and asked["selection"].shard.of for times in ("1", "2", "2")]
-    assert told[0] != told[1] == told[2]
 
 
 def test_a_check_that_ends_its_process_has_its_seconds(process, folder):

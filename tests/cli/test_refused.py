@@ -64,8 +64,8 @@ COMMANDS = """
 check s.yaml --eps nan
 check s.yaml --eps -1 --atol nan --rtol -1e-3 --seed 1.5 --dtype flaot64 --device cdua --mode entires --select GV999 --ignore GV120 --ignore jacobian
 check s.yaml --eps 0 --seed -1 --undecided wran --format tabel --color allways --require-device gpu --dtype float8_e4m3fn --select X1 --select X2
-check s.yaml --eps inf --dtype double --jobs 0 --timeout 0 --import-timeout x --memory 1Q --repeat 0 --durations ²
-check s.yaml --repeat 10001 --durations 10001 --jobs 1025 --memory 9999999T
+check s.yaml --eps inf --dtype double --jobs 0 --timeout 0 --import-timeout x --memory 1Q --durations ²
+check s.yaml --durations 10001 --jobs 1025 --memory 9999999T
 check s.yaml --report jsom:x.json --report json: --report r.json --report json:-
 check s.yaml --report json:a/../r.json --report json:r.json
 check s.yaml --report json:.
@@ -104,8 +104,6 @@ explain s.yaml::other --format yaml
 explain misspelled.yaml::add
 env s.yaml
 env --format json
-env --show-config --format yaml
-env --show-config s.yaml::q
 check s.yaml::othr
 validate s.yaml::othr
 check nowhere.yaml

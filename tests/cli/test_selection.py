@@ -1,4 +1,4 @@
-"""What runs of what the paths name, and what the report says of it: shards, --lf, --ff. Exit codes and sentences, as a shell sees them.
+"""What runs of what the paths name, and what the report says of it: shards, --lf. Exit codes and sentences, as a shell sees them.
 
 For --lf: what a person finds after a run, whatever it was a part of, is what that run told of the checks it ran, and of no others.
 """
@@ -152,15 +152,6 @@ def test_lf_does_not_hide_that_nothing_was_selected(ran, outcomes, spec):
     outcomes.update(two="fail")
     ran()
     assert ran("--lf", "-k", "sevn") == [] and ran.code == 5 and "-k 'sevn' fits none" in ran.err and "--lf" not in ran.err
-
-
-def test_ff_runs_all_and_those_that_failed_first(ran, outcomes, spec, folder):
-    outcomes.update(three="fail", five="fail")
-    ran()
-    assert ran("--ff", "--report", "json:r.json") == ["three", "five", "one", "two", "four", "six"]
-    assert [check["name"] for check in json.loads((folder / "r.json").read_text())["checks"]] == list(NAMES)     # a report has one order
-    assert ran("--ff", "--lf") == ["three", "five"]
-    assert ran("--ff", "-x") == ["three"]
 
 
 @pytest.mark.parametrize("part_of", [["-k", "two or three"], ["-m", "t"], ["--shard", "1/1", "-k", "three"], ["-x"], ["--lf", "-x"]])

@@ -149,7 +149,7 @@ checks:
 ```
 
 Where a setting is said more than once, the later one counts: gradverify's defaults, `[tool.gradverify.defaults]` of pyproject.toml, the spec's
-`defaults`, the check, its matrix, the command line. `gradverify env --show-config PATH::NAME` shows for each setting of a check which place counts.
+`defaults`, the check, its matrix, the command line. `gradverify check -v` shows for each setting that somebody named which place counts.
 """
 
 CLOSING = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from commands import checks, here, shell, spec
 
-from gradverify.cli.output import NotWritten, begin, forget, keep, promise
+from gradverify.cli.output import NotWritten, forget, keep, promise
 from gradverify.model.problem import ProblemsError
 
 SPEC = spec("name: first, function: 'op.py:mul', inputs: {x: {shape: [2]}, y: {shape: [2]}}")
@@ -188,39 +188,6 @@ def test_a_second_ctrl_c_ends_a_write_that_does_not_end(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         keep(tmp_path / "r.json", "text")
     assert not list(tmp_path.iterdir())
-
-
-def test_runs_that_begin_one_file_at_once_have_each_their_own(tmp_path):
-    """Streams of lines: what stands at the path is the lines of one run, never of two; whoever began first loses its name, not its order."""
-    path, start, count = tmp_path / "r.jsonl", threading.Barrier(4), 100
-
-    def write(letter, files):
-        for _ in range(count):
-            start.wait()
-            files.append(begin(path))
-            files[-1].write(letter)
-            files[-1].flush()
-
-    opened = {letter: [] for letter in "abcd"}
-    threads = [threading.Thread(target=write, args=item) for item in opened.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for files in zip(*opened.values(), strict=True):
-        inodes = {os.fstat(file.fileno()).st_ino for file in files}
-        assert len(inodes) == 4 and all(os.fstat(file.fileno()).st_size == 1 for file in files)
-    assert len(opened["a"]) == count and path.read_text() in set("abcd")
-    for file in (file for files in opened.values() for file in files):
-        file.close()
-
-
-def test_what_is_begun_follows_a_link_and_spares_what_a_stream_holds(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    for text in ("one", "two"):
-        with begin(tmp_path / "link") as file:
-            file.write(text)
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text() == "two"
 
 
 def test_a_folder_that_becomes_read_only_or_goes_is_told(tmp_path):

@@ -29,7 +29,7 @@ from gradverify.model.event import Selection, Shard
 from gradverify.model.mutation import Mutant, MutatedCheck
 from gradverify.model.mutation import report as mutation_report
 from gradverify.model.report import Gate
-from gradverify.model.result import Calls, ErrorMap, Fault, Finding, Frame, Repeat, RuleRun
+from gradverify.model.result import Calls, ErrorMap, Fault, Finding, Frame, RuleRun
 from gradverify.report import listing, plain
 from gradverify.report.look import Look
 from gradverify.report.terminal.canvas import paint
@@ -42,7 +42,6 @@ THEIRS = Frame("/env/lib/python3.11/site-packages/einops/einops.py", 99, "rearra
 GV101, GV202 = Finding("GV101", "m", "jacobian", input="x", output=0), Finding("GV202", "m", "grad-output-modified")
 GV107 = Finding("GV107", "m", "expected-gradient", input="x")
 COMPARED = (comparison(elements=36), comparison("GV107", output=None, elements=2, mismatched=1))
-REPEATS = tuple(Repeat(seed, verdict, verdict == "pass", 0.1, Calls()) for seed, verdict in enumerate(("pass", "fail", "undecided")))
 
 
 def of(*compared, **changes):
@@ -115,7 +114,6 @@ VARIANTS = {
     ),
     "the last lines printed": failing(captured="\n".join(f"line {i}" for i in range(50))),
     "a line printed over and over": failing(captured="a\n" + "b\n" * 300 + "a\n\x1b[2J\x1b]0;title\x07 done\x07"),
-    "repeats": failing(repeats=REPEATS, seed=1, reason="1 of 3 repeats failed (seed 1)"),
     "known": replace(failing(), baselined=True, ok=True, findings=(replace(failing().findings[0], known=True),)),
     "scripts": failing(saved=("out dir/a.py",), unsaved="the disk is full"),
     "a fault that costs a rule": failing(faults=(Fault("the rule GV109", "KeyError: 3", "a.py:1", "trace"),)),

@@ -9,9 +9,8 @@ from live import case, tensor
 
 import gradverify
 from gradverify.model.case import Search
-from gradverify.model.event import CheckFinished, Environment, RunFinished, RunStarted
-from gradverify.running.executors import distributed
-from gradverify.running.hosted import Request
+from gradverify.model.event import Environment
+from gradverify.running.hosted import Request, distributed
 from gradverify.running.schedule import environment
 
 SPEC = """gradverify: 1
@@ -115,26 +114,31 @@ class UnprintableError(Exception):
     ('{"result": {}, "environment": {}}', "the executor lost this check: ValueError")])
 def test_what_becomes_of_a_future_is_one_checks_error(doing, said):
     executor, request = run_of(RESULT, doing, RESULT)
-    results = {event.result.name: event.result for event in distributed(request, executor) if isinstance(event, CheckFinished)}
+    results = {check.name: check for check in distributed(request, executor).checks}
     assert {name: result.verdict for name, result in results.items()} == {"c0": "pass", "c1": "error", "c2": "pass"}
     assert results["c1"].reason.startswith(said)
 
 
 def test_the_environment_is_that_of_where_checks_ran():
     executor, request = run_of(RESULT)
-    events = list(distributed(request, executor))
-    assert [event.environment for event in events if isinstance(event, RunStarted)] == [Environment("3.99", None, None, "p")]
+    assert distributed(request, executor).environment == Environment("3.99", None, None, "p")
     executor, request = run_of("cancel")
-    assert [event.environment for event in distributed(request, executor) if isinstance(event, RunStarted)] == [environment(None)]
-    assert isinstance(events[-1], RunFinished)
+    assert distributed(request, executor).environment == environment(None)
+
+
+class Interrupted(Scripted):
+    def submit(self, function, text):
+        if self.futures:
+            raise KeyboardInterrupt
+        return super().submit(function, text)
 
 
 def test_what_was_not_begun_is_cancelled_with_the_run():
-    executor, request = run_of(RESULT, None, None)
-    events = distributed(request, executor)
-    assert isinstance(next(events), CheckFinished)
-    events.close()
-    assert [future.cancelled() for future in executor.futures[1:]] == [True, True]
+    _, request = run_of(None, None)
+    executor = Interrupted(None)
+    with pytest.raises(KeyboardInterrupt):
+        distributed(request, executor)
+    assert [future.cancelled() for future in executor.futures] == [True]
 
 
 class Broken(ProcessPoolExecutor):
@@ -160,5 +164,5 @@ def test_a_machine_without_the_folder_says_so(tmp_path):
     folder = tmp_path / "gone"
     request = Request((case(target="add", inputs=(tensor(2), tensor(2)), search=Search(str(tmp_path))),), str(folder))
     with ThreadPoolExecutor(1) as pool:
-        result = next(event.result for event in distributed(request, pool) if isinstance(event, CheckFinished))
+        result, = distributed(request, pool).checks
     assert result.verdict == "error" and f"no process could be started in {folder}: No such file or directory" in result.reason

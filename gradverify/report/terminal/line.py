@@ -166,7 +166,7 @@ def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
 
 
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
-    if (check.verdict in ("undecided", "error") or check.repeats) and check.reason:
+    if check.verdict in ("undecided", "error") and check.reason:
         yield Text(clean(check.reason))
     if check.interpreter:
         yield Text(f"on {device_of(check)}", style="dim")

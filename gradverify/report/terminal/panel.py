@@ -13,7 +13,6 @@ from rich.panel import Panel
 from rich.text import Text
 
 from gradverify.model.fault import FAILED
-from gradverify.model.report import told
 from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report.look import Look
 from gradverify.report.names import clean, device_of, folded, one_line, pair_of, title_of, uncolored
@@ -149,9 +148,6 @@ def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
         yield Text(broken, style="bold red")
     if check.reason and not check.findings:
         yield Text(clean(check.reason))
-    flipped = told(check.repeats)
-    if flipped and check.findings:
-        yield Text(flipped, style="bold")
     for found in check.findings:
         yield Text("")
         yield from finding(found, check, look)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -43,16 +42,6 @@ ROUNDING = 1e-12
 """Of the value: a bar below it is the rounding of its last digits, and says nothing to a reader."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Widths of the columns (`names` of them are names), the gap between them, and whether a bar stands beside its number or below it."""
-
-    widths: tuple[int, ...]
-    names: int
-    gap: int
-    beside: bool
-
-
 def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
     """The worst elements, worst first as they come, and how many more there are."""
     shown = comparison.worst[: look.max_rows]
@@ -60,8 +49,7 @@ def table(comparison: Comparison, look: Look) -> Iterator[RenderableType]:
         return
     rows = [cells_of(entry, comparison, look) for entry in shown]
     headers = headers_of(comparison, shown, look)
-    layout = _layout(headers, rows, look.columns - (FRAME if look.boxes else 0))
-    yield _grid(headers, rows, layout, look)
+    yield _grid(headers, rows, look)
     more = more_of(comparison, shown, look)
     if more:
         yield Text(more, style="dim")
@@ -114,54 +102,36 @@ def _verdict(entry: Entry) -> str:
     return entry.outcome.replace("_", "-")
 
 
-def _layout(headers: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> Layout:
-    """The first arrangement whose names keep a comfortable width; the tightest where none does."""
-    count = headers.index("analytic")
-    names = [_widest([headers[i]], [row[i] for row in rows]) for i in range(count)]
-    tightest = Layout((), count, 1, False)
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> Table:
+    """The first arrangement whose names keep a comfortable width: two blanks between columns or one, a bar beside its number or below it. A number
+    is never cut; names get what is left, and fold."""
+    names, columns = headers.index("analytic"), list(zip(headers, *rows, strict=True))
+    wanted = sum(min(_widest(column), COMFORTABLE_NAME) for column in columns[:names])
     for gap, beside in ((2, True), (1, True), (1, False)):
-        figures = [_figure(headers[i], [row[i] for row in rows], beside) for i in range(count, len(headers))]
-        left = room - sum(figures) - gap * (len(headers) - 1)
-        tightest = Layout((*_share(names, left), *figures), count, gap, beside)
-        if left >= sum(min(name, COMFORTABLE_NAME) for name in names):
-            return tightest
-    return tightest
+        figures = [_figure(*column, beside=beside) for column in columns[names:]]
+        left = look.columns - (FRAME if look.boxes else 0) - sum(figures) - gap * (len(headers) - 1)
+        if left >= wanted:
+            break
+    framed = look.boxes and not look.ascii
+    grid = Table(box=SIMPLE_HEAD if framed else None, padding=(0, gap - 1 if framed else gap, 0, 0), show_edge=False, pad_edge=False,
+                 header_style="dim")
+    for header in headers[:names]:
+        grid.add_column(Text(header), overflow="fold", style="cyan", min_width=SMALLEST_NAME)
+    for header, width in zip(headers[names:], figures, strict=True):
+        grid.add_column(Text(header), width=width, justify="right", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, row[:-1]), Text(row[-1], style="yellow" if row[-1] in OPEN else "bold red"))
+    return grid
 
 
-def _figure(header: str, cells: Sequence[str], beside: bool) -> int:
+def _figure(header: str, *cells: str, beside: bool) -> int:
     """The width of a column of numbers: a header folds between its words, a number only before its bar."""
     whole = beside and header.endswith(" bar")
-    return _widest([header] if whole else header.split(), cells if beside else [word for cell in cells for word in cell.split()])
+    return max(_widest([header] if whole else header.split()), _widest(cells if beside else [word for cell in cells for word in cell.split()]))
 
 
-def _widest(*groups: Sequence[str]) -> int:
-    return max(cell_len(text) for group in groups for text in group)
-
-
-def _share(names: Sequence[int], room: int) -> tuple[int, ...]:
-    """What is left for the columns of names: the shorter of two first gets what it needs, up to half."""
-    if sum(names) <= room:
-        return tuple(names)
-    if len(names) == 1:
-        return (max(room, SMALLEST_NAME),)
-    half = max(room // 2, SMALLEST_NAME)
-    if names[0] <= half:
-        return names[0], max(room - names[0], SMALLEST_NAME)
-    if names[1] <= half:
-        return max(room - names[1], SMALLEST_NAME), names[1]
-    return half, max(room - half, SMALLEST_NAME)
-
-
-def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], layout: Layout, look: Look) -> Table:
-    grid = Table(box=SIMPLE_HEAD if look.boxes and not look.ascii else None, padding=(0, layout.gap - 1 if look.boxes and not look.ascii else
-                 layout.gap, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
-    for place, (header, width) in enumerate(zip(headers, layout.widths, strict=True)):
-        is_name = place < layout.names
-        grid.add_column(Text(header), width=width, justify="left" if is_name else "right", overflow="fold", style="cyan" if is_name else "")
-    for row in rows:
-        last = "bold red" if row[-1] not in OPEN else "yellow"
-        grid.add_row(*(Text(cell, style=last if place == len(row) - 1 else "") for place, cell in enumerate(row)))
-    return grid
+def _widest(texts: Sequence[str]) -> int:
+    return max(map(cell_len, texts))
 
 
 RAMP = " .:-=+*#%@"

@@ -84,8 +84,6 @@ def counts(report: Report, look: Look | None = None) -> Text:
         parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
     if report.selection.left_out:
         parts.append(Text(f"{counted(report.selection.left_out, 'other file')} left out", style="dim"))
-    if report.selection.repeat > 1:
-        parts.append(Text(f"each in {report.selection.repeat} repeats", style="dim"))
     shard = report.selection.shard
     if shard:
         parts.append(_part(shard))
