@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from importlib.metadata import version
 
 import pytest
 
@@ -17,6 +18,8 @@ TEST = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_snippet_does_what_the_document_shows(document, tmp_path):
+    if document.stem == "torch-defects" and not version("torch").startswith("2.13."):
+        pytest.skip("the defects of torch 2.13, of which later ones repair some")
     played = play(document.read_text(encoding="utf-8"), tmp_path)
     if os.environ.get("GRADVERIFY_UPDATE_GOLDEN") == "1":
         document.write_text(played.text, encoding="utf-8")

@@ -841,6 +841,12 @@ ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words
 }
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_kept():
+    """An address may come again, in another test."""
+    KEPT.clear()
+
+
 @pytest.mark.population(most=90)
 @pytest.mark.parametrize("row", ROWS)
 def test_words_and_line_fit_the_mechanism(row):
