@@ -14,25 +14,21 @@ Dtype = Literal[Floating, Whole]
 @dataclass(frozen=True, slots=True)
 class Held:
     """roundoff: half the distance from 1 to the next number, None of whole numbers. real: of what a complex number has two. double: the same kind in
-    64 bits. runs: a differentiable input may have it. legs: finite differences say nothing in it; judged in two legs, of which one is in float64
-    (rule GV112). integers: the smallest, and the largest + 1.
-    """
+    64 bits, where it has fewer. integers: the smallest, and the largest + 1."""
 
     roundoff: float | None = None
     real: Floating | None = None
     double: Floating | None = None
-    runs: bool = False
-    legs: bool = False
     integers: tuple[int, int] | None = None
 
 
 TABLE: Mapping[Dtype, Held] = {
-    "float64": Held(2.0**-53, double="float64", runs=True),
-    "float32": Held(2.0**-24, double="float64", runs=True),
-    "bfloat16": Held(2.0**-8, double="float64", runs=True, legs=True),
-    "float16": Held(2.0**-11, double="float64", runs=True, legs=True),
-    "complex128": Held(2.0**-53, "float64", double="complex128", runs=True),
-    "complex64": Held(2.0**-24, "float32", double="complex128", runs=True),
+    "float64": Held(2.0**-53),
+    "float32": Held(2.0**-24, double="float64"),
+    "bfloat16": Held(2.0**-8, double="float64"),
+    "float16": Held(2.0**-11, double="float64"),
+    "complex128": Held(2.0**-53, "float64"),
+    "complex64": Held(2.0**-24, "float32", "complex128"),
     "int64": Held(integers=(-(2**63), 2**63)),
     "int32": Held(integers=(-(2**31), 2**31)),
     "int16": Held(integers=(-(2**15), 2**15)),
@@ -41,9 +37,10 @@ TABLE: Mapping[Dtype, Held] = {
     "bool": Held(integers=(0, 2)),
 }
 FLOATING: tuple[Floating, ...] = get_args(Floating)
-DTYPES: tuple[Dtype, ...] = tuple(TABLE)
-RUN = tuple(name for name in FLOATING if TABLE[name].runs)
+RUN = FLOATING
+"""What a differentiable input may have."""
+LEGS: tuple[Floating, ...] = ("bfloat16", "float16")
+"""Finite differences say nothing in these: judged in two legs, of which one is in float64 (rule GV112)."""
 COMPLEX = tuple(name for name in FLOATING if TABLE[name].real)
-LEGS = tuple(name for name in RUN if TABLE[name].legs)
-WIDER: Mapping[str, Floating] = {name: double for name in RUN if (double := TABLE[name].double) and double != name and name not in LEGS}
+WIDER: Mapping[str, Floating] = {name: double for name in FLOATING if name not in LEGS and (double := TABLE[name].double)}
 """What runs in single precision → the same in double."""

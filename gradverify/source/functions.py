@@ -90,7 +90,7 @@ OPERATOR = "torch.ops."
 class Function:
     """A subclass of `torch.autograd.Function`, or an operator (`name`: torch.ops.library.operator) with a backward of its own.
 
-    `line`: of its definition; `forward`, `backward`: their lines, None where they stand elsewhere; `inside`: the function that it is defined in, so
+    `line`: of its definition; `backward`: its line, None where it stands elsewhere; `inside`: the function that it is defined in, so
     that no spec can name it; `symbol`: of an operator, what Python calls it in the module.
     """
 
@@ -98,7 +98,6 @@ class Function:
     module: Module
     name: str
     line: int
-    forward: int | None
     backward: int | None
     arguments: tuple[Argument, ...]
     inside: str | None = None
@@ -140,9 +139,9 @@ def _classes(library: Library, module: Module) -> Iterator[Function]:
             continue
         taken = arguments_of(forward[1], 0 if method("setup_context") else 1)
         taken = without_gradient(taken, backward[1]) if backward else taken
-        line, below = (found[1].lineno if found is not None and found[0] is module else None for found in (forward, backward))
+        line = backward[1].lineno if backward is not None and backward[0] is module else None
         inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
-        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, below, taken, inside)
+        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, taken, inside)
 
 
 def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Module, str]], set[str]]:
@@ -203,8 +202,7 @@ def operators(library: Library, module: Module) -> Iterator[Function]:
         symbol, forward = next(((name, definition) for name, (each, definition) in named.items() if each == operator), (None, None))
         taken = arguments_of(forward, 0) if forward is not None else ()
         taken = without_gradient(taken, backward) if backward is not None else taken
-        line = None if forward is None else forward.lineno
-        found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", line or call.lineno, line,
+        found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", (forward or call).lineno,
                                    None if backward is None else backward.lineno, taken, symbol=symbol)
     yield from found.values()
 
@@ -238,49 +236,34 @@ class Reach:
 
     def of(self, target: str, folders: Sequence[Path]) -> Reached:
         """`target` as a case holds it: files are absolute; modules are looked up in `folders`."""
-        if target.startswith(OPERATOR):
-            return Reached(self._operator(target))
         place, _, attribute = target.rpartition(":")
-        if place.endswith(".py"):
-            module = self.library.read(Path(place))
-            meant = self.library.resolve(attribute, module) if module is not None else target
-        else:
-            meant = self.library.lookup(target.replace(":", "."), folders)
-        if isinstance(meant, str):
-            return Reached(self._operator(meant))
-        own = self._own(meant)
-        return Reached(own) if own is not None else Reached(None, frozenset(self._through(meant)))
-
-    def _operator(self, name: str) -> Key | None:
-        """torch.ops.library.operator, with or without an overload."""
-        key = ("", ".".join(name.split(".")[:4]))
-        return key if key in self.functions else None
-
-    def _own(self, meant: Meant) -> Key | None:
-        key = (str(meant.module.file), meant.name)
-        if key in self.functions and meant.rest in ("", "apply"):
-            return key
-        return next((known for known, function in self.functions.items() if function.symbol == meant.name and function.module is meant.module), None)
-
-    def _through(self, start: Meant) -> Iterator[Key]:
-        pending, seen = [start], set[tuple[Path, str]]()
+        module = self.library.read(Path(place)) if place.endswith(".py") else None
+        meant = self.library.lookup(target.replace(":", "."), folders) if module is None else self.library.resolve(attribute, module)
+        if key := self._key(meant, "", "apply"):
+            return Reached(key)
+        through, pending, seen = set[Key](), [meant], set[tuple[Path, str]]()
         while pending:
             meant = pending.pop()
-            if (meant.module.file, meant.name) in seen:
+            if isinstance(meant, str) or (meant.module.file, meant.name) in seen:
                 continue
             seen.add((meant.module.file, meant.name))
             for text, scope in product(sorted(_names(meant.node)), _scopes(meant)):
                 found = self.library.resolve(text, meant.module, scope)
-                key = self._operator(found) if isinstance(found, str) else self._called(found)
-                if key is not None:
-                    yield key
-                elif isinstance(found, Meant):
+                if key := self._key(found, "apply"):
+                    through.add(key)
+                else:
                     pending.append(found)
+        return Reached(None, frozenset(through))
 
-    def _called(self, meant: Meant) -> Key | None:
-        """A Function that is named with its `apply`, or an operator."""
-        key = self._own(meant)
-        return key if key is not None and (meant.rest == "apply" or key[0] == "") else None
+    def _key(self, meant: Meant | str, *named: str) -> Key | None:
+        """A Function that is named so (with its `apply`), or an operator: torch.ops.library.operator, with or without an overload."""
+        if isinstance(meant, str):
+            key = ("", ".".join(meant.split(".")[:4]))
+            return key if key in self.functions else None
+        key = (str(meant.module.file), meant.name)
+        if key in self.functions and meant.rest in named:
+            return key
+        return next((known for known, function in self.functions.items() if function.symbol == meant.name and function.module is meant.module), None)
 
 
 def _scopes(meant: Meant) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 ANY_DEPTH = "**"
 
@@ -14,10 +14,9 @@ ANY_DEPTH = "**"
 def matches(pattern: str, folder: str, file: str) -> bool:
     """Does the glob `pattern`, relative to `folder`, stand for `file`? Both are absolute; neither needs to exist."""
     base, wanted = based(pattern, folder)
-    path = PurePath(file)
-    if not path.is_relative_to(base):
+    if not f"{file}{os.sep}".startswith(f"{base.rstrip(os.sep)}{os.sep}"):
         return False
-    parts = path.relative_to(base).parts
+    parts = tuple(filter(None, file[len(base):].split(os.sep)))  # noqa: PTH206 - of every changed file and text
     is_folder = not wanted or not glob.has_magic(wanted[-1])
     return _fits(wanted, parts) or (is_folder and any(_fits(wanted, parts[:end]) for end in range(len(parts))))
 
@@ -41,13 +40,12 @@ def _found(pattern: str, folder: str) -> Iterator[Path]:
 
 def based(pattern: str, folder: str) -> tuple[str, tuple[str, ...]]:
     """The folder that a pattern starts from, its leading `..` followed, and the names below it, which may be globs."""
-    if PurePath(pattern).is_absolute():
-        folder = PurePath(pattern).anchor
-        pattern = pattern[len(folder):]
-    base, parts = PurePath(folder), list(PurePath(os.path.normpath(pattern)).parts)
+    parts = os.path.normpath(pattern).split(os.sep)  # noqa: PTH206 - PurePath is ten times slower
+    if os.path.isabs(pattern):  # noqa: PTH117
+        folder, parts = f"{parts[0]}{os.sep}", parts[1:]
     while parts and parts[0] == os.pardir:
-        base, parts = base.parent, parts[1:]
-    return str(base), tuple(parts)
+        folder, parts = os.path.dirname(folder), parts[1:]  # noqa: PTH120
+    return folder, tuple(part for part in parts if part not in ("", os.curdir))
 
 
 def _fits(wanted: Sequence[str], parts: Sequence[str]) -> bool:

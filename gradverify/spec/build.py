@@ -13,12 +13,24 @@ from pathlib import Path as FilePath
 from typing import Any, cast
 
 from gradverify.model.case import Case, DrawKind, InputRecipe, Json, Oracles, Search, Sparse, SpecPlace, TensorRecipe
-from gradverify.spec.check_sense import PARAMETER, Builtins, check_sense, is_tensors, members, name_faults, tensors
 from gradverify.spec.fault import Fault, Path, allowed, flow, nearest, shown
 from gradverify.spec.names import own_name, resolve
 from gradverify.spec.schema import Check, Matrix, Settings, Tensor
+from gradverify.spec.sense import (
+    PARAMETER,
+    Builtins,
+    avoided,
+    check_sense,
+    draw_of,
+    is_tensors,
+    known_shape,
+    layout_complaint,
+    members,
+    name_faults,
+    split_key,
+    tensors,
+)
 from gradverify.spec.settings import RUN_KEYS, Layer, layer_of, settle
-from gradverify.spec.tensor_sense import avoided, draw_of, known_shape, layout_complaint, split_key
 from gradverify.spec.wording import validated
 
 MAX_CASES = 10_000  # of one check; beyond that a matrix is a slip, or a reason to think again

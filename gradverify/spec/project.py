@@ -15,9 +15,9 @@ from pydantic import Field
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
-from gradverify.spec.check_sense import name_faults
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema import UNSAID, Auto, Device, Either, NotNegativeInteger, Positive, Rules, RunSettings, Settings, Strict, Text
+from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, Positive, Rules, RunSettings, Settings, Strict, Text, key
+from gradverify.spec.sense import name_faults
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
@@ -36,20 +36,21 @@ AT_LEAST_1 = Annotated[int, Field(ge=1)]
 class Table(Strict):
     """What `[tool.gradverify]` may hold: `paths`, `defaults`, and options of `check` under their names on the command line."""
 
-    paths: list[Text] = Field([], description="Spec files and folders, relative to the pyproject.toml; what `check` runs without paths.",
-                              examples=[["specs"]])
-    defaults: RunSettings = Field(UNSAID, description="Settings of every check that says nothing else.")
-    jobs: Annotated[AT_LEAST_1 | Auto, Either("a whole number of processes, or auto")] = Field(UNSAID, description="As `--jobs`.")
-    import_timeout: Positive = Field(UNSAID, alias="import-timeout", description="As `--import-timeout`.")
-    memory: Text = Field(UNSAID, description="As `--memory`.")
-    maxfail: AT_LEAST_1 = Field(UNSAID, description="As `--maxfail`.")
-    undecided: Literal["warn", "fail"] = Field(UNSAID, description="As `--undecided`.")
-    fail_on_skip: bool = Field(UNSAID, alias="fail-on-skip", description="As `--fail-on-skip`.")
-    require_device: list[Device] = Field(UNSAID, alias="require-device", description="As `--require-device`.", examples=[["cuda"]])
-    baseline: Text = Field(UNSAID, description="As `--baseline`; relative to the pyproject.toml.")
-    report: list[Text] = Field(UNSAID, description="As `--report`; files relative to the pyproject.toml.", examples=[["json:gradients.json"]])
-    max_rows: Annotated[int, Field(ge=1, lt=WORST + 1)] = Field(UNSAID, alias="max-rows", description="As `--max-rows`.")
-    durations: NotNegativeInteger = Field(UNSAID, description="As `--durations`.")
+    paths: list[Text] = key(
+        "Spec files and folders, relative to the pyproject.toml; what `check` runs without paths.",
+        ["specs"], default=[])
+    defaults: RunSettings = key("Settings of every check that says nothing else.")
+    jobs: Annotated[AT_LEAST_1 | Auto, Either("a whole number of processes, or auto")] = key("As `--jobs`.")
+    import_timeout: Positive = key("As `--import-timeout`.", alias="import-timeout")
+    memory: Text = key("As `--memory`.")
+    maxfail: AT_LEAST_1 = key("As `--maxfail`.")
+    undecided: Literal["warn", "fail"] = key("As `--undecided`.")
+    fail_on_skip: bool = key("As `--fail-on-skip`.", alias="fail-on-skip")
+    require_device: list[Device] = key("As `--require-device`.", ["cuda"], alias="require-device")
+    baseline: Text = key("As `--baseline`; relative to the pyproject.toml.")
+    report: list[Text] = key("As `--report`; files relative to the pyproject.toml.", ["json:gradients.json"])
+    max_rows: Annotated[int, Field(ge=1, lt=WORST + 1)] = key("As `--max-rows`.", alias="max-rows")
+    durations: NotNegativeInteger = key("As `--durations`.")
 
     def options(self) -> dict[str, Json]:
         """What it says beside `paths` and `defaults`, under the names of the file."""

@@ -29,9 +29,14 @@ Text = Annotated[str, Field(min_length=1)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:[0-9]+)?|auto)$")]
 
 NESTED = "numbers"
-"""Stands for the recursive definition that schema_json.py publishes; the elements themselves are checked in numbers.py."""
+"""Stands for the recursive definition that is published; the elements themselves are checked in sense.py."""
 
 Numbers = Annotated[Any, WithJsonSchema({"type": NESTED})]
+
+
+def key(meaning: str, *examples: Any, default: Any = UNSAID, **more: Any) -> Any:
+    """A key of the format: what it means, and values that it may have."""
+    return Field(default, description=meaning, examples=list(examples) or None, **more)
 
 
 class Strict(BaseModel):
@@ -93,65 +98,71 @@ Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 class Sparse(Strict):
     """A sparse tensor; `{}` is COO with half of its elements."""
 
-    layout: SparseLayout = Field("coo", description="How it is stored; all but `coo` have two dimensions.", examples=["csr"])
-    density: Annotated[float, Field(gt=0, le=1)] = Field(
-        UNSAID, description="The share of the elements (of the blocks) that it holds, in random places, at least one; default 0.5. With `values` and "
-        "`file` it holds those that are not 0.", examples=[0.3])
-    blocksize: Annotated[list[Annotated[int, Field(gt=0, lt=INT64)]], Field(min_length=2, max_length=2)] = Field(
-        UNSAID, description="Rows and columns of a block of `bsr` and `bsc`, which must divide the shape.", examples=[[2, 3]])
-    masked: bool = Field(
-        True, description="Only the elements that it holds are moved, and gradients elsewhere do not count. `false`: it holds all elements of its "
-        "shape, zeros included, as `torch.sparse.as_sparse_gradcheck` has it.", examples=[False])
+    layout: SparseLayout = key("How it is stored; all but `coo` have two dimensions.", "csr", default="coo")
+    density: Annotated[float, Field(gt=0, le=1)] = key(
+        "The share of the elements (of the blocks) that it holds, in random places, at least one; default "
+        "0.5. With `values` and `file` it holds those that are not 0.", 0.3)
+    blocksize: Annotated[list[Annotated[int, Field(gt=0, lt=INT64)]], Field(min_length=2, max_length=2)] = key(
+        "Rows and columns of a block of `bsr` and `bsc`, which must divide the shape.", [2, 3])
+    masked: bool = key(
+        "Only the elements that it holds are moved, and gradients elsewhere do not count. `false`: it holds"
+        " all elements of its shape, zeros included, as `torch.sparse.as_sparse_gradcheck` has it.",
+        False, default=True)
 
 
 class Nested(Strict):
     """A jagged nested tensor."""
 
-    lengths: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
-        ..., description="How many rows of `shape` each component has; they add up to the first dimension.", examples=[[2, 0, 3]])
+    lengths: Annotated[list[NotNegativeInteger], Field(min_length=1)] = key(
+        "How many rows of `shape` each component has; they add up to the first dimension.",
+        [2, 0, 3], default=...)
 
 
 class Tensor(Strict):
     """One tensor: `{shape: [2, 3]}` draws a standard normal one."""
 
-    shape: list[NotNegativeInteger] = Field(
-        UNSAID, description="Its shape; `[]` is 0-dim, zero-size dimensions are allowed. Left out with `values` and `file`.", examples=[[2, 3]])
-    normal: FinitePair = Field([0.0, 1.0], description="Drawn from a normal distribution: `[mean, std]`.", examples=[[0, 1]])
-    uniform: FinitePair = Field(UNSAID, description="Drawn uniformly: `[low, high]`.", examples=[[0.5, 1.5]])
-    integers: Annotated[list[Integer], Field(min_length=2, max_length=2)] = Field(
-        UNSAID, description="Whole numbers: `[low, high]`, high excluded; int64 unless `dtype` says otherwise.", examples=[[0, 10]])
-    choice: list[Finite] = Field(UNSAID, description="Each element is one of these numbers.", examples=[[-1, 1]], min_length=1)
-    linspace: FinitePair = Field(UNSAID, description="Evenly spaced from a to b, both included: `[a, b]`; one dimension.", examples=[[-3, 3]])
-    fill: Annotated[float | str, Either("a number, or a complex number such as '1+2j'")] = Field(
-        UNSAID, description="Every element is this number.", examples=[0.5])
-    values: Numbers = Field(
-        UNSAID, description="The numbers themselves, nested like the tensor, in its `dtype` (whole ones too); complex ones as text: `'1+2j'`.",
-        examples=[[[2.0, 1.5], [1.0, 2.0]]])
-    file: Text = Field(
-        UNSAID, description="A file of numbers, relative to the spec: `.npy`, `.npz#key` or `.pt`; no code in it is run.",
-        examples=["data.npy", "data.npz#weight"])
-    kind: Kind = Field(UNSAID, description="A structured draw, see below.", examples=["spd"])
-    make: Text = Field(
-        UNSAID, description="Drawn by your own function `(shape, dtype, device, generator) -> Tensor`, called with float64 (or complex128) and the "
-        "CPU; its numbers are then cast and moved.", examples=["my_ops.testing:make_graph"])
-    avoid: Annotated[float | list[Finite], Either("a number or a list of numbers")] = Field(
-        UNSAID, description="Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.", examples=[0])
-    margin: Positive = Field(0.1, description="How near is too near for `avoid`.", examples=[0.1])
-    distinct: Positive = Field(UNSAID, description="All elements pairwise at least this far apart (sort, max, top-k).", examples=[0.05])
-    dtype: Dtype = Field(
-        UNSAID, description="Overrides the check's dtype; integer and boolean types are not differentiated.",
-        examples=["int64"])
-    device: Device = Field(UNSAID, description="Overrides the check's device.", examples=["cpu"])
-    requires_grad: bool = Field(
-        UNSAID, description="Whether it is differentiated; default: true for floating and complex tensors.", examples=[False])
-    layout: Layout = Field("contiguous", description="The same numbers in another memory layout, in every call, see below.", examples=["transposed"])
-    domain: Bounds = Field(
-        UNSAID, description="Where the function is defined; steps stay inside, one-sided at the border. `.inf` for no bound.",
-        examples=[[0, 1]])
-    symmetric: bool = Field(
-        False, description="The function reads a symmetric (complex: Hermitian) matrix: off-diagonal elements move in pairs.", examples=[True])
-    sparse: Sparse = Field(UNSAID, description="The function gets a sparse tensor, see below.", examples=[{"layout": "csr", "density": 0.3}])
-    nested: Nested = Field(UNSAID, description="The function gets a jagged nested tensor, see below.", examples=[{"lengths": [2, 0, 3]}])
+    shape: list[NotNegativeInteger] = key(
+        "Its shape; `[]` is 0-dim, zero-size dimensions are allowed. Left out with `values` and `file`.",
+        [2, 3])
+    normal: FinitePair = key("Drawn from a normal distribution: `[mean, std]`.", [0, 1], default=[0.0, 1.0])
+    uniform: FinitePair = key("Drawn uniformly: `[low, high]`.", [0.5, 1.5])
+    integers: Annotated[list[Integer], Field(min_length=2, max_length=2)] = key(
+        "Whole numbers: `[low, high]`, high excluded; int64 unless `dtype` says otherwise.", [0, 10])
+    choice: list[Finite] = key("Each element is one of these numbers.", [-1, 1], min_length=1)
+    linspace: FinitePair = key("Evenly spaced from a to b, both included: `[a, b]`; one dimension.", [-3, 3])
+    fill: Annotated[float | str, Either("a number, or a complex number such as '1+2j'")] = key(
+        "Every element is this number.", 0.5)
+    values: Numbers = key(
+        "The numbers themselves, nested like the tensor, in its `dtype` (whole ones too); complex ones as "
+        "text: `'1+2j'`.", [[2.0, 1.5], [1.0, 2.0]])
+    file: Text = key(
+        "A file of numbers, relative to the spec: `.npy`, `.npz#key` or `.pt`; no code in it is run.",
+        "data.npy", "data.npz#weight")
+    kind: Kind = key("A structured draw, see below.", "spd")
+    make: Text = key(
+        "Drawn by your own function `(shape, dtype, device, generator) -> Tensor`, called with float64 (or "
+        "complex128) and the CPU; its numbers are then cast and moved.", "my_ops.testing:make_graph")
+    avoid: Annotated[float | list[Finite], Either("a number or a list of numbers")] = key(
+        "Redraw elements nearer than `margin` to this number, or to one of these: keeps samples off kinks.",
+        0)
+    margin: Positive = key("How near is too near for `avoid`.", 0.1, default=0.1)
+    distinct: Positive = key("All elements pairwise at least this far apart (sort, max, top-k).", 0.05)
+    dtype: Dtype = key(
+        "Overrides the check's dtype; integer and boolean types are not differentiated.", "int64")
+    device: Device = key("Overrides the check's device.", "cpu")
+    requires_grad: bool = key(
+        "Whether it is differentiated; default: true for floating and complex tensors.", False)
+    layout: Layout = key(
+        "The same numbers in another memory layout, in every call, see below.",
+        "transposed", default="contiguous")
+    domain: Bounds = key(
+        "Where the function is defined; steps stay inside, one-sided at the border. `.inf` for no bound.",
+        [0, 1])
+    symmetric: bool = key(
+        "The function reads a symmetric (complex: Hermitian) matrix: off-diagonal elements move in pairs.",
+        True, default=False)
+    sparse: Sparse = key("The function gets a sparse tensor, see below.", {"layout": "csr", "density": 0.3})
+    nested: Nested = key("The function gets a jagged nested tensor, see below.", {"lengths": [2, 0, 3]})
 
 
 def form(value: Any) -> str:
@@ -181,70 +192,77 @@ TagName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
 class Budget(Strict):
     """What one check may spend: its comparison under `mode: auto`, and the rules that vary the call."""
 
-    calls: Annotated[int, Field(gt=0)] = Field(
-        UNSAID, description="Calls at most, after a few dozen that prepare the comparison, whose cheapest form is always made.", examples=[2000])
-    seconds: Positive = Field(10.0, description="Seconds, every call counted as long as the fastest one took.", examples=[10])
+    calls: Annotated[int, Field(gt=0)] = key(
+        "Calls at most, after a few dozen that prepare the comparison, whose cheapest form is always made.",
+        2000)
+    seconds: Positive = key("Seconds, every call counted as long as the fastest one took.", 10, default=10.0)
 
 
 class Rules(Strict):
     """Which rules run: codes (`GV201`) or prefixes (`GV2`)."""
 
-    select: list[CodePrefix] = Field([], description="Only these rules run; none named: all that apply.", examples=[["GV1", "GV201"]])
-    ignore: list[CodePrefix] = Field([], description="These rules do not run.", examples=[["GV224"]])
+    select: list[CodePrefix] = key(
+        "Only these rules run; none named: all that apply.", ["GV1", "GV201"], default=[])
+    ignore: list[CodePrefix] = key("These rules do not run.", ["GV224"], default=[])
 
 
 class RunSettings(Strict):
     """How one check is run: what `[tool.gradverify.defaults]` may hold."""
 
-    dtype: Floating = Field("float64", description="The dtype of every tensor that names none.", examples=["float32"])
-    device: Device = Field("cpu", description="`cpu`, `cuda`, `cuda:1`, or `auto` (CUDA where there is one).", examples=["cuda"])
-    seed: NotNegativeInteger = Field(0, description="What every draw starts from.", examples=[0])
-    eps: Annotated[Positive | Auto, Either("a number greater than 0, or auto")] = Field(
-        "auto", description="Finite-difference step. A number is used exactly as given (gradcheck's rule); `auto` chooses it and extrapolates.",
-        examples=[1e-6])
-    atol: NotNegative = Field(
-        UNSAID, description="Accepted absolute deviation; default 0, with `eps: <number>` 1e-5.", examples=[1e-4])
-    rtol: NotNegative = Field(
-        UNSAID, description="Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.", examples=[1e-3])
-    mode: Asked = Field(
-        "auto", description="`entries`: every element of the Jacobian; `rows`: every output element against random directions; "
-        "`blocks`: random projections; `auto`: the strongest that `budget` affords.", examples=["entries"])
-    budget: Budget = Field(UNSAID, description="What one check may spend; default: 10 seconds.", examples=[{"seconds": 10}])
-    rules: Rules = Field(UNSAID, description="Which rules run; default: all that apply.", examples=[{"ignore": ["GV224"]}])
-    second_order: Tristate = Field(
-        "auto", description="Check second derivatives (GV109): `auto` warns where they are silently wrong; `true`: they must be right, and a "
-        "backward that refuses them is a finding; `false` not.", examples=[True])
-    forward_ad: Tristate = Field(
-        "auto", description="Check forward mode (GV108): `auto` where it is supported; `true`: a missing `jvp` is a finding; `false` not.",
-        examples=[True])
-    vmap: Tristate = Field(
-        "auto", description="Check `torch.vmap` (GV110): `auto` where a rule is declared; `true`: a missing one is a finding; `false` not.",
-        examples=[True])
-    opcheck: Tristate = Field(
-        "auto", description="Test a registered operator as `torch.library.opcheck` does (GV115): `auto` warns where it is not what its registration "
-        "says; `true`: that is an error, and so is a missing fake kernel; `false` not.", examples=[True])
-    compile: bool = Field(
-        False, description="Compare the function called through `torch.compile` (backend `aot_eager`) with the eager one (GV116).", examples=[True])
-    autocast: Literal["bfloat16", "float16"] | None = Field(
-        None, description="Compare the function inside `torch.autocast` in this dtype with the one outside; needs `dtype: float32` (GV117).",
-        examples=["bfloat16"])
-    tf32: bool = Field(
-        False, description="Compare the function with products of float32 in TF32, which checks compute without, with the one in all bits; needs "
-        "`dtype: float32` (GV119).", examples=[True])
-    reduced_sums: bool = Field(
-        False, description="Compare the function with products of 16 bits summed in fewer bits (torch's `allow_bf16_reduced_precision_reduction` and "
-        "the like) with the one without; needs `dtype: bfloat16` or `float16` (GV119).", examples=[True])
-    nondeterminism: NotNegative = Field(
-        0.0, description="Largest difference between two identical calls that is accepted.", examples=[0])
-    deterministic: bool = Field(
-        False, description="Identical calls must give the same bits: any difference, forward or backward, is an error (GV205, GV206).",
-        examples=[True])
-    reseed: bool = Field(
-        True, description="Set torch's generator to the check's seed before every forward, so that random functions can be checked.", examples=[True])
-    strict: bool = Field(False, description="Warnings are errors.", examples=[True])
-    outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = Field(
-        UNSAID, description="Which outputs to check; default: all differentiable.", examples=[[0]])
-    timeout: Positive = Field(300.0, description="Seconds for one case.", examples=[300])
+    dtype: Floating = key("The dtype of every tensor that names none.", "float32", default="float64")
+    device: Device = key(
+        "`cpu`, `cuda`, `cuda:1`, or `auto` (CUDA where there is one).", "cuda", default="cpu")
+    seed: NotNegativeInteger = key("What every draw starts from.", 0, default=0)
+    eps: Annotated[Positive | Auto, Either("a number greater than 0, or auto")] = key(
+        "Finite-difference step. A number is used exactly as given (gradcheck's rule); `auto` chooses it "
+        "and extrapolates.", 1e-6, default="auto")
+    atol: NotNegative = key("Accepted absolute deviation; default 0, with `eps: <number>` 1e-5.", 1e-4)
+    rtol: NotNegative = key(
+        "Accepted relative deviation; default 1e-6 (float32: 1e-3), with `eps: <number>` 1e-3.", 1e-3)
+    mode: Asked = key(
+        "`entries`: every element of the Jacobian; `rows`: every output element against random directions; "
+        "`blocks`: random projections; `auto`: the strongest that `budget` affords.",
+        "entries", default="auto")
+    budget: Budget = key("What one check may spend; default: 10 seconds.", {"seconds": 10})
+    rules: Rules = key("Which rules run; default: all that apply.", {"ignore": ["GV224"]})
+    second_order: Tristate = key(
+        "Check second derivatives (GV109): `auto` warns where they are silently wrong; `true`: they must be"
+        " right, and a backward that refuses them is a finding; `false` not.", True, default="auto")
+    forward_ad: Tristate = key(
+        "Check forward mode (GV108): `auto` where it is supported; `true`: a missing `jvp` is a finding; "
+        "`false` not.", True, default="auto")
+    vmap: Tristate = key(
+        "Check `torch.vmap` (GV110): `auto` where a rule is declared; `true`: a missing one is a finding; "
+        "`false` not.", True, default="auto")
+    opcheck: Tristate = key(
+        "Test a registered operator as `torch.library.opcheck` does (GV115): `auto` warns where it is not "
+        "what its registration says; `true`: that is an error, and so is a missing fake kernel; `false` "
+        "not.", True, default="auto")
+    compile: bool = key(
+        "Compare the function called through `torch.compile` (backend `aot_eager`) with the eager one "
+        "(GV116).", True, default=False)
+    autocast: Literal["bfloat16", "float16"] | None = key(
+        "Compare the function inside `torch.autocast` in this dtype with the one outside; needs `dtype: "
+        "float32` (GV117).", "bfloat16", default=None)
+    tf32: bool = key(
+        "Compare the function with products of float32 in TF32, which checks compute without, with the one "
+        "in all bits; needs `dtype: float32` (GV119).", True, default=False)
+    reduced_sums: bool = key(
+        "Compare the function with products of 16 bits summed in fewer bits (torch's "
+        "`allow_bf16_reduced_precision_reduction` and the like) with the one without; needs `dtype: "
+        "bfloat16` or `float16` (GV119).", True, default=False)
+    nondeterminism: NotNegative = key(
+        "Largest difference between two identical calls that is accepted.", 0, default=0.0)
+    deterministic: bool = key(
+        "Identical calls must give the same bits: any difference, forward or backward, is an error (GV205, "
+        "GV206).", True, default=False)
+    reseed: bool = key(
+        "Set torch's generator to the check's seed before every forward, so that random functions can be "
+        "checked.", True, default=True)
+    strict: bool = key("Warnings are errors.", True, default=False)
+    outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = key(
+        "Which outputs to check; default: all differentiable.", [0])
+    timeout: Positive = key("Seconds for one case.", 300, default=300.0)
 
 
 class Matrix(Strict):
@@ -253,26 +271,28 @@ class Matrix(Strict):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Annotated[list[Any], Field(min_length=1)]]
 
-    exclude: list[dict[str, Any]] = Field([], description="Combinations to leave out.", examples=[[{"rows": 1, "width": 127}]])
-    layout: list[Layout] = Field(
-        UNSAID, description="A memory layout for every tensor input.", examples=[["contiguous", "transposed"]], min_length=1)
+    exclude: list[dict[str, Any]] = key("Combinations to leave out.", [{"rows": 1, "width": 127}], default=[])
+    layout: list[Layout] = key(
+        "A memory layout for every tensor input.", ["contiguous", "transposed"], min_length=1)
 
 
 class Settings(RunSettings):
     """Everything that `defaults` may hold, and that a check may override."""
 
-    expect: Annotated[Literal["pass", "fail"] | Annotated[list[Code], Field(min_length=1)], Either("pass, fail or a list of rule codes")] = Field(
-        "pass", description="`pass`, `fail`, or exactly the rules that fail; an expected failure that does not happen is a failure.",
-        examples=[["GV201"]])
-    matrix: Matrix = Field(
-        UNSAID, description="Variables and their values; a name that is a setting sets it, any other is written `$name` where it is used.",
-        examples=[{"rows": [1, 7], "dtype": ["float64", "float32"]}])
-    tags: list[TagName] = Field([], description="Words to select checks by.", examples=[["slow"]])
-    skip: Text = Field(UNSAID, description="Why the check does not run.", examples=["needs the new kernel"])
-    requires: list[Requirement] = Field([], description="What must be there, else the check is skipped.", examples=[["cuda", "module:triton"]])
-    sources: list[Text] = Field(
-        [], description="Files outside Python that the check depends on, as globs relative to the spec: a change to one of them affects "
-        "the check. `**` is any number of folders, a folder means all in it.", examples=[["../csrc/*.cu"]])
+    expect: Annotated[Literal["pass", "fail"] | Annotated[list[Code], Field(min_length=1)], Either("pass, fail or a list of rule codes")] = key(
+        "`pass`, `fail`, or exactly the rules that fail; an expected failure that does not happen is a "
+        "failure.", ["GV201"], default="pass")
+    matrix: Matrix = key(
+        "Variables and their values; a name that is a setting sets it, any other is written `$name` where "
+        "it is used.", {"rows": [1, 7], "dtype": ["float64", "float32"]})
+    tags: list[TagName] = key("Words to select checks by.", ["slow"], default=[])
+    skip: Text = key("Why the check does not run.", "needs the new kernel")
+    requires: list[Requirement] = key(
+        "What must be there, else the check is skipped.", ["cuda", "module:triton"], default=[])
+    sources: list[Text] = key(
+        "Files outside Python that the check depends on, as globs relative to the spec: a change to one of "
+        "them affects the check. `**` is any number of folders, a folder means all in it.",
+        ["../csrc/*.cu"], default=[])
 
 
 Schema = dict[str, Any]
@@ -343,49 +363,51 @@ Version = Annotated[int, Field(ge=FORMAT_VERSION, le=FORMAT_VERSION), WithJsonSc
 class Check(Settings):
     """One check: a function, its inputs, what its gradient is compared with, and any setting."""
 
-    name: Text = Field(UNSAID, description="Unique in the file; default: the function's own name.", examples=["linear without bias"])
-    function: Text = Field(
-        description="A built-in (`linear`), `module:attribute`, `module.attribute`, `file.py:attribute` relative to the spec, or `torch.ops.lib.op`.",
-        examples=["linear", "my_ops.act:Swish", "../ops/act.py:Swish"])
-    inputs: Annotated[dict[str, InputValue] | list[InputValue], Either("a mapping of names to values, or a list of values")] = Field(
-        UNSAID, description="The arguments, in the order of the function's parameters. A mapping is a tensor, any other value is passed as it is. "
-        "A module's parameters may be given here too, by their names (`layers.0.weight`).",
-        examples=[{"x": {"shape": [2, 3]}, "n": 4}])
-    inputs_from: Text = Field(
-        UNSAID, description="A function of `seed, dtype, device` that returns the inputs as a tuple or a dict.", examples=["tests/make.py:inputs"])
-    kwargs: dict[str, InputValue] = Field(
-        {}, description="Arguments by keyword, plain values or tensors: a mapping is a tensor, as in `inputs`, and is differentiated likewise.",
-        examples=[{"reduction": "mean", "mask": {"shape": [2, 3]}}])
-    init: dict[str, Any] = Field(UNSAID, description="Arguments that build a `torch.nn.Module` class.", examples=[{"in_features": 3}])
-    reference: Text = Field(
-        UNSAID, description="Another implementation, called with the same arguments (a module's parameters by name), or a module; its "
-        "values and gradients are compared too.",
-        examples=["my_ops.plain:rms_norm"])
-    expected: dict[str, Numbers] = Field(
-        UNSAID, description="Gradients of sum(weights * output) as numbers, by input name; weights from `grad_output`.",
-        examples=[{"x": [2.2, 110.0]}])
-    grad_output: Numbers = Field(
-        UNSAID, description="The weights of `expected`, nested like the output, or one number; of several outputs a list with an entry for "
-        "each; default: ones.", examples=[[1.0, 0.5]])
-    gradient: Text = Field(
-        UNSAID, description="A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`; with several outputs a "
-        "`grad_output` for each.",
-        examples=["my_ops.np:mul_backward"])
-    surrogate: Text = Field(
-        UNSAID, description="Another function whose finite differences count: for gradients meant to differ from the forward's.",
-        examples=["my_ops.soft:step"])
+    name: Text = key("Unique in the file; default: the function's own name.", "linear without bias")
+    function: Text = key(
+        "A built-in (`linear`), `module:attribute`, `module.attribute`, `file.py:attribute` relative to the"
+        " spec, or `torch.ops.lib.op`.", "linear", "my_ops.act:Swish", "../ops/act.py:Swish", default=...)
+    inputs: Annotated[dict[str, InputValue] | list[InputValue], Either("a mapping of names to values, or a list of values")] = key(
+        "The arguments, in the order of the function's parameters. A mapping is a tensor, any other value "
+        "is passed as it is. A module's parameters may be given here too, by their names "
+        "(`layers.0.weight`).", {"x": {"shape": [2, 3]}, "n": 4})
+    inputs_from: Text = key(
+        "A function of `seed, dtype, device` that returns the inputs as a tuple or a dict.",
+        "tests/make.py:inputs")
+    kwargs: dict[str, InputValue] = key(
+        "Arguments by keyword, plain values or tensors: a mapping is a tensor, as in `inputs`, and is "
+        "differentiated likewise.", {"reduction": "mean", "mask": {"shape": [2, 3]}}, default={})
+    init: dict[str, Any] = key("Arguments that build a `torch.nn.Module` class.", {"in_features": 3})
+    reference: Text = key(
+        "Another implementation, called with the same arguments (a module's parameters by name), or a "
+        "module; its values and gradients are compared too.", "my_ops.plain:rms_norm")
+    expected: dict[str, Numbers] = key(
+        "Gradients of sum(weights * output) as numbers, by input name; weights from `grad_output`.",
+        {"x": [2.2, 110.0]})
+    grad_output: Numbers = key(
+        "The weights of `expected`, nested like the output, or one number; of several outputs a list with "
+        "an entry for each; default: ones.", [1.0, 0.5])
+    gradient: Text = key(
+        "A hand-written gradient, in NumPy or torch: `fn(*inputs, grad_output) -> gradients`; with several "
+        "outputs a `grad_output` for each.", "my_ops.np:mul_backward")
+    surrogate: Text = key(
+        "Another function whose finite differences count: for gradients meant to differ from the forward's.",
+        "my_ops.soft:step")
 
 
 class Spec(Strict):
     """A file that says which differentiable functions to check, on which inputs, how strictly."""
 
-    gradverify: Version = Field(description="The format's version.", examples=[FORMAT_VERSION])
-    path: Annotated[Text | list[Text], Either("a folder or a list of folders")] = Field(
-        [], description="Folders, relative to the spec, that are importable while it runs.", examples=[["../src"]])
-    imports: Annotated[Text | list[Text], Either("a module or a list of modules")] = Field(
-        [], alias="import", description="Modules imported first, for operators that register themselves.", examples=[["my_ops_extension"]])
-    defaults: Settings = Field(UNSAID, description="Settings of every check in the file that says nothing else.", examples=[{"dtype": "float64"}])
-    checks: list[Check] = Field(description="The checks; an empty list is valid and checks nothing.", examples=[[{"function": "linear"}]])
+    gradverify: Version = key("The format's version.", FORMAT_VERSION, default=...)
+    path: Annotated[Text | list[Text], Either("a folder or a list of folders")] = key(
+        "Folders, relative to the spec, that are importable while it runs.", ["../src"], default=[])
+    imports: Annotated[Text | list[Text], Either("a module or a list of modules")] = key(
+        "Modules imported first, for operators that register themselves.",
+        ["my_ops_extension"], default=[], alias="import")
+    defaults: Settings = key(
+        "Settings of every check in the file that says nothing else.", {"dtype": "float64"})
+    checks: list[Check] = key(
+        "The checks; an empty list is valid and checks nothing.", [{"function": "linear"}], default=...)
 
 
 def json_schema() -> dict[str, Any]:

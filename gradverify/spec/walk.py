@@ -94,23 +94,16 @@ def _is_meant(text: str) -> bool:
     lower = text.lower()
     if not any(hint in lower for hint in HINTS):
         return False
-    keys = _top_level(text)
-    if keys is None:
-        return bool(ANYWHERE.search(text) or ("checks" in lower and NAMES_FUNCTIONS.search(text)))
+    names_functions = "checks" in lower and bool(NAMES_FUNCTIONS.search(text))
+    try:
+        roots = [root for root in yaml.compose_all(text, LOADER) if isinstance(root, MappingNode)]
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
+        return names_functions or bool(ANYWHERE.search(text))
     from difflib import get_close_matches
 
+    keys = [key.value for root in roots for key, _ in root.value if isinstance(key, ScalarNode)]
     near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
-    return bool(near) or ("checks" in keys and OTHER_KEYS.issuperset(keys) and bool(NAMES_FUNCTIONS.search(text)))
-
-
-def _top_level(text: str) -> list[str] | None:
-    """The keys of the documents of a text; None where it is no YAML."""
-
-    try:
-        roots = [root for root in yaml.compose_all(text, LOADER) if isinstance(root, yaml.MappingNode)]
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
-        return None
-    return [key.value for root in roots for key, _ in root.value if isinstance(key, yaml.ScalarNode)]
+    return bool(near) or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions)
 
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)      # the same tree, five times faster where PyYAML was built with it
@@ -136,19 +129,14 @@ def mentions(file: Path) -> Mentions | None:
         return None
     if not isinstance(root, MappingNode) or any(key.value == "<<" for key, _ in root.value):
         return None
+    top: dict[str, Node] = {key.value: value for key, value in root.value if isinstance(key, ScalarNode)}
+    path, imports = (tuple(_texts(top[key])) if key in top else () for key in ("path", "import"))
     texts = tuple(dict.fromkeys(_texts(root)))
-    targets = tuple(text for text in texts if TARGET.fullmatch(text))
-    return Mentions(_listed(root, "path"), _listed(root, "import"), targets, texts)
-
-
-def _listed(root: MappingNode, key: str) -> tuple[str, ...]:
-    value = next((value for name, value in root.value if name.value == key), None)
-    items = value.value if isinstance(value, SequenceNode) else [value]
-    return tuple(item.value for item in items if isinstance(item, ScalarNode))
+    return Mentions(path, imports, tuple(text for text in texts if TARGET.fullmatch(text)), texts)
 
 
 def _texts(root: Node) -> Iterator[str]:
-    """Every value, none twice for an alias."""
+    """Every value, in the order of the file, none twice for an alias."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -157,8 +145,8 @@ def _texts(root: Node) -> Iterator[str]:
             continue
         seen.add(id(node))
         if isinstance(node, MappingNode):
-            waiting += [value for _, value in node.value]
+            waiting += [value for _, value in reversed(node.value)]
         elif isinstance(node, SequenceNode):
-            waiting += node.value
+            waiting += reversed(node.value)
         elif isinstance(node, ScalarNode):
             yield node.value

@@ -75,7 +75,7 @@ def test_subclasses_of_bases_in_other_files(tmp_path):
     got, _ = found(tmp_path, **files)
     assert sorted(each.full_name for each in got) == ["pkg.far.Far", "pkg.near.Near", "pkg.through.Through"]
     assert all([argument.no_gradient for argument in each.arguments] == [None, 5] for each in got)
-    assert all(each.backward is None and each.forward is not None for each in got)     # the backward stands in another file
+    assert all(each.backward is None for each in got)     # the backward stands in another file
 
 
 def test_nested_classes_and_those_inside_functions(tmp_path):
@@ -126,7 +126,7 @@ class New(torch.autograd.Function):
         return g, g
 '''
     (old, new), _ = found(tmp_path, ops=text)
-    assert (old.line, old.forward, old.backward) == (3, 5, 9)
+    assert (old.line, old.backward) == (3, 9)
     assert [(each.name, each.kind, each.annotation, each.default) for each in old.arguments] == [
         ("x", "positional", "Tensor", None), ("n", "positional", "int", None), ("rest", "variadic", None, None), ("eps", "keyword", None, "1e-05")]
     assert [each.may_have_gradient for each in old.arguments] == [True, False, True, False]

@@ -18,7 +18,7 @@ from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, joined, repe
 from gradverify.torch_private import is_zerotensor
 
 # ---- Torch's dtypes by their names, and by each its unit roundoff
-DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in dtypes.DTYPES}
+DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in dtypes.TABLE}
 UNITS: Mapping[torch.dtype, float] = {DTYPES[name]: held.roundoff for name, held in dtypes.TABLE.items() if held.roundoff is not None}
 SINGLE = tuple(DTYPES[name] for name in dtypes.WIDER)
 DOUBLE = tuple(dict.fromkeys(DTYPES[name] for name in dtypes.WIDER.values()))
