@@ -60,9 +60,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     root = parent.config.rootpath
     below = file_path.relative_to(root) if file_path.is_relative_to(root) else Path(file_path.name)
     if not any(below.match(pattern) for pattern in parent.config.getini("gradverify_files")):
+        if not parent.session.isinitpath(file_path):
+            return None
         from gradverify.spec.walk import is_spec
 
-        if not (parent.session.isinitpath(file_path) and is_spec(file_path)):
+        if not is_spec(file_path):
             return None
     spec: pytest.Collector = SpecFile.from_parent(parent, path=file_path)
     return spec

@@ -13,6 +13,7 @@ from gradverify.model.dtypes import WIDER
 from gradverify.model.mutation import Mutant, MutatedCheck
 from gradverify.model.result import CaseResult
 from gradverify.model.rule import Kills
+from gradverify.mutation.measured import Measured
 from gradverify.mutation.sight import Sights, other_point
 from gradverify.report.numbers import counted
 from gradverify.rules.catalogue import rules
@@ -62,19 +63,23 @@ def mutate(case: Case) -> MutatedCheck:
         finding = next((f" ({each.code} {each.name})" for each in found), "")
         why = f"it does not pass undamaged: {undamaged.verdict}{finding}"
         return replace(blank, left_out=why, broken=True)
-    sights = Sights(right)
-    return replace(
-        blank, mutants=tuple(_mutant(subject, sights, damage) for damage in damages(subject.inputs))
-    )
+    sights, measured = Sights(right), Measured(right)
+    tried = (_mutant(subject, sights, measured, damage) for damage in damages(subject.inputs))
+    return replace(blank, mutants=tuple(tried))
 
 
-def _mutant(subject: Subject, sights: Sights, damage: Damage) -> Mutant:
+def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage) -> Mutant:
     """What becomes of damage: the whole check runs with it, where it changes anything here."""
     struck = [subject.differentiable[place] for place in damage.inputs]
     names = [argument.name for argument in struck]
     lives = partial(Mutant, damage.name, () if damage.how in ("deaf", "stale") else tuple(names))
     of, points = f"the gradient of {' and '.join(names)}", len(sights.elsewhere)
     if sights.changes(damage):
+        off = measured.finds(damage)
+        if off is not None:
+            code = "GV111" if subject.differentiable[off].parameter else "GV101"
+            if code in _looked_for(subject.case.settings, COMPARES):
+                return lives("killed", by=code)
         result = _run(subject, damage)
         found = _killed_by(result)
         if found:

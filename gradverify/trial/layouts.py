@@ -46,6 +46,7 @@ SHAPES: tuple[tuple[str, str], ...] = (
 """Names → shapes beside a first tensor, the likeliest first: `*` is its own; `-1` the size of its
 last dimension, `4` that size."""
 INDICES = "0|column|*"
+LARGEST = 16  # size that is taken from a comment
 NUMBERS: Mapping[str, Json] = {
     "eps": 1e-5,
     "epsilon": 1e-5,
@@ -98,19 +99,17 @@ def layouts(wanted: Sequence[Wanted], rank: int | None = None) -> Iterator[Assig
     first = next((each for each in wanted if each.kind in TENSORS - {"index", "mask"}), None)
     known = len(first.dims) if first is not None and first.dims and rank is None else rank
     for base in [base for base in BASES if known in (None, len(base))] or [(2,) * (known or 0)]:
+        as_said = first is not None and len(first.dims or ()) == len(base)
         sizes = (
-            dict(zip(first.dims, base, strict=True))
-            if first is not None and first.dims and len(first.dims) == len(base)
-            else {}
+            dict(zip(first.dims or (), base, strict=True)) if first is not None and as_said else {}
         )
         for name in (name for each in wanted for name in each.dims or ()):
-            sizes.setdefault(name, int(name) if name.isdigit() else (4, 3, 5, 2)[len(sizes) % 4])
-        given = {
-            each.name: [make(each, each.kind, base)]
-            if each is first
-            else choices(each, base, sizes)
-            for each in wanted
-        }
+            if name.isdigit() and int(name) <= LARGEST:
+                sizes[name] = int(name)
+            sizes.setdefault(name, (4, 3, 5, 2)[len(sizes) % 4])
+        given = {each.name: choices(each, base, sizes) for each in wanted}
+        if first is not None and not (first.dims and as_said):
+            given[first.name] = [make(first, first.kind, base)]
         likely = {name: recipes[0] for name, recipes in given.items() if recipes}
         yield likely
         yield {

@@ -37,7 +37,7 @@ from gradverify.subject.machine import cuda_devices, seeded, undisturbed
 from gradverify.subject.prepare import assemble, drawn_inputs
 from gradverify.subject.target import Target, live, named
 from gradverify.trial.layouts import Assignment, layouts, otherwise
-from gradverify.trial.wanted import TENSORS, wanted
+from gradverify.trial.wanted import TENSORS, parameters_of, wanted
 
 MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
 MOST_CASES = 8  # of one matrix
@@ -110,7 +110,7 @@ class Search:
         if self.build is None:
             self.target = live(sought.target, found, None, torch.float64)
         else:
-            parameters = tuple(inspect.signature(found.forward).parameters.values())[1:]
+            parameters = parameters_of(found.forward)[1:]
             self.target = Target(sought.target, "module", found, found, parameters)
         self.wanted = wanted(self.target, self.build)
         self.best: tuple[Assignment, Outcome] = {}, Outcome(Level.NONE)

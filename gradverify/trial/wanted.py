@@ -69,13 +69,21 @@ def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
         for each in parameters
         if each.kind is not each.VAR_KEYWORD
     ]
-    needed = inspect.signature(build).parameters.values() if build else ()
+    needed = parameters_of(build) if build else ()
     to_build = [
         _wanted(each, [], "", init=True)
         for each in needed
         if each.default is UNSAID and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     return [each for several in (*to_build, *given) for each in several]
+
+
+def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
+    """None at all where they cannot be read."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ()
 
 
 # ---- what source and comments say
@@ -96,20 +104,14 @@ def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str
         case ast.Assign([ast.Tuple(parts)], value) | ast.Compare(
             value, [ast.Eq() | ast.NotEq()], [ast.Tuple(parts)]
         ) if name := _shape_of(value):
-            yield (
-                name,
-                tuple(
-                    ast.unparse(each) if isinstance(each, ast.Name | ast.Constant) else "_"
-                    for each in parts
-                ),
-                [],
-            )
+            starred = any(isinstance(part, ast.Starred) for part in parts)
+            yield name, None if starred else _dims(parts), []
         case ast.Compare(
             ast.Attribute(ast.Name(name), "ndim") | ast.Call(ast.Attribute(ast.Name(name), "dim")),
             [_],
             [ast.Constant(int(rank))],
         ):
-            yield name, ("_",) * rank, []
+            yield name, _dims([None] * rank), []
         case ast.Compare(ast.Name(name), [_], [right]):
             words = [
                 each.value
@@ -123,6 +125,12 @@ def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str
             yield name, None, []
         case ast.Call(ast.Attribute(_, "save_for_backward"), saved):
             yield from ((each.id, None, []) for each in saved if isinstance(each, ast.Name))
+
+
+def _dims(parts: Sequence[ast.AST | None]) -> tuple[str, ...]:
+    """A name or a number for each."""
+    named = [isinstance(each, ast.Constant | ast.Name) and ast.unparse(each) for each in parts]
+    return tuple(text if text and text != "_" else f"_{at}" for at, text in enumerate(named))
 
 
 def _shape_of(node: ast.AST) -> str | None:

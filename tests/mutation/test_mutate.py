@@ -7,15 +7,19 @@ from functools import cache
 import pytest
 from live import case, given
 
+import gradverify.mutation.mutate as module
 from gradverify.model.mutation import Mutant
+from gradverify.mutation.measured import Measured
 from gradverify.mutation.mutate import mutate
 from mutation.gallery import CHECKS
 
 
-@cache
-def fates(name: str) -> dict[tuple[str, ...], Mutant]:
+def found(name: str) -> dict[tuple[str, ...], Mutant]:
     """By damage and the inputs it strikes."""
     return {(mutant.damage, *mutant.inputs): mutant for mutant in mutate(CHECKS[name]).mutants}
+
+
+fates = cache(found)
 
 
 LIVES = {       # check → damage that it lets through, fate, and a part of the reason
@@ -59,6 +63,22 @@ def test_ignored_grad_output_and_stale_state_are_found_by_their_own_rules():
     seen = fates("two tiles")
     assert fates("equal inputs, and a second point")["swap inputs", "x", "y"].by == "GV113"
     assert (seen["ignore grad_output",].by, seen["stale state",].by, seen["sign", "x"].by) == ("GV201", "GV207", "GV101")
+
+
+@pytest.mark.parametrize("name", ["unequal inputs", "two tiles", "kink"])
+def test_what_the_finite_differences_of_before_kill_the_whole_check_kills_too(name, monkeypatch):
+    at_once = {key: mutant.fate for key, mutant in fates(name).items()}
+    monkeypatch.setattr(Measured, "finds", lambda self, damage: None)
+    assert {key: mutant.fate for key, mutant in found(name).items()} == at_once
+
+
+def test_finite_differences_are_taken_once(monkeypatch):
+    runs = []
+    run = module.verify
+    monkeypatch.setattr(module, "verify", lambda *args, **named: runs.append(1) or run(*args, **named))
+    mutants = mutate(CHECKS["two tiles"]).mutants
+    assert len(mutants) == 10
+    assert len(runs) == 3, "the check itself, and two kinds of damage that no gradient tells: a deaf and a stale backward"
 
 
 @pytest.mark.parametrize(("left_out", "why", "broken"), [

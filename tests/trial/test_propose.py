@@ -89,6 +89,11 @@ def test_sizes_are_those_of_comments_docstrings_and_unpacked_shapes(tmp_path, te
     assert found.attempts == 1 and shapes(found) == {"q": [[2, 4, 5, 6]], "table": [[5, 6]]}
 
 
+def test_a_large_size_in_a_comment_is_not_drawn(tmp_path):
+    found = written(tmp_path, "def Op(x):\n    # x: (65536, 32768)\n    return x * 2\n")
+    assert shapes(found) == {"x": [[2, 3]]}
+
+
 def test_words_are_those_that_an_argument_is_compared_with(tmp_path):
     found = written(tmp_path, """
 def Op(x, how):
