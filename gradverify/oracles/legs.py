@@ -20,10 +20,9 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.fewer_bits import tf32
-from gradverify.subject.rounding import ROWS, Disguised, Lifted
+from gradverify.subject.rounding import ROWS, Disguised, Lifted, undisguised
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
-from gradverify.torch_private import without_modes
 
 COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
 ROWS_OF_REFERENCE = 64  # rows whose sum may round after each, as in torch's layer_norm; 512 lose 3 % so
@@ -66,7 +65,7 @@ def _lifts(subject: Subject) -> tuple[bool, str]:
         try:
             with lifted or nullcontext():
                 _tried(subject)
-            return lifted is not None and bool(lifted.asked), ""
+            return lifted is not None and lifted.count > 0, ""
         except UserCodeError as error:
             refusal = error.message
     return False, refusal
@@ -124,7 +123,7 @@ class Kernel:
     @cached_property
     def returned(self) -> dict[int, str]:
         """The dtypes of the tensors that it returns, by place. Calls it once."""
-        with without_modes():
+        with undisguised():
             outputs = self._narrow.probe(self._narrow.leaves())
         return {place: str(y.dtype).removeprefix("torch.") for place, y in enumerate(outputs) if isinstance(y, Tensor)}
 
@@ -141,7 +140,7 @@ class Kernel:
     @cached_property
     def _judged(self) -> tuple[TensorResult, ...]:
         cotangents = self._cotangents
-        with without_modes():
+        with undisguised():
             kernel = [_pulled(self._narrow, self._checked, each) for each in cotangents]
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
         own, runs = self._native
@@ -155,7 +154,7 @@ class Kernel:
         """The kernel elsewhere (on another device, `inside` a context) against this one, each off by its own native error.
 
         Raises UserCodeError."""
-        with without_modes():
+        with undisguised():
             here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
             with inside or nullcontext():
                 there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
@@ -173,7 +172,7 @@ class Kernel:
     @cached_property
     def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
         """Of each tensor what identical calls of the kernel give."""
-        with without_modes():
+        with undisguised():
             calls = [_pulled(self._narrow, self._checked, self._cotangents[0]) for _ in range(REPEATED)]
         return tuple(zip(*(each.tensors for each in calls), strict=True))
 
@@ -221,7 +220,7 @@ class Kernel:
         single = self.dtype == torch.float32    # all of it is disguised
         twin = self._costs.twin(arguments if single else [_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
         twin.around = None
-        with without_modes(), Disguised(self.dtype, ROWS_OF_REFERENCE if self._of_reference else ROWS):
+        with undisguised(), Disguised(self.dtype, ROWS_OF_REFERENCE if self._of_reference else ROWS):
             return _pulled(twin, self._checked, cotangents)
 
 

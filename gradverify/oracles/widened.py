@@ -114,7 +114,7 @@ class InFloat64:
         self._here = self._at(full.inputs)
         self._off = _deviation(outputs, self._here)
         self._refuse_what_differs(outputs, self._off)
-        mode.lifts &= bool(mode.asked) or mode.shows      # operators in Python are shown float32 by what lifts
+        mode.lifts &= mode.count > 0 or mode.shows      # operators in Python are shown float32 by what lifts
         if mode.lifts:
             self._refuse_what_lifting_changes(outputs)
 
@@ -126,7 +126,7 @@ class InFloat64:
     @property
     def lifted(self) -> bool:
         """Does the function ask for float32 inside, and get float64?"""
-        return self._mode.lifts and bool(self._mode.asked)
+        return self._mode.lifts and self._mode.count > 0
 
     @property
     def narrow(self) -> InFloat64:
@@ -191,7 +191,7 @@ class InFloat64:
     def _cost(self) -> list[Array | float]:
         """What roundings of float32 in every operation do to the outputs in float64, one standard deviation: also those that are the same at all
         nearby points, as of the mean that a nearly constant row is less than. 0 where numbers are cast inside, whose own steps are then judged."""
-        if self._mode.asked:
+        if self._mode.count:
             return [0.0] * len(self._outputs)
         found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
         return [_spread([numbers(each[place]) for each in found], numbers(y)) for place, y in enumerate(self._here)]
@@ -215,7 +215,7 @@ class InFloat64:
                 seen = np.array([each[place] for each in self._beside])
                 spread = np.maximum(seen.std(0), rms(seen - seen.mean(0))) if len(seen) > 1 else np.zeros(len(own))
                 close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
-                close &= (np.abs(own) <= LOST * size) | (not self._mode.asked)
+                close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
             if not close.all():
                 raise RefusedError(OTHERS)
 

@@ -328,7 +328,8 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
     layouts["a constant with strides 0 (as behind a sum)"] = lambda c: constant(c, TIMES)
     if any(c.is_complex() for c in v):
         layouts["stored as its conjugate, with the conjugate bit set"] = lambda c: conjugated(c) if c.is_complex() else c.clone()
-    layouts["contiguous behind other numbers (as a part of what `torch.cat` gets)"] = offset
+    if evidence.function.reusable:
+        layouts["contiguous behind other numbers (as a part of what `torch.cat` gets)"] = offset
     for what, layout in evidence.spending.some(list(layouts.items()), 0, 2, "layouts"):
         if findings := list(_laid_out(evidence, what, list(map(layout, v)), "constant" in what)):
             yield from findings

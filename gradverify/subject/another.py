@@ -278,12 +278,6 @@ def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variatio
     target = _rebuilt(subject, built) if init else None
     if target is not None:
         plain, moved = plain | init, moved | built
-    return _with(subject, arguments, plain, moved, target)
-
-
-def _with(subject: Subject, arguments: Sequence[Argument], plain: Mapping[str, Any], moved: Mapping[str, Any],
-          target: Target | None = None) -> Numbers | None:
-    """The arguments with what was `moved` in the place of what is `plain`, by name; None where nothing was."""
     words = {name: f"{name} = {value!r} instead of {plain[name]!r}" for name, value in moved.items() if value != plain[name]}
     if not words:
         return None

@@ -381,6 +381,8 @@ class BaseCall:
     @cached_property
     def _elsewhere(self) -> tuple[tuple[Tensor, ...], tuple[object, ...]]:
         """With what the generators would draw next."""
+        if self.poisoned.elsewhere is not None:
+            return self.poisoned.elsewhere
         return self.subject.seeded_elsewhere(lambda: (tuple(y.detach() for y in self.function.values(self.subject.leaves())), self.subject.states()))
 
     @cached_property

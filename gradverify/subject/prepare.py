@@ -239,21 +239,23 @@ def _from_function(case: Case, device: torch.device) -> list[Argument]:
         made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
     if not isinstance(made, (tuple, list, Mapping)):
         raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
-    named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
-    flagged = any(tensor.requires_grad for tensor in _tensors(made))
     with blamed(CODE, what):
-        return [_laid_out(_taken(name, value, f"{what} made", flagged), case) for name, value in named]
+        return [_laid_out(argument, case) for argument in _all_taken(made, f"{what} made", [made])]
 
 
 def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[list[Argument], dict[str, Any]]:
     """Arguments of a call, in their order or by name, tensors by keyword among them; and what is plain by keyword. Raises UserCodeError (GV001)."""
-    placed = inputs.items() if isinstance(inputs, Mapping) else (("", value) for value in inputs)
-    flagged = any(tensor.requires_grad for tensor in _tensors([*(inputs.values() if isinstance(inputs, Mapping) else inputs), *kwargs.values()]))
     with blamed(CODE, "the inputs"):
-        arguments = [_taken(name, value, "the call gives", flagged) for name, value in placed]
-        by_name = {name: _taken(name, value, "the call gives", flagged) for name, value in kwargs.items()}
-    plain = {name: argument.value for name, argument in by_name.items() if not (argument.is_tensor or isinstance(argument.value, Apart))}
-    return [*arguments, *(replace(argument, keyword=True) for name, argument in by_name.items() if name not in plain)], plain
+        arguments, by_name = (_all_taken(each, "the call gives", [inputs, kwargs]) for each in (inputs, kwargs))
+    plain = {each.name: each.value for each in by_name if not (each.is_tensor or isinstance(each.value, Apart))}
+    return [*arguments, *(replace(each, keyword=True) for each in by_name if each.name not in plain)], plain
+
+
+def _all_taken(made: Any, what: str, beside: Sequence[Any]) -> list[Argument]:
+    """A mapping's values by name, or those of a sequence; where one `beside` them says `requires_grad`, those that do not are not differentiated."""
+    flagged = any(tensor.requires_grad for each in beside for tensor in _tensors(list(each.values()) if isinstance(each, Mapping) else list(each)))
+    named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
+    return [_taken(name, value, what, flagged) for name, value in named]
 
 
 def computed_in(values: Sequence[Any]) -> tuple[str, str]:

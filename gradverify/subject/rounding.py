@@ -20,7 +20,7 @@ from gradverify.numerics.rungs import U32
 from gradverify.subject.draw import generator
 from gradverify.subject.in_python import in_python
 from gradverify.subject.own_code import DispatchMode, FunctionMode, wrapped
-from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema
+from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema, without_modes
 
 # ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
 # where it asks for less
@@ -29,6 +29,10 @@ SHOWN: Mapping[Any, Any] = {
     torch.float64: torch.float32, torch.complex128: torch.complex64, "torch.DoubleTensor": "torch.FloatTensor",
     "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor"}
 ROWS = 4096     # of which a sum is made one by one
+
+
+undisguised = without_modes
+"""A context in which operations run as they are."""
 
 
 class Exchanged(DispatchMode):
@@ -116,6 +120,11 @@ class Lifted(Exchanged):
         super().__init__()
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.asked = set[torch.dtype]()
+
+    @property
+    def count(self) -> int:
+        """How many dtypes it was asked for."""
+        return len(self.asked)
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         body = body_of(func) if self._shows else None
@@ -272,6 +281,9 @@ def in_tf32(x: Tensor) -> Tensor:
     return torch.ldexp(mantissa.to(torch.float16).float(), exponent)
 
 
+rounded = Rounded
+
+
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is done to the arguments."""
     shifted = x - x.amax(dim, keepdim=True)
@@ -292,8 +304,8 @@ class Perturbed(Exchanged):
     """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
 
     That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
-    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the
-    roundoff of the least precise numbers that were off.
+    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the roundoff of
+    the least precise numbers that were off.
     """
 
     units: Mapping[torch.dtype, float]
@@ -385,7 +397,8 @@ def _sizes(x: Tensor) -> Tensor:
 
 
 def _known(sizes: Tensor, known: Tensor, constants: Sequence[Tensor], whole: float) -> bool:
-    found = ((sizes == sizes.round()) & (sizes < whole)) | torch.isin(sizes, known)
+    among = (sizes[:, None] == known).any(1) if len(sizes) <= FEW else torch.isin(sizes, known)      # which sorts them all
+    found = ((sizes == sizes.round()) & (sizes < whole)) | among
     for constant in constants:
         found = found | (sizes == constant)
     return bool(found.all())

@@ -209,11 +209,13 @@ STEADY = 2.0**10    # roundings by which two calls in the same way may differ, a
 class Probe:
     """One forward, and as far as it came one backward, with poisoned memory.
 
-    `graph`: of the forward; `places`: of the compared outputs among all. `error`: what it raised.
+    `graph`: of the forward; `states`: what the generators would draw after it; `places`: of the compared outputs among
+    all. `error`: what it raised.
     """
 
     mode: Poisoned
     graph: Graph | None = None
+    states: tuple[object, ...] = ()
     places: tuple[int, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     gradients: Gradients | None = None
@@ -250,13 +252,15 @@ class Depends:
 class Memory:
     """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on unwritten memory, of
     which some was `allocated`. Where nothing is wrong with them they count as calls like others: `repeats` are their
-    gradients for the base cotangents; `earliest` the outputs of the first call of all, where they differ from those after it."""
+    gradients for the base cotangents; `elsewhere` the outputs of a call whose generators started elsewhere, and what they would draw after it;
+    `earliest` the outputs of the first call of all, where they differ from those after it."""
 
     beside: Beside | None = None
     backward: bool = False
     depends: tuple[Depends, ...] = ()
     allocated: bool = False
     repeats: tuple[Gradients, ...] = ()
+    elsewhere: tuple[tuple[Tensor, ...], tuple[object, ...]] | None = None
     earliest: tuple[Tensor, ...] | None = None
 
 
@@ -297,19 +301,26 @@ class _Calls:
             first = self._again(True)
         allocated, quiet = first.mode.handed_out, self._again(False) if self._doubtful(first, raised is not None) else None
         if quiet is not None and not self._agree(first, quiet):
-            found = self._depends(quiet)
-            if found:
-                return Memory(depends=found, allocated=allocated)
+            depending = self._depends(quiet)
+            if depending:
+                return Memory(depends=depending, allocated=allocated)
         if raised is not None:
             raise raised
-        if first.error is not None or base.forward.random:
+        if first.error is not None:
             return Memory(allocated=allocated)
+        random = base.forward.random
+        same = random or alike(first.outputs, base.outputs)
+        found = Memory(allocated=allocated, elsewhere=(first.outputs if random else base.outputs, first.states) if same else None)
+        if random:
+            return found
         if not close(first.outputs, base.outputs, self._unit):
             later = quiet is not None and quiet.error is None and close(quiet.outputs, base.outputs, self._unit)
-            return Memory(allocated=allocated, earliest=first.outputs if later else None)
+            return replace(found, earliest=first.outputs if later else None)
         gradients = base.backward.gradients if self._pulls else ()
         calls = [probe.gradients for probe in (first, quiet) if probe is not None and probe.gradients is not None]
-        return Memory(allocated=allocated, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, self._unit)))
+        if not all(close(each, gradients, self._unit) for each in calls) and self._agree(self._again(True), first):
+            return found        # their way makes them others, and not their number
+        return replace(found, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, self._unit)))
 
     def _doubtful(self, first: Probe, raised: bool) -> bool:
         """Is another filling to be tried?"""
@@ -353,7 +364,7 @@ class _Calls:
 
         with left_as_found(ambient()):
             try:
-                probe.graph = subject.seeded_elsewhere(call)
+                probe.graph, probe.states = subject.seeded_elsewhere(lambda: (call(), subject.states()))
             except UserCodeError as error:
                 probe.error = error
                 return probe

@@ -45,6 +45,11 @@ class InDouble:
         """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code that asserts that."""
         self.lifts, self.shows, self.asked, self._wider = lifts, shows, set[torch.dtype](), wider
 
+    @property
+    def count(self) -> int:
+        """How many dtypes were lifted."""
+        return len(self.asked)
+
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with by_default():

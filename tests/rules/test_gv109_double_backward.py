@@ -161,10 +161,10 @@ def test_what_an_earlier_backward_of_the_graph_left_is_no_wrong_second_derivativ
     assert "GV109" in codes(check(Forgets, randn(2, 3, seed=seed)))
 
 
-def test_a_right_one_takes_two_forwards_and_six_backwards():
-    """The forward is the one whose graph backward uses, and the gradients at the inputs are those of the base call."""
+def test_a_right_one_takes_four_forwards_and_seven_backwards():
+    """The gradients at the inputs are those of the base call."""
     calls = next(run.calls for run in check(cubic(lambda ctx, x, y, g: (2 * x * y * g, x * x * g)), X, Y).rules if run.code == "GV109")
-    assert (calls.forward, calls.backward) == (2, 6)
+    assert (calls.forward, calls.backward) == (4, 7)
 
 
 class Honest(Function):
