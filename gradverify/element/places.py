@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+import numpy as np
 from torch import Tensor
 
 from gradverify.evidence import Evidence
@@ -112,9 +113,7 @@ def _coordinate(name: str, value: Tensor, index: tuple[int, ...], part: Part | N
         raise _refused(f"{shown} is complex: say {shown}.real or {shown}.imag")
     if not value.is_complex() and part is not None:
         raise _refused(f"{shown} is real: leave out {'.real' if part == 're' else '.imag'}")
-    flat = 0
-    for i, size in zip(index, shape, strict=True):
-        flat = flat * size + i
+    flat = int(np.ravel_multi_index(index, shape)) if shape else 0
     return 2 * flat + (part == "im") if value.is_complex() else flat
 
 
@@ -127,13 +126,11 @@ def _which(name: str, shape: tuple[int, ...]) -> str:
     return f", from {name}[{first}] to {name}[{last}]"
 
 
-def _mirrored(found: Found) -> tuple[Found, bool] | None:
-    """Where the (conjugate) transpose has this coordinate, and whether it stays the same there; None where it may not move at all."""
+def _mirrored(found: Found) -> Found | None:
+    """The (conjugate) transpose's place of this coordinate; None where it may not move at all."""
     mirror, sign = mirror_of(found.value)
     other = int(mirror[found.coordinate])
-    if other == found.coordinate:
-        return None if sign[other] < 0 else (found, True)
-    return replace(found, coordinate=other), False
+    return None if other == found.coordinate and sign[other] < 0 else replace(found, coordinate=other)
 
 
 def _refuse_mirror_image(found: Found) -> None:
@@ -141,15 +138,15 @@ def _refuse_mirror_image(found: Found) -> None:
     mirror = _mirrored(found)
     if mirror is None:
         raise _refused(f"{_shown(found.place)} is 0 in a Hermitian matrix: it does not move")
-    if found.coordinate > mirror[0].coordinate:
-        raise _refused(f"{found.name} is `symmetric`: {_shown(found.place)} moves together with {_shown(mirror[0].place)}; ask for that one")
+    if found.coordinate > mirror.coordinate:
+        raise _refused(f"{found.name} is `symmetric`: {_shown(found.place)} moves together with {_shown(mirror.place)}; ask for that one")
 
 
 def pair_of(evidence: Evidence, found: Found) -> Place | None:
-    if not evidence.inputs[found.tensor].symmetric or evidence.settings.eps != "auto":
-        return None
-    mirror = _mirrored(found)
-    return None if mirror is None or mirror[1] else mirror[0].place
+    """The element of a symmetric input that moves with this one."""
+    symmetric = evidence.inputs[found.tensor].symmetric and evidence.settings.eps == "auto"
+    mirror = _mirrored(found) if symmetric else None
+    return None if mirror is None or mirror.coordinate == found.coordinate else mirror.place
 
 
 def _shown(element: Place) -> str:

@@ -29,7 +29,7 @@ from gradverify.numerics.sparsity.pattern import (
     dense,
     row_groups,
 )
-from gradverify.numerics.survey import STRAY, DirectionSample, Survey, linear_inputs, survey
+from gradverify.numerics.survey import STRAY, Directions, Survey, linear_inputs, survey
 
 # ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
 # tensors without any go column by column
@@ -127,12 +127,12 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
             ) * len(point.parts)
         if tensor in small:  # by the first column alone, one call: does it move most outputs?
             return (
-                _detected(point, survey, tensor, Level.COMPLETE)
+                detected(point, survey, tensor, True)
                 if tensor in promising and np.mean(_moved(point, columns[:1])) <= SAVES
                 else None
             )
         return (
-            _detected(point, survey, tensor, Level.GUESSED)
+            detected(point, survey, tensor, False)
             if _eligible(point, tensor, SMALL + 1)
             else None
         )
@@ -150,11 +150,11 @@ def find_other_structure(
         tensor: Level.COMPLETE if before.level[tensor] == Level.GUESSED else Level.UNGROUPED
         for tensor in sorted(broken)
     }
-    new = _planned(
-        point,
-        level,
-        {tensor: _detected(point, survey, tensor, each) for tensor, each in level.items()},
-    )
+    found = {
+        tensor: detected(point, survey, tensor, True) if each is Level.COMPLETE else None
+        for tensor, each in level.items()
+    }
+    new = _planned(point, level, found)
     plans = sorted(
         [*(plan for plan in before.plans if plan.tensor not in level), *new.plans],
         key=lambda plan: plan.tensor,
@@ -162,22 +162,20 @@ def find_other_structure(
     return Structure(tuple(plans), {**before.patterns, **new.patterns}, {**before.level, **level})
 
 
-def _detected(point: Point, survey: Survey, tensor: int, level: Level) -> Patterns | None:
+def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> Patterns:
     """Detection with random slices; once more with a threshold where f is noisy and its noise may
     have looked like moves."""
     outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
 
     def above(threshold: Array | None, purpose: str) -> Patterns:
-        seed = point.seed.within(purpose, tensor, "complete" if level else "guessed")
+        seed = point.seed.within(purpose, tensor, "complete" if exact else "guessed")
         probe = PointProbe(point, tensor, seed, threshold)
-        patterns = detect(probe, probe.shape, outputs, seed, guess=not level)
+        patterns = detect(probe, probe.shape, outputs, seed, guess=not exact)
         return tuple(
             with_dead_outputs(pattern, shape)
             for pattern, shape in zip(patterns, outputs, strict=True)
         )
 
-    if level is Level.UNGROUPED:
-        return None
     patterns = above(None, "detection")
     if (
         column_groups(patterns).count <= SAVES * len(point.columns.of(tensor))
@@ -223,13 +221,13 @@ def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:
 
 
 def _planned(
-    point: Point, level: Mapping[int, Level], detected: Mapping[int, Patterns | None]
+    point: Point, level: Mapping[int, Level], found_in: Mapping[int, Patterns | None]
 ) -> Structure:
     """With a plan for each tensor whose groups save calls; not where there are nearly as many as
     columns, and as rows. For others the dense pattern, as more than what was seen is sound."""
     weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
     plans, patterns = list[Plan](), dict[int, Patterns]()
-    for tensor, found in detected.items():
+    for tensor, found in found_in.items():
         x, columns = point.buffers[tensor], point.columns.of(tensor)
         groups, rows = (
             (column_groups(found), tuple(row_groups(pattern) for pattern in found))
@@ -262,7 +260,7 @@ class Prepared:
 
     point: Point
     survey: Survey
-    linear: Mapping[int, DirectionSample | None]
+    linear: Mapping[int, Directions | None]
     structure: Structure
     atol: float
     rtol: float | None

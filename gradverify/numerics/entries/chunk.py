@@ -26,10 +26,12 @@ from gradverify.numerics.judging.quick_samples import (
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.records import joined
-from gradverify.numerics.rungs import QUICK, WIDE_RUNG, Array, Codes, Index, Mask
+from gradverify.numerics.rungs import CLIMB, QUICK, WIDE_RUNG, Array, Codes, Index, Mask
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit
 
+# rungs of outputs that may have structure near x
+NEARER = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
 SPAN = (
     1 << 17
 )  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
@@ -51,12 +53,13 @@ class Chunk:
     """The n lines of a bundle on the quick rungs (on one wide rung where f is linear), beside the
     analytic values a [n, M] of the columns that their outputs show.
 
-    `border`: columns, from the first on, along which f ends at x, as far as is known. `unmoved`,
-    `wide`: elements [n, M] that only a coarser step, or one beyond the scale of x, surely moves.
+    `suspect`: outputs [M] that are looked at nearer to x. `border`: columns, from the first on,
+    along which f ends at x, as far as is known. `unmoved`, `wide`: elements [n, M] that only a
+    coarser step, or one beyond the scale of x, surely moves.
     """
 
-    def __init__(self, run: Run, bundle: Bundle, a: Array) -> None:
-        self.run, self.bundle, self.a = run, bundle, a
+    def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
+        self.run, self.bundle, self.a, self.suspect = run, bundle, a, suspect
         self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
         self.samples = (
             quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet)
@@ -87,11 +90,16 @@ class Chunk:
     def _settled(self, cells: Cells) -> tuple[Judged, Mask]:
         """Elements [E] with their verdicts, and which of them the quick rungs settled."""
         d, unaffordable = self._quick(cells), np.zeros(len(cells), bool)
+        suspect = self.suspect[cells.out]
+        for i, wide in self._pieces(cells, np.flatnonzero(suspect)):
+            ladders = self._ladders(cells.take(i), wide)
+            d = d.replaced(i, ladders.solve(np.arange(len(i)), NEARER, False))
         judged = self._judged(cells, d)
-        quick = settled(d, judged.verdict)
-        if quick.all():
+        open_ = ~settled(d, judged.verdict)
+        quick = ~(open_ | suspect)
+        if not open_.any():
             return judged, quick
-        d, mismatch = self._climbed(cells, d, ~quick)
+        d, mismatch = self._climbed(cells, d, open_)
         if (
             mismatch.any() and not self.bundle.grouped
         ):  # those of a group are confirmed by the lone column

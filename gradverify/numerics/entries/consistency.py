@@ -62,13 +62,13 @@ class JacobianSums:
     def __init__(self, run: Run, plan: Plan, cotangent: Array) -> None:
         self.run, self.plan, self.cotangent = run, plan, cotangent
         sample = run.survey.direction_samples[plan.tensor]
-        self.sample = sample if sample and len(sample.columns) == plan.size else None
+        self.sample = sample if sample and sample.moves[0].all() else None
         n, m, columns = plan.size, len(run.point.f0), slice(plan.first, plan.first + plan.size)
         source, scale = (
             run.point.seed.generator("sums along", plan.tensor),
             run.point.columns.scale[columns],
         )
-        self.direction = self.sample.direction if self.sample else signed_weights(n, source) * scale
+        self.direction = self.sample.moves[0] if self.sample else signed_weights(n, source) * scale
         self.numeric, self.bar, self.numeric_size = np.zeros((3, m))
         self.analytic, self.analytic_size = np.zeros((2, n))
         self.usable = np.isfinite(run.point.columns.x[columns])
@@ -163,7 +163,7 @@ class JacobianSums:
         sample = self.sample if self.usable.all() else None
         line = DirectionLine(self.run.point, columns, direction)
         if sample and self.plan.tensor in self.run.linear:
-            wide, of_x = sample.values, None if self.run.point.columns.rounded else line.magnitude
+            wide, of_x = sample.at(QUICK[0]), None if self.run.point.columns.rounded else line.magnitude
             slope = secant(
                 wide.up,
                 wide.down,
@@ -174,7 +174,7 @@ class JacobianSums:
                 of_x,
             )
             return slope.value, slope.bar, np.isfinite(slope.value)
-        rungs = {QUICK[0]: sample.values} if sample else {}
+        rungs = {QUICK[0]: sample.at(QUICK[0])} if sample else {}
         rungs |= {
             k: values for k in QUICK[:2] if k not in rungs and (values := sample_rung(line, k))
         }

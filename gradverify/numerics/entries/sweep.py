@@ -25,16 +25,17 @@ from gradverify.numerics.entries.colour_groups import (
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.entries.consistency import JacobianSums
 from gradverify.numerics.excuses.order import excused
-from gradverify.numerics.judging.bundle import Bundle, lone_columns
+from gradverify.numerics.judging.bundle import Bundle, lone_columns, summed_by_output
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import SMALL, Plan, Prepared, Structure
-from gradverify.numerics.rungs import QUICK, Array, Index, in_range
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, in_range
 from gradverify.numerics.seed_vectors import pull_back_all, signed_weights_float32
-from gradverify.numerics.verdict import Verdict
+from gradverify.numerics.verdict import PASS, Verdict
 
+SLACK = 1e-3  # of the sum along the ray: its own curvature
 TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
 CHUNK_BYTES = (
     16 * len(QUICK) + 24
@@ -51,17 +52,22 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structur
 
     Once more with other groups of the tensors that have not those which were seen, and of small
     ones in groups that do not simply pass: they are walked column by column, which counts every
-    wrong element.
+    wrong element. And where elements do not add up.
     """
     with np.errstate(all="ignore"):
+        suspect = nothing = np.zeros(len(prepared.point.f0), bool)
         while True:
-            sweep = Sweep(prepared.run(), prepared.structure, keep, TILE_LIMIT)
+            sweep = Sweep(prepared.run(), prepared.structure, keep, TILE_LIMIT, suspect)
             try:
                 broken = sweep.judge_all()
             except Spent:
                 for tally in sweep.tallies.values():
                     tally.leave_rest()
                 return sweep.pairs(finished=False), prepared.structure, False
+            if sweep.complete and not (suspect.any() or prepared.over_budget()):
+                suspect = sweep.not_adding_up()
+                if suspect.any():
+                    continue
             pairs = sweep.pairs(finished=True)
             if not broken and not prepared.over_budget():
                 small = {plan.tensor for plan in prepared.structure.plans if plan.size <= SMALL}
@@ -73,7 +79,7 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structur
             if not broken:
                 return pairs, prepared.structure, True
             try:
-                prepared = prepared.again(frozenset(broken))
+                prepared, suspect = prepared.again(frozenset(broken)), nothing
             except Spent:
                 return pairs, prepared.structure, False
 
@@ -81,11 +87,13 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structur
 class Sweep:
     """All elements once, added to `tallies` by (input, output).
 
-    `limit`: bytes of a tile and a chunk together; `room`: columns, or groups, whose analytic values
-    fit into a tile.
+    `suspect`: outputs [M] that are looked at nearer to x. `limit`: bytes of a tile and a chunk
+    together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
-    def __init__(self, run: Run, structure: Structure, keep: int, limit: int) -> None:
+    def __init__(
+        self, run: Run, structure: Structure, keep: int, limit: int, suspect: Mask
+    ) -> None:
         point, sizes = run.point, np.diff(run.point.starts).tolist()
         self.run, self.structure, self.limit, self.size = (
             run,
@@ -93,6 +101,9 @@ class Sweep:
             limit,
             max(len(point.f0), 1),
         )
+        self.suspect, self.known = suspect, np.ones(len(point.f0), bool)
+        self.complete = True
+        self.sum, self.bar = np.zeros((2, len(point.f0)))
         self.room = max(1, self.limit // 2 // (8 * self.size))
         self.tallies = {
             (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.asked)
@@ -147,7 +158,7 @@ class Sweep:
                 self._judge(None, lone_columns(point, tile[chunk]), a[chunk])
 
     def _tiles(self, columns: Index) -> Iterator[tuple[Index, Array]]:
-        """The analytic Jacobian, transposed, by ranges of columns: columns [n] and values [n, M]."""
+        """The analytic Jacobian, transposed: some columns [n] and their values [n, M] at a time."""
         for tile in (
             columns[first : first + self.room] for first in range(0, len(columns), self.room)
         ):
@@ -203,6 +214,7 @@ class Sweep:
             and not groups.add_off_pattern([stray for stray in strays if stray.tensor == tensor])
         }
         if broken:
+            self.complete = False
             return broken
         gradient = pull_back_all(run.point, cotangent)
         off = {
@@ -234,13 +246,14 @@ class Sweep:
         """
         if self.run.stops and self.run.over_budget():
             raise Spent("the budget was spent")
-        chunk = Chunk(self.run, bundle, a)
+        chunk = Chunk(self.run, bundle, a, self.suspect)
         for result in chunk.judge():
             confirmed = groups.confirmed(result) if groups else result
             if confirmed is None:
                 return False
             judged = confirmed_anew(self.run, confirmed.judged, excused(self.run, confirmed.judged))
             self._add(chunk, confirmed, judged)
+            self._add_up(judged)
             if groups and not groups.consistent(
                 bundle,
                 chunk.samples.strays(result.outs, self.run.survey.sigma),
@@ -249,6 +262,21 @@ class Sweep:
             ):
                 return False
         return True
+
+    def _add_up(self, judged: Judged) -> None:
+        """The elements times how far the survey's ray moves their columns, per output."""
+        d, by, m = judged.derivative, self.run.survey.moved_by[judged.column], len(self.known)
+        rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
+        self.known[judged.out[rough]] = False
+        for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
+            sums += summed_by_output(judged.out, np.where(rough, 0.0, terms), m, judged.lines)
+
+    def not_adding_up(self) -> Mask:
+        """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x
+        than any step that was taken f is something else."""
+        change = self.run.survey.change
+        slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
+        return np.asarray(self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack))
 
     def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
         """To the tally of each pair its elements."""

@@ -126,6 +126,11 @@ class Ray:
         """The spacing to begin with [n]."""
         return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp(), self.scale))
 
+    def moved_by(self) -> Array:
+        """The coordinates' change [n] between the ends of the nine points to begin with."""
+        spacing = self.finest()
+        return self.point(spacing, POINTS - 1) - self.point(spacing, 0)
+
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
     """ECnoise [m] along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m]). And by

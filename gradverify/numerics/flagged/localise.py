@@ -17,7 +17,6 @@ import numpy as np
 from gradverify.numerics.halving import half_off
 from gradverify.numerics.probing.seed_matrices import (
     LOW_START,
-    Directions,
     ProbeDerivative,
     Stage,
     Sums,
@@ -27,6 +26,7 @@ from gradverify.numerics.probing.seed_matrices import (
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import Pattern, paired
+from gradverify.numerics.survey import Directions
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import Verdict
 

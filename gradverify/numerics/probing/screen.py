@@ -24,7 +24,6 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.probing.off_pattern import Strays
 from gradverify.numerics.probing.seed_matrices import (
-    Directions,
     ProbeDerivative,
     Schedule,
     Stage,
@@ -45,7 +44,7 @@ from gradverify.numerics.rungs import (
 )
 from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, pull_back
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, RowGroups, paired, row_groups
-from gradverify.numerics.survey import DirectionSample
+from gradverify.numerics.survey import Directions
 from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
@@ -208,7 +207,7 @@ def screen(
     directions: Sequence[Directions],
     *,
     rows: bool,
-    linear: Mapping[int, DirectionSample | None] | None = None,
+    linear: Mapping[int, Directions | None] | None = None,
 ) -> list[Screened]:
     """Screens every row, or independent block, of every (input, output) pair. `patterns`: by input
     tensor, then output tensor; `directions` of each input tensor.

@@ -10,17 +10,16 @@ norm that all others are judged by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from gradverify.numerics.estimate.ladder import solve
-from gradverify.numerics.estimate.samples import LOW_UNIT, Rung, Samples, sample_rung
+from gradverify.numerics.estimate.samples import LOW_UNIT, Rung, Samples
 from gradverify.numerics.estimate.smooth import secant
-from gradverify.numerics.function.coordinates import rms
-from gradverify.numerics.function.point import DirectionLine, Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import (
     QUICK,
@@ -30,10 +29,8 @@ from gradverify.numerics.rungs import (
     WIDE_RUNG,
     Array,
     Mask,
-    in_a_row,
     piecewise,
     repeated,
-    step,
 )
 from gradverify.numerics.seed_vectors import (
     WEIGHTS,
@@ -43,7 +40,7 @@ from gradverify.numerics.seed_vectors import (
     moves_along,
     signed_weights,
 )
-from gradverify.numerics.survey import EVERY, KEPT, STRAY, DirectionSample, Survey
+from gradverify.numerics.survey import EVERY, STRAY, Directions, Survey
 from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
 # ---- Derivatives along a probe of weighted sums of how far the outputs moved, each with its error
@@ -119,78 +116,22 @@ class Schedule:
     sure: bool = True
 
 
-# ---- V
-@dataclass(frozen=True)
-class Directions:
-    """Dense directions (K of [n]) of one input tensor in its columns [n]; 0 where a column cannot
-    move. `first_rungs`: sampled rungs of the first, which are kept of KEPT outputs at most."""
-
-    point: Point
-    tensor: int
-    moves: Sequence[Array]
-    first_rungs: dict[int, Rung] = field(default_factory=dict)
-
-    def first(self) -> Directions:
-        """The first direction alone; its samples are shared."""
-        return replace(self, moves=[self.moves[0]])
-
-    def sampled(self, k: int, rungs: Stage) -> Iterator[Rung]:
-        """f along direction k on each of these rungs in turn, two calls each; NaN where it has no
-        value there.
-
-        Above the scale no rung leaves the typical size of the tensor, or 1: beyond, f may be
-        another function.
-        """
-        columns, move, nowhere = (
-            self.point.columns.of(self.tensor),
-            self.moves[k],
-            repeated(np.nan, len(self.point.f0)),
-        )
-        typical = rms(self.point.columns.scale[in_a_row(columns)]) if rungs[0] <= 0 else 0.0
-        reachable = typical * RATIO ** -rungs[0] <= max(typical, 1.0)
-        if not move.all():
-            moving = np.flatnonzero(move)
-            columns, move = columns[moving], move[moving]
-        line = DirectionLine(self.point, columns, move)
-        for number in rungs:
-            h = step(1.0, number)
-            known = self.first_rungs.get(number) if not k else None
-            yield (
-                known
-                or (sample_rung(line, number) if len(columns) and reachable else None)
-                or Rung(nowhere, nowhere, h, h)
-            )
-
-    def keep(self, rung: int, values: Rung) -> None:
-        """Samples of the first direction, for those who take the same again."""
-        if len(self.point.f0) <= KEPT:
-            self.first_rungs[rung] = values
-
-
 def draw_directions(
-    point: Point, tensor: int, probes: int, sample: DirectionSample | None = None
+    point: Point, tensor: int, probes: int, sample: Directions | None = None
 ) -> Directions:
     """Gaussian × scale; inside the domain, zero on inputs that are not finite. The first is that of
     `sample`, whose samples are known."""
     columns = point.columns.of(tensor)
-    first: Sequence[Array] = ()
-    known = dict[int, Rung]()
-    if sample and probes:
-        known = {} if sample.kept is None else {sample.rung: sample.kept}
-        first = sample.directions
-        if len(sample.columns) < len(columns):
-            first = [np.zeros(len(columns))]
-            first[0][np.searchsorted(columns, sample.columns)] = sample.direction
 
     def drawn(k: int) -> Array:
-        return moves_along(
-            point, columns, gaussian(len(columns), point.seed.generator("direction", tensor, k))
-        )
+        generator = point.seed.generator("direction", tensor, k)
+        return moves_along(point, columns, gaussian(len(columns), generator))
 
-    return Directions(point, tensor, Drawn(probes, drawn, first), known)
+    if sample is None:
+        return Directions(point, tensor, Drawn(probes, drawn))
+    return replace(sample, moves=Drawn(probes, drawn, sample.moves))
 
 
-# ---- W
 def random_cotangent(point: Point, output: int, purpose: str, *which: object) -> Array:
     """Signed weights [outputs of the tensor] as its dtype holds them; 0 where f is infinite."""
     part = point.parts[output]

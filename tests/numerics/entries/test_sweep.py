@@ -1,6 +1,6 @@
-"""An output whose quick steps may have met an alias is measured again: in the same sweep where all columns of the tensor are there, else in a second.
+"""Kinks and wrong subgradients come to the same in one tile as in many.
 
-The class of fault is a sweep too many, which costs all calls twice, and one too few, which leaves what was judged before the sum was missed.
+The class of fault is a verdict that depends on how the columns are streamed.
 """
 
 import pytest
@@ -9,7 +9,7 @@ import torch
 from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import DOUBLE, check, times
 
-AT_KINKS = torch.zeros(5, 5, dtype=DOUBLE)      # the columns of a relu do not add up to its secant there
+AT_KINKS = torch.zeros(5, 5, dtype=DOUBLE)
 SMALL = 1 << 10                                 # bytes: a column group, or some of its outputs, at a time
 
 
