@@ -85,11 +85,7 @@ LISTED: Mapping[str, Listed] = {
     "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
     # a backward that differs in float32
     "rules.low_precision.LEAST": Listed("By which share must a gradient differ in float32?", on=FLOAT32),
-    "rules.low_precision.TIMES": Listed("By how many times what the forward differs by?", on=FLOAT32),
     "rules.low_precision.ROUNDINGS": Listed("How far are the inputs nudged to see whether it is steady?", on=FLOAT32),
-    "rules.low_precision.POINTS": Listed("At how many points?", counted=True, on=FLOAT32),
-    "rules.low_precision.SPREADS": Listed("How many standard deviations between them are rounding?", on=FLOAT32),
-    "rules.low_precision.CAP": Listed("How many roundings of the gradient are backward's own fault?", on=FLOAT32),
     # oracles
     "oracles.convergence.FORGOTTEN": Listed("Which share of a row is left of an initial guess?"),
     # what a comparison costs, by which `auto` chooses

@@ -17,7 +17,8 @@ class RuleInfo:
     """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
 
     file: the module of rules/ that holds its function `gvNNN`; by default one named as its page.
-    needs: what has to hold before it is asked, by the names in rules/sound.py, with commas; "setting KEY" where the spec may turn it off.
+    needs: what has to hold before it is asked, with commas: the names in rules/sound.py, codes that must not have been found, and "setting KEY"
+    where the spec may turn it off. spoils: why a rule that needs it not to be found is not asked after it.
     severity: "warning" for a hazard in a function whose gradients are right.
     catches: the file of specs/gallery with its fault.
     asked: no for a code that is found where user code is called. last: what is said when all is known.
@@ -38,6 +39,7 @@ class RuleInfo:
     name: str
     file: str = ""
     needs: str = ""
+    spoils: str = ""
     severity: Severity = "error"
     catches: str | None = None
     asked: bool = True

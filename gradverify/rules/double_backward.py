@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
@@ -18,7 +18,7 @@ from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, parts, shaped
 from gradverify.oracles.widened import InFloat64
-from gradverify.rules.differ import SINGLE, rounding_of
+from gradverify.rules.differ import DUST, SINGLE, nudged, rounded_anew
 from gradverify.rules.forward_mode import Trial, bisect
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
@@ -78,6 +78,7 @@ def doubled(evidence: Evidence, w: Array, inputs: Sequence[Tensor] | None = None
 
 
 # ---- The derivative of backward by double backward, against backward itself (to the cotangents) and its ladder (to the inputs)
+AWAY = 8.0              # roundings of each input, by which a point nearby is off
 THOROUGH = 2e-5         # CPU seconds of our own that every rung of an element takes (measured at 2e5 elements)
 
 
@@ -204,12 +205,14 @@ class Inputs:
             return None
         own = self.evidence.modes.backwards
 
-        def value(inputs: Sequence[Tensor]) -> float:
-            return float(coordinates(own.values(inputs), own.inputs)[gradient])
+        def measured(inputs: Sequence[Tensor]) -> Tensor:
+            """What double backward says, and what backward's own rounding makes of a step's slope."""
+            value = float(coordinates(own.values(inputs), own.inputs)[gradient])
+            return torch.tensor([step * self._slope(gradient, column, own, inputs), value / BASE], dtype=torch.float64)
 
-        slope = partial(self._slope, gradient, column, own)
-        rounding = abs(step) * rounding_of(self.evidence, slope) + rounding_of(self.evidence, value) / BASE
-        if abs(mine - theirs) - bar <= rounding:
+        # under a mode torch's `det` takes another way to its second derivative: points a few roundings away show that one
+        rounding = rounded_anew(self.evidence, measured) + nudged(self.evidence, measured, AWAY * self.evidence.unit)
+        if abs(mine - theirs) - bar <= DUST * float(rounding.sum()):
             return None
         return Wrong(gradient, int(self.evidence.modes.columns.coordinate[column]), False, double, theirs / step)
 

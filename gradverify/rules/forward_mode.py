@@ -69,6 +69,7 @@ def bisect(members: Mask, deviation: Callable[[Mask], float], total: float) -> i
 
 # ---- A product J u made in two ways, forwards and by backward, and the element at which they part
 RTOL = 1e-6             # of sums and slopes against the ladder's
+ROUNDED = 2.0**6        # roundings of 1, or of the slope: what of the two may be rounding inside; with DUST it is the cap of analytic noise
 Push = Callable[[Array, Sequence[Tensor] | None], Array]
 """The product J u [M] for u; at other inputs where these are given. Raises UserCodeError."""
 
@@ -87,8 +88,10 @@ class Parted:
 class Trial:
     """J u by `push` against Jᵀ v by backward (`pull`), for u = `moved`, whose numbers have a natural `size`."""
 
-    def __init__(self, evidence: Evidence, moved: Array, push: Push, pull: Push, size: Array, tangent: Array | None = None) -> None:
-        self.evidence, self.moved, self.push, self.pull, self.size = evidence, moved, push, pull, size
+    def __init__(self, evidence: Evidence, moved: Array, push: Push, pull: Push, size: Array, tangent: Array | None = None,
+                 capped: bool = False) -> None:
+        """`capped`: fewer bits inside one of both ways are no excuse."""
+        self.evidence, self.moved, self.push, self.pull, self.size, self.capped = evidence, moved, push, pull, size, capped
         self.tangent = push(moved, None) if tangent is None else tangent
 
     def identity(self, v: Array, gradient: Array) -> Identity:
@@ -107,7 +110,9 @@ class Trial:
         def off(inputs: Sequence[Tensor]) -> float:
             return float(np.sum((v * self.push(self.moved, inputs))[v != 0]) - np.sum((self.pull(v, inputs) * self.moved)[self.moved != 0]))
 
-        return rounding_of(self.evidence, off)
+        natural = float(np.linalg.norm(v) * np.linalg.norm(self.moved)) + float(np.abs(v * self.tangent).sum())
+        most = DUST * ROUNDED * self.evidence.precision * natural if self.capped and np.isfinite(natural) else np.inf
+        return min(rounding_of(self.evidence, off), most)
 
     def parted(self, v: Array, gradient: Array) -> Parted | None:
         """The element at which the two part, confirmed on its own; None where no single one stands out."""
@@ -128,7 +133,7 @@ class Trial:
         return Parted(column, row, mine, theirs, one)
 
     def only(self, mask: Mask) -> Trial:
-        return Trial(self.evidence, self.moved * mask, self.push, self.pull, self.size)
+        return Trial(self.evidence, self.moved * mask, self.push, self.pull, self.size, capped=self.capped)
 
     def ladder(self) -> Derivative:
         """The function's own derivative [M] along the direction, or its surrogate's."""
@@ -205,7 +210,7 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Iterator[Finding]:
             tangents = [each if alone in (None, place) else None for place, each in enumerate(modes.tangents(u))]
             return flat_all(push(subject, evidence.forward.checked, tangents, inputs).tangents).numpy()
 
-        return Trial(evidence, direction, forwards, pull, modes.columns.size, tangent)
+        return Trial(evidence, direction, forwards, pull, modes.columns.size, tangent, capped=True)
 
     cotangents = [flat_all(modes.weights("forward mode")).numpy(), _by_rows(evidence, pushed)]
     pulled = [(v, pull(v)) for v in cotangents]

@@ -192,8 +192,8 @@ def _rows(called: Called) -> list[Tensor]:
     """Real coordinates by the last dimension, in float64; of gradients zeros where there are none."""
     found = list[Tensor]()
     for x in called.outputs:
-        parts = torch.view_as_real(x).flatten(-2) if x.is_complex() and x.dim() else flat_real(x)
-        found.append(parts.detach().double().reshape(-1, parts.shape[-1]) if parts.numel() else parts.double().reshape(1, -1))
+        parts = (torch.view_as_real(x.resolve_conj()).reshape(*x.shape[:-1], -1) if x.is_complex() else x).detach().double()
+        found.append(parts.reshape(-1, parts.shape[-1]) if parts.dim() and parts.numel() else parts.reshape(1, -1))
     return found
 
 

@@ -331,6 +331,11 @@ def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Iterator[Finding]:
             evidence.later = graph
         return
     others = _called(evidence, evidence.subject.leaves())[1]
+    if others is None and _called(evidence, leaves)[1] is None:
+        what = seen.message if isinstance(seen, UserCodeError) else seen.text
+        code, who = ("GV205", "forward") if isinstance(seen, Difference) and seen.output is not None else ("GV206", "backward")
+        yield Finding(code, f"{who} is not deterministic: {what}; the same call again is as the first one", hint=ANOTHER)
+        return
     if isinstance(others or seen, UserCodeError):
         error = others or seen
         assert isinstance(error, UserCodeError)

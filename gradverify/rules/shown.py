@@ -15,7 +15,6 @@ from gradverify.numerics.verdict import Limit
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
-RANDOM = "the forward is not deterministic"
 DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {

@@ -8,12 +8,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.rule import RuleInfo
 from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import book
-from gradverify.rules.shown import RANDOM
 
-STATE = "state is kept between calls"
-DAMAGED = {f"GV20{n}": f"GV20{n} was found already" for n in (2, 3, 4)}
-UNSTEADY = {"GV205": RANDOM, "GV206": "backward is not deterministic"}
-NOT_LINEAR = {"GV201": "backward is not linear"}
 Found = Iterable[str]
 
 
@@ -23,27 +18,15 @@ def _is_double(evidence: Evidence) -> bool:
     return all(x.dtype in DOUBLE for x in values if x.is_floating_point() or x.is_complex())
 
 
-def _of(reasons: Mapping[str, str]) -> Callable[[Evidence, Found], str | None]:
-    """By the codes that were found."""
-    return lambda evidence, found: next((why for code, why in reasons.items() if code in found), None)
-
-
 def _any(reason: str, apart: bool = False) -> Callable[[Evidence, Found], str | None]:
     """Any code that speaks against the gradient, by default at this point."""
     def why(evidence: Evidence, found: Found) -> str | None:
-        first = min((code for code in found if code >= "GV1" and (apart or not book()[code].apart)), default=None)
+        first = min((code for code in found if book()[code].verdict == "fail" and (apart or not book()[code].apart)), default=None)
         return first and reason.format(first)
     return why
 
 
 NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
-    "steady forward": _of({"GV205": RANDOM}),
-    "steady": _of(UNSTEADY),
-    "linear": _of(NOT_LINEAR),
-    "jacobian": _of({"GV205": RANDOM, **NOT_LINEAR}),
-    "stateless": _of({"GV207": STATE}),
-    "undamaged": _of(DAMAGED),
-    "metadata": _of({"GV212": "GV212 was found already"}),
     "nothing found": _any("{} was found already", apart=True),
     "right": _any("{} was found already"),
     "sound": _any("{} has to be repaired first"),
@@ -67,6 +50,8 @@ def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | No
 
 
 def _unmet(need: str, evidence: Evidence, found: frozenset[str]) -> str | None:
+    if need in book():
+        return (book()[need].spoils or f"{need} was found already") if need in found else None
     if not need.startswith(SETTING):
         why = NEEDS[need](evidence, found)
         return why if isinstance(why, str) else None

@@ -18,6 +18,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.differ import (
+    ANOTHER,
     Called,
     Difference,
     Variant,
@@ -109,6 +110,7 @@ def gv225(evidence: Evidence) -> Iterator[Finding]:
     if evidence.low_precision:
         raise NotApplicable("the forward computes in lower precision inside, which autocast may lower further")
     device = evidence.inputs[0].value.device.type
+    outside = not torch.is_autocast_enabled(device)
 
     def autocast(inside: bool) -> AbstractContextManager[Any]:
         return torch.autocast(device, enabled=inside)
@@ -116,7 +118,7 @@ def gv225(evidence: Evidence) -> Iterator[Finding]:
     def call(inside: bool) -> Called:
         """Forward outside autocast, where the base call was: its graph serves if it may be asked again."""
         with autocast(not inside):
-            if not inside and not torch.is_autocast_enabled(device) and evidence.reusable:
+            if not inside and outside and evidence.reusable:
                 return Called(evidence.outputs, evidence.function.gradients(evidence.base, evidence.cotangents("base"), retain=True))
             twin = evidence.subject.twin(evidence.subject.arguments)
             twin.around = partial(autocast, inside)
@@ -397,6 +399,10 @@ def gv211(evidence: Evidence) -> Iterator[Finding | str]:
         except UserCodeError as error:
             refused.append(f"with inputs {what} {error.message}")
             continue
+        if found is not None and not _comes_again(evidence, layout):
+            who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
+            yield replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
+            return
         if found is not None:       # named by the first argument that does it alone
             for argument in (a for a in own if a.is_tensor and a.value.numel() > 1):
                 with suppress(UserCodeError):
@@ -410,6 +416,17 @@ def gv211(evidence: Evidence) -> Iterator[Finding | str]:
     if len(refused) == len(layouts):
         raise NotApplicable(refused[0])
     yield from refused
+
+
+def _comes_again(evidence: Evidence, layout: Layout) -> bool:
+    """Does it come twice more, an odd call between? What is wrong at every nth call does not."""
+    try:
+        if _fault(evidence, "", layout) is None:
+            return False
+        evidence.function.once(evidence.cotangents("base"))
+        return _fault(evidence, "", layout) is not None
+    except UserCodeError:
+        return True
 
 
 def _as_wanted(evidence: Evidence) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ def test_a_kink_that_casting_crosses_is_no_fault():
     (Right, 1e-60 * X, "the numbers of x do not fit in float32"),
     (Right, 1e60 * X, "the numbers of x do not fit in float32"),
     (Right, 1e30 * X, "the forward overflows in float32"),
-    (Right, X.float(), "an input is of lower precision already"),
+    (Right, X.float(), "an input is of lower precision"),
     (lambda x: Right.apply(x), X, "the target is no autograd Function"),
 ])
 def test_where_it_cannot_be_asked_that_is_said(function, x, reason):
