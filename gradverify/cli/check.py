@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gradverify.running.git import Changes
     from gradverify.running.memory import Memory
     from gradverify.running.signals import Signals
+    from gradverify.spec.project import Project
 
 REASONS = 20      # reasons that are named
 
@@ -51,13 +52,6 @@ def check_command(options: Options, out: Output) -> int:
 
 def run_check(options: Options, out: Output) -> int:
     """Everything that can be refused is refused before anything runs."""
-    from gradverify import __version__
-    from gradverify.model.report import fold
-    from gradverify.report import jsonl
-    from gradverify.report.terminal.view import closing
-    from gradverify.running.memory import memory_at, remember
-    from gradverify.running.schedule import run
-    from gradverify.running.server import begin
     from gradverify.running.signals import Signals
 
     project = project_here()
@@ -65,8 +59,23 @@ def run_check(options: Options, out: Output) -> int:
     settled = settle(options, out)
     reports = promised(settled.reports, options.baseline)
     saves = options.save_failures and str(promise(Path(options.save_failures) / "failure.npz", "--save-failures").parent)
-    for file in reports:
-        forget(file.path)       # of an earlier run: nobody is to take it for one of this run
+    with nullcontext() if options.no_isolate else Signals() as signals:
+        for file in reports:
+            forget(file.path)       # of an earlier run: nobody is to take it for one of this run
+        return _run(replace(settled, reports=reports), project, saves, signals, out)
+
+
+def _run(settled: Settled, project: Project, saves: str | None, signals: Signals | None, out: Output) -> int:
+    """`saves`: the folder of `--save-failures`."""
+    from gradverify import __version__
+    from gradverify.model.report import fold
+    from gradverify.report import jsonl
+    from gradverify.report.terminal.view import closing
+    from gradverify.running.memory import memory_at, remember
+    from gradverify.running.schedule import run
+    from gradverify.running.server import begin
+
+    options, reports = settled.options, settled.reports
     if not options.no_isolate:
         begin()     # torch is imported beside the reading of specs
     gathered = gather(options.paths or (), settled.settings, project)
@@ -85,32 +94,31 @@ def run_check(options: Options, out: Output) -> int:
     beside = out.beside_stderr()
     progress = Progress(beside if settled.watched else None, None if options.quiet else beside)
     show = _shower(chosen.cases, gathered, settled, out)
-    with nullcontext() if options.no_isolate else Signals() as signals:
-        crew = _crew(settled, progress.planned, signals)
-        cases = [replace(case, save=saves) for case in chosen.cases]
-        limit = 1 if options.exitfirst else options.maxfail
-        events: Iterable[Event] = run(cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate)
-        events = worded(events, gate, gathered.names)
-        if options.format == "jsonl":
-            events = _streamed(events, lambda event: out.write(jsonl.line(event, gate, __version__)))
-        report = fold(collected(watched(events, gate, progress, show)), gate, __version__)
-        remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
-        failures = written(reports, report)     # before stdout, so that a closed pipe cannot cost them
-        notes = brought_up_to_date(baseline, report, failures) if baseline else ()
-        missing = summarised(report, os.environ)
-        if missing:
-            out.say(missing)
-        if report.crashed or any(check.faults for check in report.checks):
-            from gradverify.cli.bug import bug_reports
+    crew = _crew(settled, progress.planned, signals)
+    cases = [replace(case, save=saves) for case in chosen.cases]
+    limit = 1 if options.exitfirst else options.maxfail
+    events: Iterable[Event] = run(cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate)
+    events = worded(events, gate, gathered.names)
+    if options.format == "jsonl":
+        events = _streamed(events, lambda event: out.write(jsonl.line(event, gate, __version__)))
+    report = fold(collected(watched(events, gate, progress, show)), gate, __version__)
+    remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
+    failures = written(reports, report)     # before stdout, so that a closed pipe cannot cost them
+    notes = brought_up_to_date(baseline, report, failures) if baseline else ()
+    missing = summarised(report, os.environ)
+    if missing:
+        out.say(missing)
+    if report.crashed or any(check.faults for check in report.checks):
+        from gradverify.cli.bug import bug_reports
 
-            for bug in bug_reports(report):
-                out.say(bug)
-        text = jsonl.last_line(report) if options.format == "jsonl" else report.to_json() if settled.for_programs else closing(report, settled.look)
-        out.write(text, annotated(report) if is_read_on_github(options.format, os.environ) else "")
-        for note in notes:
-            out.say(note)
-        if failures:
-            raise NotWritten("\n".join(failures))
+        for bug in bug_reports(report):
+            out.say(bug)
+    text = jsonl.last_line(report) if options.format == "jsonl" else report.to_json() if settled.for_programs else closing(report, settled.look)
+    out.write(text, annotated(report) if is_read_on_github(options.format, os.environ) else "")
+    for note in notes:
+        out.say(note)
+    if failures:
+        raise NotWritten("\n".join(failures))
     may_be_empty = options.changes is not None and not chosen.left_out     # a commit that no check is affected by, or none can run for
     return OK if report.exit_code == NOTHING_CHECKED and may_be_empty else report.exit_code
 

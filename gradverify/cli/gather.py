@@ -139,10 +139,22 @@ def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | Non
         return None
     count = counted(len(cases), "check")
     if keyword and not select(cases, keyword=keyword):
-        return f"-k {keyword!r} fits none of {count}"
+        words = [word for case in cases for word in (case.check, *re.findall(r"\w+", case.id))]
+        return f"-k {keyword!r} fits none of {count}{_hint(keyword, words)}"
     if tags and not select(cases, tags=tags):
-        return f"-m {tags!r} fits none of {count}"
+        known = [tag for case in cases for tag in case.tags]
+        return f"-m {tags!r} fits none of {count}{_hint(tags, known)}"
     return f"-k {keyword!r} and -m {tags!r} together fit none of {count}"
+
+
+def _hint(expression: str, known: Sequence[str]) -> str:
+    """The known word that is nearest to one of the expression that occurs nowhere."""
+    from gradverify.spec.fault import nearest
+
+    every = "\n".join(known).lower()
+    words = [word for word in re.findall(r"[^\s()]+", expression) if word.lower() not in every]
+    near = next(filter(None, (nearest(word, tuple(dict.fromkeys(known))) for word in words)), None)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]) -> tuple[Case, ...]:
