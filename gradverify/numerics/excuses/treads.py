@@ -16,7 +16,7 @@ from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
-from gradverify.numerics.judging.judged import Decided, Judged
+from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.prepare import Structure
@@ -89,7 +89,11 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
     not_numbers = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.analytic))
     if not_numbers.size:
         column = judged.column[not_numbers]
-        i = not_numbers[np.isin(column, columns_at_ends(run, lone_columns(run.point, np.unique(column))))]
+
+        def stands(few: Index) -> Mask:
+            return ~np.isin(column[few], columns_at_ends(run, lone_columns(run.point, np.unique(column[few]))))
+
+        i = not_numbers[~standing(column, np.arange(len(column)), stands)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 
