@@ -30,6 +30,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)      # of the size of an input, or of its tensor if that is larger: where f is called
 TWIN = 2.0**-16    # of that distance: how far the second call is from the first; a tread is wider, and a float32 input still moves
 STILL = 0.75        # of the places to which an output moves: at so many the two calls agree, bit for bit
+HIGHEST = 2.0**-5   # of the size of the outputs: steps that are all higher are the function's own, as those of round(x) at 1
 LEVELS = 4          # values at least that an output of the tensor takes: a step function, or a clamp between its ends, has two
 
 
@@ -52,9 +53,10 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     at_rest = (moved & (values[:, 0] == values[:, 1])).sum(0)
     part = point.parts[point.output_tensor(out[0])]
     ordered = np.sort(np.vstack([np.where(finite, values[:, 0], point.f0), point.f0])[:, part], axis=0)
-    levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
+    rises = np.diff(ordered, axis=0)
+    fine = np.where(rises > 0, rises, np.inf).min(0) <= HIGHEST * rms(run.survey.size[part])
     steps = (at_rest > 0) & (at_rest >= STILL * moved.sum(0))
-    return np.asarray(moved.any(0)[out] & (steps[part] & (levels >= LEVELS)).any())
+    return np.asarray(moved.any(0)[out] & (steps[part] & fine & ((rises != 0).sum(0) >= LEVELS - 1)).any())
 
 
 def _within(run: Run, columns: Index, move: Array) -> Array:
