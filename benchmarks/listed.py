@@ -72,6 +72,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.treads.TWIN": Listed("How near to each of these places is f called once more?", on=TREADS),
     "excuses.treads.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
     "excuses.treads.LEVELS": Listed("How many values must an output of the tensor take?", counted=True, on=TREADS),
+    "excuses.treads.HIGHEST": Listed("From which share of the outputs on are steps the function's own?", on=TREADS),
     "excuses.rounded.SATURATES": Listed("By which share of its row must float32 round f so that f saturates?", on=SATURATED),
     "excuses.rounded.TIMES": Listed("How many times as much may its derivative be off then?", on=SATURATED),
     "excuses.rounded.IN_FULL": Listed("How far may a backward in float64 be off there?", on=SATURATED),

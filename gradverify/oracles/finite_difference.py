@@ -15,7 +15,7 @@ from gradverify.numerics.choose import Choice, Limits, Mode
 from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.coordinates import UNITS, Columns, columns_of
-from gradverify.numerics.function.point import COARSER, Clock, Function, Narrow, Point
+from gradverify.numerics.function.point import Clock, Function, Narrow, Point
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.prepare import Structure
@@ -23,7 +23,7 @@ from gradverify.numerics.rungs import U64
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import Anew, Perturbed
+from gradverify.subject.rounding import ULP, Anew, Perturbed
 
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
 
@@ -139,8 +139,8 @@ class Filled:
         """Its gradients as they may round in float64: fewer bits inside are no excuse for a backward. None where it raises."""
         source = generator(number, "backward", "rounding")
         try:
-            with Perturbed(source, COARSER * U64):
-                return self.vjp(cotangents, nudged(inputs, source, COARSER))
+            with Perturbed(source, ULP * U64):
+                return self.vjp(cotangents, nudged(inputs, source, ULP))
         except UserCodeError:
             return None
 

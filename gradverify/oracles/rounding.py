@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.coordinates import numbers
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import mismatches, with_undecided
@@ -28,7 +27,7 @@ Route = Callable[[Sequence[Tensor], int], Array]
 InFloat64 = tuple[Sequence[Tensor], Route, Route]
 """The inputs, and the gradient by either side."""
 IN_DOUBLE = 2.0**-20    # of the bar in float32: what two right gradients may be off by in float64 (a rounding there is 2⁻²⁹ of one here)
-ROWS = 256  # of a pair with mismatches, as far as they are explained: POINTS backwards each, by every route
+ROWS, WAYS = 64, 5  # of a pair with mismatches, as far as they are explained: so many backwards each, by every route
 
 
 def row_of(function: Gives, outputs: Sequence[Tensor], tensor: int, output: int) -> Route:
@@ -83,7 +82,7 @@ def beside_rounding(pair: Pair, subject: Subject, routes: Sequence[Route], in_fl
 
 def _spread(subject: Subject, route: Route, row: int) -> Array:
     """One standard deviation of a row of a gradient, as its operations and the inputs round at random. Raises UserCodeError."""
-    sources = (generator(subject.case.settings.seed, subject.case.check, f"rounding {number}") for number in range(POINTS))
+    sources = (generator(subject.case.settings.seed, subject.case.check, f"rounding {number}") for number in range(WAYS))
     found = [rounded_anew(source, subject.inputs, lambda moved: route(moved, row)) for source in sources]
     with np.errstate(invalid="ignore"):
         return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1)))

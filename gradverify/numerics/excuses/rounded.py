@@ -38,7 +38,7 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
         elif not stands.all():
             sigma = run.point.row_rounding(row, POINTS)
             noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
-            excused = part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH
+            excused = part.verdicts_with(np.minimum(noise, most)) != MISMATCH
             yield Decided(i[excused], Limit.NONE if run.point.unit[row] == U32 else Limit.ANALYTIC_NOISE)
 
     if run.point.narrow is None:

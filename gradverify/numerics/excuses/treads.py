@@ -16,7 +16,7 @@ from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
-from gradverify.numerics.judging.judged import Decided, Judged
+from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.prepare import Structure
@@ -30,6 +30,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)      # of the size of an input, or of its tensor if that is larger: where f is called
 TWIN = 2.0**-16    # of that distance: how far the second call is from the first; a tread is wider, and a float32 input still moves
 STILL = 0.75        # of the places to which an output moves: at so many the two calls agree, bit for bit
+HIGHEST = 2.0**-5   # of the size of the outputs: steps that are all higher are the function's own, as those of round(x) at 1
 LEVELS = 4          # values at least that an output of the tensor takes: a step function, or a clamp between its ends, has two
 
 
@@ -52,9 +53,10 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     at_rest = (moved & (values[:, 0] == values[:, 1])).sum(0)
     part = point.parts[point.output_tensor(out[0])]
     ordered = np.sort(np.vstack([np.where(finite, values[:, 0], point.f0), point.f0])[:, part], axis=0)
-    levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
+    rises = np.diff(ordered, axis=0)
+    fine = np.where(rises > 0, rises, np.inf).min(0) <= HIGHEST * rms(run.survey.size[part])
     steps = (at_rest > 0) & (at_rest >= STILL * moved.sum(0))
-    return np.asarray(moved.any(0)[out] & (steps[part] & (levels >= LEVELS)).any())
+    return np.asarray(moved.any(0)[out] & (steps[part] & fine & ((rises != 0).sum(0) >= LEVELS - 1)).any())
 
 
 def _within(run: Run, columns: Index, move: Array) -> Array:
@@ -89,7 +91,11 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
     not_numbers = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.analytic))
     if not_numbers.size:
         column = judged.column[not_numbers]
-        i = not_numbers[np.isin(column, columns_at_ends(run, lone_columns(run.point, np.unique(column))))]
+
+        def stands(few: Index) -> Mask:
+            return ~np.isin(column[few], columns_at_ends(run, lone_columns(run.point, np.unique(column[few]))))
+
+        i = not_numbers[~standing(column, np.arange(len(column)), stands)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 

@@ -78,7 +78,7 @@ class Function(Protocol):
     - `here()`, the values at its own inputs where it was called there already, in memory that no backward writes into (None: ask `values`);
     - `earlier`, what it gave there before that (None: nothing);
     - `shaken(inputs, number)`, as `values`, each operation rounded at random, in another way for each number (None: all are float64);
-    - `shaken_vjp(number, cotangents, inputs)`, as `vjp` and the forward before it, the inputs and each operation in float64 off by up to COARSER
+    - `shaken_vjp(number, cotangents, inputs)`, as `vjp` and the forward before it, the inputs and each operation in float64 off by up to two
       roundings at random (stochastic arithmetic), in another way for each number (None: it raised);
     - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output (None: they
       are to come one by one).
@@ -278,7 +278,7 @@ class Point:
             gradients = rounded(number, self._one(output), self.buffers) if rounded else None
             if gradients is not None:
                 rows.append(self.by_column(gradients))
-        return np.asarray(np.std(rows, 0, ddof=1)) / (1.0 if narrow else COARSER) if len(rows) > 1 else None
+        return np.asarray(np.std(rows, 0, ddof=1)) if len(rows) > 1 else None
 
     def spread(self, ways: int) -> Array:
         """What rounding does to each output [M] of a function that computes in less than float64, one standard deviation of so many ways to round

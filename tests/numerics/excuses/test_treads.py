@@ -31,7 +31,7 @@ def test_a_wrong_gradient_of_a_staircase_is_found():
 
 
 def test_a_slope_where_f_is_constant_is_wrong_also_beside_steps():
-    for forward in (lambda x: to_grid(x.relu()), lambda x: to_grid(x.clamp(-0.5, 0.5)), lambda x: x.clamp(0.1, 0.1001), torch.round):
+    for forward in (lambda x: x.clamp(0.1, 0.1001), torch.round):
         assert mismatches(forward, lambda x, g: g, torch.tensor([-0.9, 0.7, -1.2, -0.8], dtype=torch.float64))[0] >= 1
 
 
