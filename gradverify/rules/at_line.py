@@ -18,7 +18,7 @@ from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import run_folder
 from gradverify.subject.lines import backward_of, forward_line, inner_backward, method_line, returned_line
-from gradverify.subject.standin import Graphs, forwards_only
+from gradverify.subject.standin import Graphs, forward_of
 
 
 # ---- A finding about what forward does, with the line of that
@@ -56,7 +56,7 @@ def _repairs(cls: type, function: Differentiable, index: int, output: int, worst
     """Is the element right where torch differentiates the forward of this Function itself?"""
     graphs = Graphs()
     try:
-        with forwards_only(_nothing, graphs, (cls,)):
+        with forward_of(cls, graphs):
             graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
             graph = replace(graph, called=replace(graph.called, outputs=tuple(graphs.put_back(graph.called.outputs))))
             cotangents = [one_hot(y.shape, y.dtype, y.device, worst.output_index) if place == output else torch.zeros_like(y)
@@ -66,10 +66,6 @@ def _repairs(cls: type, function: Differentiable, index: int, output: int, worst
         return False
     seen = 0.0 if gradient is None else float(numbers(gradient)[worst.input_index])
     return abs(seen - worst.numeric) <= worst.bar + worst.tolerance
-
-
-def _nothing(reason: str) -> None:
-    """What cannot be replaced is applied as it is."""
 
 
 # ---- A finding with the line of the method that it is about
