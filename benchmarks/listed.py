@@ -64,6 +64,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.TINY": Listed("Below which size do small steps of an input prove nothing?", on=TINY),
     "excuses.insensitive.OFF": Listed("How much more than their noise may points between others be off?", on=TINY),
     "excuses.insensitive.TELLS": Listed("Of what a quick step moves f by: which noise hides it?", on=TINY),
+    "excuses.insensitive.ALIKE": Listed("How well must a gradient add up to what f does where it rounds inside?", on=TINY),
     "excuses.insensitive.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?", on=TINY),
     "excuses.insensitive.APART": Listed("How far apart are the points of that look?"),
     "excuses.insensitive.INNER": Listed("From how many roundings of f on is noise a rounding inside?"),

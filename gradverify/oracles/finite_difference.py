@@ -19,11 +19,11 @@ from gradverify.numerics.function.point import Clock, Function, Narrow, Point
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.prepare import Structure
-from gradverify.numerics.rungs import U64
+from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import ULP, Anew, Perturbed
+from gradverify.subject.rounding import Anew, Perturbed
 
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
 

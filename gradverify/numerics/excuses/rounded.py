@@ -10,10 +10,10 @@ import numpy as np
 from gradverify.model.fault import UserCodeError
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_cancelling
-from gradverify.numerics.function.point import ULP, Narrow
+from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.judging.judged import Decided, Judged, row_by_row
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.rungs import U32, Array, Index, Mask, Z
+from gradverify.numerics.rungs import U32, ULP, Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Tolerances
 from gradverify.numerics.verdict import MISMATCH, Limit

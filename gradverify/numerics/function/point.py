@@ -18,7 +18,7 @@ from gradverify.model.fault import UserCodeError
 from gradverify.numerics.function.buffers import Buffers, Selection
 from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U32, U64, Array, Index, in_a_row, joined, pieces, piecewise, repeated
+from gradverify.numerics.rungs import U32, U64, ULP, Array, Index, in_a_row, joined, pieces, piecewise, repeated
 from gradverify.numerics.seeds import Seed
 
 # ---- How long a call takes: the least of several, and without the time that the machine gave to others meanwhile
@@ -66,7 +66,6 @@ class Stopwatch:
 
 # ---- A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of its Jacobian by backward, every call counted
 SAMPLED = 4096  # values a call whose bits are looked at
-ULP = 2.0  # roundings
 
 
 class Function(Protocol):
