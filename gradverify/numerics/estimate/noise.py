@@ -30,7 +30,6 @@ REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
 FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
-NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation of a normal variable
 
 
 class Ending(IntEnum):

@@ -13,7 +13,7 @@ from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_
 from gradverify.numerics.function.point import Narrow
 from gradverify.numerics.judging.judged import Decided, Judged, row_by_row
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.rungs import U32, ULP, Array, Index, Mask, Z
+from gradverify.numerics.rungs import U32, ULP, VISIBLE, Array, Index, Mask, Z
 from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Tolerances
 from gradverify.numerics.verdict import MISMATCH, Limit
@@ -33,7 +33,7 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
     """
     def excuse_row(i: Index, row: int) -> Iterator[Decided]:
         part = judged.take(i)
-        noisy = run.survey.noisy(run.point)[row] and run.point.unit[row] < U32
+        noisy = run.survey.sigma[row] > VISIBLE * run.point.unit[row] * run.survey.size[row]
         most = np.inf if noisy else AMPLIFIED * float(run.reach.rows(run.survey).reach[row]) / run.point.columns.size[part.column]
         stands = part.verdicts_with(most) == MISMATCH
         if stands.any() and run.over_budget(POINTS):
@@ -42,7 +42,7 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
             sigma = run.point.row_rounding(row, POINTS, RIPPLES if noisy else ULP)
             noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
             excused = part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH
-            yield Decided(i[excused], Limit.NONE if run.point.unit[row] == U32 else Limit.ANALYTIC_NOISE)
+            yield Decided(i[excused], Limit.NONE if run.point.unit[row] == U32 and not noisy else Limit.ANALYTIC_NOISE)
 
     if run.point.narrow is None:
         yield from row_by_row(judged, 1 if run.over_budget(POINTS) else NOISE_ROWS, excuse_row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
@@ -284,13 +285,18 @@ class Point:
 
     def spread(self, ways: int) -> tuple[Array, float]:
         """What rounding does to each output [M], one standard deviation of so many ways to round every operation, and the coarsest roundoff among
-        these; 0 where that is not offered."""
-        if not hasattr(self.function, "shaken"):
-            return np.zeros_like(self.f0), 0.0
-        self.forward += ways
-        found, units = zip(*(self.function.shaken(self.buffers, number) for number in range(ways)), strict=True)
-        sigma = np.std([joined([numbers(y) for y in values]) for values in found], 0, ddof=1)
-        return np.asarray(np.nan_to_num(sigma, posinf=0.0)) / ULP, max(units)
+        these; 0 where that is not offered, or fewer than two of them have values."""
+        found, coarsest = list[Array](), 0.0
+        if hasattr(self.function, "shaken"):
+            for number in range(ways):
+                self.forward += 1
+                with suppress(UserCodeError):
+                    values, unit = self.function.shaken(self.buffers, number)
+                    found.append(joined([numbers(y) for y in values]))
+                    coarsest = max(coarsest, unit)
+        if len(found) < 2 or any(len(values) != len(self.f0) for values in found):
+            return np.zeros_like(self.f0), coarsest
+        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / ULP, coarsest
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""
