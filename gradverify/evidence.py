@@ -23,7 +23,7 @@ from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.catalogue import ORACLES
-from gradverify.oracles.convergence import left_open, noise_left_open, without_leftovers
+from gradverify.oracles.convergence import left_open, noise_left_open, without_leftovers, zeros_left_open
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
@@ -40,7 +40,7 @@ from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import casts_to_single, is_narrow
+from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -134,7 +134,18 @@ class Evidence(BaseCall):
             return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover, lambda: self.iterated_on(self.subject, self.wishes))
-        return left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
+        found = left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
+        return zeros_left_open(found, self.wishes, self._uncast) if self.surrogate is None else found
+
+    def _uncast(self) -> Gives | None:
+        """The function in float64, without its casts to less; None where it has none, or refuses that."""
+        try:
+            twin, casts = lifted(self.subject)
+            function = self._differentiate(twin, self.forward.checked)
+            function.values(twin.leaves())
+        except UserCodeError:
+            return None
+        return function if casts.count else None
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is compared so from now on. Two calls where it casts,

@@ -20,10 +20,11 @@ from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.finite_difference import Jacobian, Wishes
+from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 
 SHRINKS = 2.0**-5       # what is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before; a mistake stays
 FEW_BARS = 16.0         # that noise may move an element by, where it moves others of its pair
+CAST_STEP = 2.0**-13    # of |x|: without casts f is smooth to about 1e-8 of that
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
 
 
@@ -58,6 +59,30 @@ def noise_left_open(found: Jacobian) -> Jacobian:
         return wrong is not None and bool((wrong.off <= (FEW_BARS - 1) * wrong.bar).all())
     moved = {key: with_undecided(pair, Outcome.MISMATCH, Limit.NOISE) for key, pair in found.pairs.items() if few(pair)}
     return replace(found, pairs={**found.pairs, **moved}) if moved else found
+
+
+def zeros_left_open(found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives | None]) -> Jacobian:
+    """The pairs, with what passed of a gradient that is zero throughout undecided where f moves without its casts to fewer bits: it may be flat at
+    all steps for these alone. `uncast`: f without them, None where it has none; asked for where there is such a gradient, and called three times."""
+    def is_zero(pair: Pair) -> bool:
+        seen = pair.entries
+        passed = pair.count(Outcome.PASS) and not pair.count(Outcome.MISMATCH)
+        return bool(passed) and (not seen.analytic.any() if seen is not None and seen.complete else pair.largest == 0)
+
+    zero = [key for key, pair in found.pairs.items() if is_zero(pair)]
+    function = uncast() if zero and found.choice is not None else None
+    if function is None:
+        return found
+    point, moved = wishes.point(Filled(function)), dict[tuple[int, int], Pair]()
+    with np.errstate(all="ignore"):
+        for tensor, output in zero:
+            own, part = point.columns.of(tensor), point.parts[output]
+            x, size = point.columns.x[own], point.columns.size[own]
+            by = CAST_STEP * np.where(size > 0, size, 1.0) * (-1.0) ** np.arange(len(own))
+            change = np.abs(point.values_at(own, x + by) - point.values_at(own, x - by))[part]
+            if (change > CAST_STEP**2 * np.nan_to_num(np.abs(point.f0[part]), posinf=0.0).max(initial=0.0)).any():
+                moved[tensor, output] = with_undecided(found.pairs[tensor, output], Outcome.PASS, Limit.STAIRCASE)
+    return replace(found, pairs={**found.pairs, **moved})
 
 
 class _Sizes:
