@@ -23,6 +23,7 @@ EVERY = (ROUGH, FAMILIES)
 LISTED: Mapping[str, Listed] = {
     # steps and bars
     "rungs.Z": Listed("How many standard deviations of noise does an error bar take in?", on=EVERY),
+    "rungs.ULP": Listed("By how many roundoffs are operations off where they are rounded at random?"),
     "rungs.RATIO": Listed("By what is each step smaller than the one before?"),
     "rungs.BASE": Listed("How large is the first step, as a fraction of the scale of x?"),
     "rungs.QUICK": Listed("Which steps are tried first?", counted=True),

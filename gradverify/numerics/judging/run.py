@@ -225,7 +225,7 @@ class Run:
     @cached_property
     def _least_noise(self) -> Array:
         """The noise [M], and what rounding all operations makes of f: more than cancels in float64 is a branch that is taken otherwise."""
-        spread, unit = self.point.spread(WAYS)
+        spread, unit = self.point.spread(0 if self.over_budget(WAYS) else WAYS)
         return np.maximum(self.noise, spread if unit > U64 else np.where(spread <= self._largest_rounding, spread, 0.0))
 
     @cached_property
