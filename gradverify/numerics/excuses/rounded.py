@@ -20,6 +20,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 
 # ---- Mismatches that the rounding of the backward itself may explain
 RIPPLES = 2.0**10  # roundings: how far a noisy f is asked whether backward follows its ripples (1e-12·sin(1e15·x) is noise to every step)
+FEW, WIDER = 3, 32.0  # ways to round that are tried first, and how far these may underestimate it
 NOISE_ROWS = 6  # rows at a time whose rounding is measured, until a mismatch stands
 AMPLIFIED = 2.0**-4  # of the row: what operations may make of their roundings, as the inverse in det(A)·A⁻ᵀ near a singular A; more is a branch that
 # is taken otherwise, as where two points are one
@@ -39,8 +40,11 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
         if stands.any() and run.over_budget(POINTS):
             yield Decided(i[~stands], Limit.BUDGET)
         elif not stands.all():
-            sigma = run.point.row_rounding(row, POINTS, RIPPLES if noisy else ULP)
-            noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+            for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
+                sigma = run.point.row_rounding(row, ways, RIPPLES if noisy else ULP)
+                noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+                if (part.verdicts_with(wider * noise) == MISMATCH).all():
+                    return
             excused = part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH
             yield Decided(i[excused], Limit.NONE if run.point.unit[row] == U32 and not noisy else Limit.ANALYTIC_NOISE)
 
