@@ -99,14 +99,6 @@ def gradverify(function: Forward, inputs: Sequence[Tensor], mode: str = "auto") 
     return _verdict(judged("planted", function, differentiated(inputs), mode, 0))
 
 
-def both(function: Forward, inputs: Sequence[Tensor]) -> tuple[Verdict, Verdict]:
-    """With its defaults, and without the witness; one check does for both where nothing was left for the witness to say."""
-    found = judged("planted", function, differentiated(inputs), "auto", 0)
-    if not any(each.undecided or each.witnessed for each in found.comparisons):
-        return _verdict(found), _verdict(found)
-    return _verdict(found), _verdict(judged("planted", function, differentiated(inputs), "auto", 0, witness=False))
-
-
 def _verdict(found: CaseResult) -> Verdict:
     return found.verdict if found.verdict in ("pass", "fail") else "undecided"  # type: ignore[return-value]
 

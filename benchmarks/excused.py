@@ -1,5 +1,5 @@
 """Functions about which the last questions before "wrong" are asked, a few for each: treads of a grid, inputs that f rounds away, saturation in
-float32, noise that a fit looks through, and backwards that differ in float32."""
+float32, noise, and backwards that differ in float32."""
 
 from __future__ import annotations
 

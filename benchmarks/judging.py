@@ -35,7 +35,7 @@ def records(populations: tuple[str, ...], quick: bool) -> list[Record]:
 def _rough() -> Iterator[Planned]:
     """Each function right and damaged, in mode entries or another one: right in mode entries throughout, every second in both."""
     for place, rough in enumerate(ROUGH):
-        modes = ("entries", MODES[1 + place // 2 % 4])
+        modes = ("entries", MODES[1 + place // 2 % (len(MODES) - 1)])
         yield from (_planned(rough, Damage.NONE, mode) for mode in modes[: 1 + place % 2])
         yield _planned(rough, (Damage.PERCENT, Damage.LEAK)[place % 2], modes[place // 2 % 2])
 

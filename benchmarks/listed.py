@@ -23,6 +23,7 @@ EVERY = (ROUGH, FAMILIES)
 LISTED: Mapping[str, Listed] = {
     # steps and bars
     "rungs.Z": Listed("How many standard deviations of noise does an error bar take in?", on=EVERY),
+    "rungs.ULP": Listed("By how many roundoffs are operations off where they are rounded at random?"),
     "rungs.RATIO": Listed("By what is each step smaller than the one before?"),
     "rungs.BASE": Listed("How large is the first step, as a fraction of the scale of x?"),
     "rungs.QUICK": Listed("Which steps are tried first?", counted=True),
@@ -68,15 +69,12 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?", on=TINY),
     "excuses.insensitive.APART": Listed("How far apart are the points of that look?"),
     "excuses.insensitive.INNER": Listed("From how many roundings of f on is noise a rounding inside?"),
-    "judging.run.FAR_BELOW": Listed("How far below what f moves by must the steps of cancelling numbers be?"),
-    "excuses.rounded.BACKWARD_CAP": Listed("How many roundings may the noise of backward excuse?"),
     "excuses.rounded.NOISE_ROWS": Listed("Of how many rows at a time is that noise looked at?", counted=True),
     "excuses.treads.PLACES": Listed("How far away, in sizes of the input, is a grid looked for?", on=TREADS),
     "excuses.treads.TWIN": Listed("How near to each of these places is f called once more?", on=TREADS),
     "excuses.treads.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
     "excuses.treads.LEVELS": Listed("How many values must an output of the tensor take?", counted=True, on=TREADS),
     "excuses.treads.HIGHEST": Listed("From which share of the outputs on are steps the function's own?", on=TREADS),
-    "excuses.treads.RUNGS_ABOVE": Listed("How many steps above the size of the input are taken?", counted=True, on=TREADS),
     "excuses.rounded.SATURATES": Listed("By which share of its row must float32 round f so that f saturates?", on=SATURATED),
     "excuses.rounded.TIMES": Listed("How many times as much may its derivative be off then?", on=SATURATED),
     "excuses.rounded.IN_FULL": Listed("How far may a backward in float64 be off there?", on=SATURATED),
@@ -92,11 +90,7 @@ LISTED: Mapping[str, Listed] = {
     "rules.low_precision.LEAST": Listed("By which share must a gradient differ in float32?", on=FLOAT32),
     "rules.low_precision.ROUNDINGS": Listed("How far are the inputs nudged to see whether it is steady?", on=FLOAT32),
     # oracles
-    "oracles.witness.RESOLVED": Listed("How narrow must a bar be, in its row, for the witness to decide?"),
-    "oracles.witness.OWN_ROUNDINGS": Listed("How many roundings may backward and the witness differ by?"),
     "oracles.convergence.FORGOTTEN": Listed("Which share of a row is left of an initial guess?"),
-    "oracles.rounding.MORE_TIMES": Listed("How many times the share that float32 takes of a cancelling f may backward lose?"),
-    "oracles.rounding.TIMES": Listed("How many deviations lie between two right ways to compute one gradient?"),
     # what a comparison costs, by which `auto` chooses
     "choose.LENIENT": Listed("How many times the default seconds may a small check take?"),
     "choose.CLIMBED": Listed("Which share of the groups do the first steps leave open?"),

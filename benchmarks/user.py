@@ -26,12 +26,11 @@ JACOBIAN = ("GV101", "GV102", "GV103", "GV104", "GV111", "GV114")  # the rules t
 CALL = 5e-5  # seconds of every call: `auto` chooses by them, and a choice by the true ones would differ from run to run
 
 
-def judged(name: str, function: Callable[..., Any], arguments: Sequence[Argument], mode: str, seed: int, witness: bool = True,
+def judged(name: str, function: Callable[..., Any], arguments: Sequence[Argument], mode: str, seed: int,
            select: tuple[str, ...] = JACOBIAN) -> CaseResult:
     """A live function at its arguments, under the rules of the Jacobian (or `select`), up to the first that finds an error, and without its cause."""
     dtypes = [argument.value.dtype for argument in arguments if argument.differentiable]
-    settings = Settings(dtype=str(dtypes[0]).removeprefix("torch."), mode=mode, seed=seed, select=select,  # type: ignore[arg-type]
-                        witness=witness)
+    settings = Settings(dtype=str(dtypes[0]).removeprefix("torch."), mode=mode, seed=seed, select=select)  # type: ignore[arg-type]
     case = Case(id=name, name=name, check=name, spec=SpecPlace("benchmark", 1), target=name, settings=settings)
     with undisturbed(), as_torch_starts(), staying():
         return _verified(case, lambda: assemble(case, live(name, function, None, torch.float64), arguments), briefly=True)

@@ -1,5 +1,4 @@
-"""False alarms, missed errors and undecided checks of gradverify and of torch.autograd.gradcheck, slow and fast; of gradverify with and without the
-witness (torch's own derivative of forward), and in each mode.
+"""False alarms, missed errors and undecided checks of gradverify, in each mode, and of torch.autograd.gradcheck, slow and fast.
 
     python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [--no-modes] [-j N] [--out benchmarks/results/verdicts.md]
 
@@ -20,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from checkers import BY_MODE, COARSE, GRADCHECK, Error, Noise, Verdict, both, planted
+from checkers import BY_MODE, COARSE, GRADCHECK, Error, Noise, Verdict, gradverify, planted
 from families import FAMILIES, Family
 
 SCALES = (1.0, 1e5, 1e-5)
@@ -32,18 +31,16 @@ SETTINGS = (  # precision and noise of forward; float32 rounds coarser than any 
 )
 POINTS = 2  # of each function, scale and setting
 READING = Path(__file__).with_name("reading.md")
-OURS, OFF = "gradverify", "without the witness"
+OURS = "gradverify"
 CHECKERS = (OURS, *GRADCHECK)
-EVERY = (OURS, OFF, *GRADCHECK, *BY_MODE)
-BEYOND, ALL = COARSE[1:], tuple(error for error in Error if error is not Error.NONE)
+EVERY = (OURS, *GRADCHECK, *BY_MODE)
+BEYOND = COARSE[1:]
 NAMED = {Error.BILLIONTH: "+1e-9", Error.MILLIONTH: "+1e-6", Error.TINY: "+1e-4", Error.PERCENT: "+1 %", Error.DOUBLE: "×2", Error.SIGN: "sign",
          Error.ZERO: "zero"}
 RIGHT = ("checks of each gradient", "false alarms", "right, undecided")
 MISSED = (*RIGHT, *(f"missed {NAMED[error]}" for error in BEYOND), "wrong, undecided")
-PASSED = (*RIGHT, *(f"passed {NAMED[error]}" for error in ALL))
-HALVES_TITLE, MODES_TITLE = "## With and without the witness", "## By mode"
+MODES_TITLE = "## By mode"
 MODES_READING = "The table by mode is of one point of each function at each scale, without the noise that torch differentiates."
-KINDS = {False: "it does not see", True: "it differentiates"}     # what torch does with the noise
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ def judge(unit: tuple[str, int], extent: Extent) -> Table:
         inputs, function = family.inputs(seed, scale, dtype), planted(family.at(scale), error, noise)
         where = Condition(str(dtype).removeprefix("torch."), noise, "of order 1" if scale == 1 else "of order 10^±5")
         rows = table.setdefault(where, {name: Counts() for name in EVERY})
-        rows[OURS].seen[error, (verdicts := both(function, inputs))[0]] += 1
-        rows[OFF].seen[error, verdicts[1]] += 1
+        rows[OURS].seen[error, gradverify(function, inputs)] += 1
         further = {**GRADCHECK, **(BY_MODE if extent.modes and not seed and not noise.seen else {})} if error in COARSE else {}
         for name, check in further.items():
             torch.manual_seed(seed)  # gradcheck's fast mode draws its probes
@@ -135,14 +131,11 @@ def added(tables: Iterable[Table]) -> Table:
 
 
 def markdown(table: Table) -> str:
-    """A row for each condition and checker; one for each kind of noise with and without the witness; one for each precision and mode."""
+    """A row for each condition and checker; one for each precision and mode."""
     first = [((where.forward, where.inputs, name), rows[name].missed()) for where, rows in table.items() for name in CHECKERS]
     first += [(("all", "all", name), total(table)[name].missed()) for name in CHECKERS]
-    halves = [((*named, "off" if name is OFF else "on"), [*rows[name].right(), *rows[name].passed(ALL)])
-              for named, rows in by_noise(table).items() for name in (OFF, OURS)]
     modes = [((forward, name), rows[name].missed()) for forward, rows in by_forward(table).items() for name in BY_MODE if rows[name].seen]
     parts = [_table(("forward", "inputs", "checker", *MISSED), 3, first)]
-    parts += [HALVES_TITLE, _table(("torch and the noise", "noise", "witness", *PASSED), 3, halves)] if halves else []
     parts += [MODES_TITLE, _table(("forward", "mode", *MISSED), 2, modes)] if modes else []
     return "\n\n".join(parts)
 
@@ -151,16 +144,6 @@ def _table(header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str]
     """`words`: how many of the columns are no numbers."""
     lines = ["| " + " | ".join(header) + " |", "| " + "--- | " * words + " | ".join(["---:"] * (len(header) - words)) + " |"]
     return "\n".join([*lines, *("| " + " | ".join([*names, *map(str, numbers)]) + " |" for names, numbers in rows)])
-
-
-def by_noise(table: Table) -> dict[tuple[str, str], dict[str, Counts]]:
-    """By what torch does with the noise, and its size."""
-    noises = dict.fromkeys(where.noise for where in table if where.noise.relative)
-    found = {(KINDS[noise.seen], f"{noise.relative:g}"): total({where: rows for where, rows in table.items() if where.noise == noise})
-             for noise in sorted(noises, key=lambda noise: (not noise.seen, noise.relative))}
-    for seen in sorted({noise.seen for noise in noises}, reverse=True):
-        found[KINDS[seen], "both"] = total({where: rows for where, rows in table.items() if where.noise.relative and where.noise.seen == seen})
-    return found
 
 
 def by_forward(table: Table) -> dict[str, dict[str, Counts]]:

@@ -23,15 +23,13 @@ from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.catalogue import ORACLES
-from gradverify.oracles.convergence import left_open, without_leftovers
+from gradverify.oracles.convergence import left_open, noise_left_open, without_leftovers, zeros_left_open
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
-from gradverify.oracles.rounding import beside_lost, steps_left_open
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
-from gradverify.oracles.witness import beside_agreement, beside_witness
 from gradverify.subject.another import elsewhere
 from gradverify.subject.arguments import specified
 from gradverify.subject.base_call import BaseCall
@@ -42,7 +40,7 @@ from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.wide import InDouble, casts_to_single, is_narrow, lifted
+from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
 Told = TypeVar("Told")
 STEP = 1e-3     # of each element's size
@@ -133,10 +131,6 @@ class Evidence(BaseCall):
         found = beside_lifted(first, lambda: self._by_differences(asked) if self._lifts_inside() else None)
         if self.cast_inside and found is first:
             self.in_float64, self.cast_inside = "", False
-        if self.surrogate is None and self.settings.witness and self.forward.nodes:     # without a Function, torch's derivative is backward
-            found = beside_witness(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.spending.short_of, self.function)
-            if self.settings.witness == "always" and asked is None:
-                found = beside_agreement(found, self.subject, self.forward.checked, self.outputs, self.wishes, self.function)
         return found
 
     def _by_differences(self, asked: Asked | None) -> Jacobian:
@@ -145,9 +139,18 @@ class Evidence(BaseCall):
             return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
         found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover, lambda: self.iterated_on(self.subject, self.wishes))
-        found = left_open(found, Limit.RESTLESS) if self.subject.restless else found
-        found = self.less_own_steps(found, self.subject, self.measured, self.outputs, self.wishes)
-        return beside_lost(found, self.measured, self.wishes, self.settings.rtol, self.spending.short_of)
+        found = left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
+        return zeros_left_open(found, self.wishes, self._uncast) if self.surrogate is None else found
+
+    def _uncast(self) -> Gives | None:
+        """The function in float64, without its casts to less; None where it has none, or refuses that."""
+        try:
+            twin, casts = lifted(self.subject)
+            function = self._differentiate(twin, self.forward.checked)
+            function.values(twin.leaves())
+        except UserCodeError:
+            return None
+        return function if casts.count else None
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is compared so from now on. Two calls where it casts,
@@ -161,13 +164,6 @@ class Evidence(BaseCall):
         if found.lifted:
             self.in_float64, self.cast_inside = found, True
         return found.lifted
-
-    def less_own_steps(self, found: Jacobian, subject: Subject, checked: Gives, outputs: Sequence[Tensor], wishes: Wishes) -> Jacobian:
-        """A comparison of the subject, or of the same function elsewhere, less what its own casts to 16 or 32 bits account for."""
-        def unrounded() -> tuple[Gives, InDouble]:
-            twin, casts = lifted(subject)
-            return self._differentiate(twin, self.forward.checked), casts
-        return found if self.surrogate else steps_left_open(found, checked, outputs, wishes, unrounded, is_narrow(subject))
 
     @cached_property
     def stopping_tests(self) -> Mapping[Line, float]:

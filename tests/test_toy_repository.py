@@ -8,7 +8,6 @@ a wrong commit through that another one stops.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from contextlib import chdir

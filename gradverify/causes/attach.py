@@ -18,6 +18,7 @@ from gradverify.model.rule import Causes, RuleInfo
 from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
+from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import copied
@@ -163,11 +164,10 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     analytic, wrong = rows[e.output, e.input], e.outcome == Outcome.MISMATCH
     outcome = np.where(wrong & (np.abs(analytic - e.numeric) <= e.bar), Outcome.PASS, e.outcome)
     rows[e.output, e.input] = 0.0
-    out, in_ = np.nonzero(rows)     # where f has no element
-    nothing = np.zeros(len(out))
-    return Entries(np.append(e.output, out), np.append(e.input, in_), np.append(analytic, rows[out, in_]), np.append(e.numeric, nothing),
-                   np.append(e.bar, nothing), np.append(outcome, np.full(len(out), Outcome.MISMATCH)).astype(np.int8),
-                   np.append(e.left, nothing + np.nan), np.append(e.right, nothing + np.nan), complete=True)
+    out, in_ = np.nonzero(rows)
+    nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH, np.int8)
+    more = Entries.without_kinks(out, in_, rows[out, in_], nothing, nothing, nothing, nothing, wrong, {})
+    return joined([replace(e, analytic=analytic, outcome=outcome.astype(np.int8), complete=True), more])
 
 
 def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:

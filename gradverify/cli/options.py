@@ -89,8 +89,6 @@ OPTIONS: Mapping[str, Option] = {
     "select": Option("--select", "CODE", "Only rules whose code begins with CODE, e.g. GV2 (repeatable).", OVERRIDE, many=True),
     "ignore": Option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE, many=True),
     "strict": _flag("--strict", "Warnings count as errors.", OVERRIDE),
-    "no_witness": _flag("--no-witness", "Leave undecided what finite differences leave so: do not ask forward's own derivative.", OVERRIDE),
-    "witness": _flag("--witness", "Ask forward's own derivative of every check, and say where it agrees.", OVERRIDE),
     "undecided": Option("--undecided", "warn|fail", "Whether undecided checks fail the run (exit 3). Default: fail where CI is set, else warn.", GATE,
                         values.one_of(values.UNDECIDED)),
     "fail_on_skip": Option("--fail-on-skip/--no-fail-on-skip", None, "Skipped checks fail the run (exit 3).", GATE),
@@ -201,8 +199,6 @@ def settle(options: Options, out: Output) -> Settled:
             settings[name] = codes
     if options.strict:
         settings["strict"] = True
-    if options.no_witness or options.witness:
-        settings["witness"] = False if options.no_witness else "always"
     kept = [name for name in (*OF_WORKERS, "timeout") if name in typed]
     if options.no_isolate and kept:
         raise ProblemsError([Problem(f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate")])

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from gradverify.element.places import Found, input_element, output_element, pair_of
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
@@ -15,9 +13,7 @@ from gradverify.numerics.choose import Choice
 from gradverify.numerics.explain import asked_for, fixed_step, measure
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
-from gradverify.oracles.along import real_size
 from gradverify.oracles.finite_difference import Filled, Jacobian
-from gradverify.oracles.witness import Absent, witness
 from gradverify.rules.chosen import could_miss
 from gradverify.rules.limits import WORDS
 from gradverify.subject.failure import UserCodeError
@@ -25,7 +21,7 @@ from gradverify.subject.subject import Subject
 from gradverify.verify import described, evidence_of
 
 # ---- The verdict on one element in a sentence
-Excuse = Literal["", "leftover", "witness", "sum"]
+Excuse = Literal["", "leftover", "sum"]
 
 
 def conclusion(m: Measured, excuse: Excuse = "") -> str:
@@ -44,8 +40,6 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
         return f"{slopes}: {m.analytic:.6g} {'lies between them' if m.outcome == 'kink' else 'does not lie between them'}"
     if m.outcome == "pass" and excuse == "leftover" and m.error > m.tolerance.value:
         return f"right: {m.error:.2g} away from the finite difference, as an iteration may leave it, small compared with its row"
-    if m.outcome == "pass" and excuse == "witness" and m.error + m.bar > m.tolerance.value:
-        return f"right: the finite difference is known to {m.bar:.2g} only, and torch's derivative of forward agrees with backward to rounding"
     if m.outcome == "pass":
         return f"right: within {m.tolerance.value:.2g} of the finite difference, whose bar is {m.bar:.2g}"
     if not m.error < float("inf"):
@@ -83,22 +77,6 @@ def _by_fixed_step(m: Measured) -> str:
         verdict = {"pass": "accepts", "mismatch": "rejects"}.get(m.fixed.outcome, "cannot judge")
         said = f"torch.autograd.gradcheck's rule {verdict} this element at eps {m.fixed.step:g}"
     return f"{said}; under `eps: auto`: {conclusion(ladder)}"
-
-
-# ---- What torch's own derivative of the forward says of one element, as a note: where it does not pass, or where it is always asked
-def forwards_own(evidence: Evidence, moved: Found, seen: Found) -> str:
-    """A note; nothing where the check does not ask for it."""
-    if evidence.surrogate is not None or not evidence.settings.witness or evidence.settings.eps != "auto":
-        return ""
-    with witness(evidence.subject, evidence.forward.checked, evidence.outputs, evidence.wishes) as called:
-        try:
-            row = called if isinstance(called, Absent) else called.row(seen.tensor, seen.coordinate)
-        except UserCodeError as error:
-            row = Absent(error.message)
-    if isinstance(row, Absent):
-        return f"forward has no derivative of its own to ask: {row.reason}"
-    before = sum(real_size(x) for x in evidence.subject.inputs[:moved.tensor])
-    return f"forward's own derivative, by torch: {np.float64(row[before + moved.coordinate]):.10g}"
 
 
 # ---- One element of a Subject's Jacobian: found, measured, and its verdict in words
@@ -143,8 +121,7 @@ def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, tol
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
     measured, pair = _measured(evidence, moved, seen, told), found.pairs[key]
     by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""
-    own = forwards_own(evidence, moved, seen) if measured.verdict != "pass" or evidence.settings.witness == "always" else ""
-    notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision, own)
+    notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision)
     result = described(subject.case, subject)
     return Element(result.id, result.name, f"{result.spec.path}:{result.spec.line}", result.function, result.device, result.dtype, moved.place,
                    seen.place, in_words(measured), conclusion(measured, _excused(found, key, told)), pair_of(evidence, moved),
@@ -155,7 +132,7 @@ def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) 
     """What lets an element pass that the finite difference alone would not."""
     if told is not None and told.outcome is Outcome.MISMATCH and told.limit is Limit.KINK_SUM:
         return "sum"
-    return "leftover" if key in found.left else "witness" if found.pairs[key].witnessed else ""
+    return "leftover" if key in found.left else ""
 
 
 def _measured(evidence: Evidence, moved: Found, seen: Found, told: ElementRecord | None) -> Measured:

@@ -165,7 +165,6 @@ class Settings:
     nondeterminism: float = 0.0
     deterministic: bool = False
     reseed: bool = True
-    witness: bool | Literal["always"] = True
     strict: bool = False
     outputs: tuple[int, ...] | None = None
     timeout: float = 300.0

@@ -112,9 +112,6 @@ class Comparison:
 
     `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows` and `blocks`; `worst` are elements.
     `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
-    `evidence`: `witness` where torch's own derivative of forward decided `witnessed` elements that finite differences left open.
-    `witness_apart`: how far backward is from it, as a share of the largest element of the row, 0 to rounding; None where it was not asked.
-    `fitted`: elements that polynomials fitted to forward decided, over `fit_points` points at most.
     """
 
     rule: str
@@ -134,11 +131,6 @@ class Comparison:
     worst: tuple[Entry, ...] = ()
     error_map: ErrorMap | None = None
     output_name: str | None = None
-    evidence: Literal["", "witness"] = ""
-    witnessed: int = 0
-    witness_apart: float | None = None
-    fitted: int = 0
-    fit_points: int = 0
 
 
 @dataclass(frozen=True, slots=True)

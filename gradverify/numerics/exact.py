@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import ElementValues, Outcome, PairElements
+from gradverify.numerics.pairs.pair import Entries, Outcome
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
@@ -20,25 +20,26 @@ def rounding_floor(unit: float, analytic: Array, value: Array, scale: Array, siz
 
 
 def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float, *, atol: float, rtol: float, unit: float,
-              rows: Index, first: int, broken: Outcome = Outcome.NON_FINITE) -> None:
+              rows: Index, first: int, broken: Outcome = Outcome.NON_FINITE, noise: Array | float = 0.0) -> None:
     """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and inputs they are.
 
-    `broken`: what an element is where the oracle is not finite and the function does not give the same infinity, which is left out.
+    `broken`: what an element is where the oracle is not finite and the function does not give the same infinity, which is left out. `noise`: of
+    both, beside their rounding.
     """
     same_infinity = (analytic == value) & np.isinf(value)
     tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
     out, local = np.nonzero(~same_infinity)
-    a, v, low = analytic[out, local], value[out, local], np.broadcast_to(floor, analytic.shape)[out, local]
-    tally.add(exact_elements(rows[out], first + local, a, v, low, atol=atol, rtol=rtol, unit=unit, broken=broken))
+    a, v = analytic[out, local], value[out, local]
+    low, noisy = (np.broadcast_to(each, analytic.shape)[out, local] for each in (floor, noise))
+    tally.add(exact_elements(rows[out], first + local, a, v, low, atol=atol, rtol=rtol, unit=unit, broken=broken, noise=noisy))
 
 
 def exact_elements(output: Index, input_: Index, analytic: Array, value: Array, floor: Array, *, atol: float, rtol: float, unit: float,
-                   broken: Outcome = Outcome.NON_FINITE) -> PairElements:
-    """Analytic values [E] of these outputs and inputs against an oracle's; `broken` as in `add_exact`."""
+                   broken: Outcome = Outcome.NON_FINITE, noise: Array | float = 0.0) -> Entries:
+    """Analytic values [E] of these outputs and inputs against an oracle's; `broken` and `noise` as in `add_exact`."""
     largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
-    tolerance, bar = atol + np.maximum(rtol * largest, floor), ROUNDING * unit * np.abs(value)
+    tolerance, bar = atol + np.maximum(rtol * largest, floor), ROUNDING * unit * np.abs(value) + noise
     verdict = guarded(np.abs(analytic - value), bar, tolerance)
     outcome = np.select([~np.isfinite(value), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(analytic)],
                         [broken, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
-    numbers = ElementValues(output, input_, analytic, value, bar)
-    return PairElements.without_kinks(numbers, tolerance, floor, outcome, {Outcome.UNDECIDED: Limit.NOISE})
+    return Entries.without_kinks(output, input_, analytic, value, bar, tolerance, floor, outcome, {Outcome.UNDECIDED: Limit.NOISE})

@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, ElementValues, Outcome, Pair, PairElements
+from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import PIECE, Array
 from gradverify.numerics.verdict import Limit
@@ -80,8 +80,11 @@ def _add(
         tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
         at, no_bar = (local, out + part.start), np.zeros(len(out))
         place = columns[local] - int(point.starts[tensor])
-        numbers = ElementValues(out, place, a[at], value[at], no_bar)
-        tally.add(PairElements.without_kinks(numbers, tolerance[at], no_bar, outcome[at], LIMITS))
+        tally.add(
+            Entries.without_kinks(
+                out, place, a[at], value[at], no_bar, tolerance[at], no_bar, outcome[at], LIMITS
+            )
+        )
 
 
 def _modulus(parts: Array) -> Array:

@@ -87,13 +87,14 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
     """Writes the gradients [n, N] of these inputs where the function gives many at once."""
     shape, _, device = point.shapes[output]
     most = max(1, NUMBERS // (shape.numel() + len(point.x)))
-    if not hasattr(point.function, "vjps"):
+    vjps = getattr(point.function, "vjps", None)
+    if vjps is None:
         return False
     for start in range(0, len(cotangents), most):
         part = cotangents[start : start + most]
         batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
         batch[which, rows] = weights
-        pulled = point.function.vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
+        pulled = vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
         if pulled is None:
             return False
         point.backward += len(batch)

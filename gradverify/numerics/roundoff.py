@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.rungs import U32, U64, U_BF16, U_FP16, Array, Index
+from gradverify.numerics.rungs import U32, U64, U_BF16, Array, Index
 
 HEAD = 64  # values that mostly tell already that they are float64
 ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
@@ -58,12 +58,6 @@ class Bits:
         finer ones among the small: by chance half of those in one binade less have not, a quarter in two binades less."""
         top = self.lowest + self.used       # what has an exponent below it, as frexp counts, would be finer
         return self.integers or sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1]) >= COARSER
-
-    @property
-    def narrowest(self) -> float:
-        """As `unit`, float16 included; too weak a hint to widen a forward's bars, good enough to name a backward's fault."""
-        half = self.single and len(self.distinct) >= ENOUGH and not self.on_a_grid and BF16_BITS[1] < self.used <= FP16_BITS
-        return U_FP16 if half else self.unit
 
 
 def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Index:

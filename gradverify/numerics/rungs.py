@@ -21,6 +21,7 @@ AnyArray = NDArray[Any]
 U64, U32, U_BF16, U_FP16 = 2.0**-53, 2.0**-24, 2.0**-8, 2.0**-11
 """Unit roundoffs of float64, float32, bfloat16 and float16."""
 
+ULP = 2.0  # roundoffs
 RATIO = 3.6  # of successive steps; no integer: with 4, a period that one step hits is hit by every coarser one too
 BASE = 0.23  # rung 0 as a fraction of the scale; no power of two, for the same reason
 RUNGS = 24  # down to 2e-14 of the scale, where rounding has swallowed any function

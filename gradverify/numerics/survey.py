@@ -12,15 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.model.fault import UserCodeError
-from gradverify.numerics.estimate.noise import (
-    POINTS,
-    Ray,
-    gradient_noise,
-    noise_along,
-    pooled,
-    repeat_noise,
-)
+from gradverify.numerics.estimate.noise import POINTS, Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.samples import Rung, sample_rung
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.function.point import DirectionLine, Point
@@ -417,21 +409,6 @@ def dense_ray(point: Point, purpose: str, *which: object) -> tuple[Index, Ray]:
     """All columns of finite x, and a ray along which they all move."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
     return columns, _ray(point, columns, _signs(point, columns, purpose, *which))
-
-
-def analytic_noise(point: Point, output: int, row: Array) -> tuple[Array, float]:
-    """Noise [C] of one row of the analytic Jacobian, from nine backwards, and the unit roundoff
-    that its bits show."""
-    columns, ray = dense_ray(point, "noise of backward", output)
-    try:
-        return gradient_noise(
-            replace(ray, evaluate=lambda at: point.row(output, point.coordinates(columns, at))),
-            np.abs(row),
-        )
-    except (
-        UserCodeError
-    ):  # the backward refuses other points than its own: then its noise is not known
-        return np.zeros(len(row)), 0.0
 
 
 def narrow_points(point: Point, output: int) -> tuple[Index, Array]:

@@ -17,12 +17,14 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair
-from gradverify.numerics.pairs.tally import Mismatches, mismatches, with_undecided
+from gradverify.numerics.pairs.tally import mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.finite_difference import Jacobian, Wishes
+from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 
 SHRINKS = 2.0**-5       # what is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before; a mistake stays
+FEW_BARS = 16.0         # that noise may move an element by, where it moves others of its pair
+CAST_STEP = 2.0**-13    # of |x|: without casts f is smooth to about 1e-8 of that
 FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
 
 
@@ -47,6 +49,40 @@ def left_open(found: Jacobian, why: Limit) -> Jacobian:
     """The pairs with their mismatches undecided."""
     wrong = Outcome.MISMATCH
     return replace(found, pairs={key: with_undecided(pair, wrong, why) if pair.count(wrong) else pair for key, pair in found.pairs.items()})
+
+
+def noise_left_open(found: Jacobian) -> Jacobian:
+    """The pairs of which noise leaves elements open, with their mismatches undecided where all are off by a few bars: noise is not the same
+    everywhere, and was measured elsewhere."""
+    def few(pair: Pair) -> bool:
+        wrong = mismatches(pair) if Limit.NOISE in dict(pair.limits) and pair.count(Outcome.MISMATCH) else None
+        return wrong is not None and bool((wrong.off <= (FEW_BARS - 1) * wrong.bar).all())
+    moved = {key: with_undecided(pair, Outcome.MISMATCH, Limit.NOISE) for key, pair in found.pairs.items() if few(pair)}
+    return replace(found, pairs={**found.pairs, **moved}) if moved else found
+
+
+def zeros_left_open(found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives | None]) -> Jacobian:
+    """The pairs, with what passed of a gradient that is zero throughout undecided where f moves without its casts to fewer bits: it may be flat at
+    all steps for these alone. `uncast`: f without them, None where it has none; asked for where there is such a gradient, and called three times."""
+    def is_zero(pair: Pair) -> bool:
+        seen = pair.entries
+        passed = pair.count(Outcome.PASS) and not pair.count(Outcome.MISMATCH)
+        return bool(passed) and (not seen.analytic.any() if seen is not None and seen.complete else pair.largest == 0)
+
+    zero = [key for key, pair in found.pairs.items() if is_zero(pair)]
+    function = uncast() if zero and found.choice is not None else None
+    if function is None:
+        return found
+    point, moved = wishes.point(Filled(function)), dict[tuple[int, int], Pair]()
+    with np.errstate(all="ignore"):
+        for tensor, output in zero:
+            own, part = point.columns.of(tensor), point.parts[output]
+            x, size = point.columns.x[own], point.columns.size[own]
+            by = CAST_STEP * np.where(size > 0, size, 1.0) * (-1.0) ** np.arange(len(own))
+            change = np.abs(point.values_at(own, x + by) - point.values_at(own, x - by))[part]
+            if (change > CAST_STEP**2 * np.nan_to_num(np.abs(point.f0[part]), posinf=0.0).max(initial=0.0)).any():
+                moved[tensor, output] = with_undecided(found.pairs[tensor, output], Outcome.PASS, Limit.STAIRCASE)
+    return replace(found, pairs={**found.pairs, **moved})
 
 
 class _Sizes:
@@ -83,7 +119,7 @@ class _Sizes:
         if wrong is None or not len(rows) or not of_row + of_largest:
             return False
         row = np.where(wrong.output < len(rows), rows[np.minimum(wrong.output, len(rows) - 1)], 0.0)
-        return bool((_off(wrong) <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][wrong.input]).all())
+        return bool((wrong.off <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][wrong.input]).all())
 
 
 def beside_largest(pair: Pair, leftover: Callable[[], float], tighter: Callable[[], Pair]) -> Pair:
@@ -94,7 +130,7 @@ def beside_largest(pair: Pair, leftover: Callable[[], float], tighter: Callable[
         return pair
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
     share = leftover()
-    small = share > 0 and bool((_off(wrong) <= wrong.tolerance + share * size).all())
+    small = share > 0 and bool((wrong.off <= wrong.tolerance + share * size).all())
     return _passed(pair) if small and _shrinks(pair, tighter()) else pair
 
 
@@ -105,7 +141,7 @@ def _shrinks(pair: Pair, further: Pair) -> bool:
     if before is None or after is None:
         return False
     off = dict(zip(_places(before), np.abs(before.analytic - before.numeric).tolist(), strict=True))
-    if not all(now <= SHRINKS * off.get(place, 0.0) for place, now in zip(_places(after), _off(after).tolist(), strict=True)):
+    if not all(now <= SHRINKS * off.get(place, 0.0) for place, now in zip(_places(after), after.off.tolist(), strict=True)):
         return False
     seen = further.entries
     now = {} if seen is None else dict(zip(_places(seen), zip(seen.analytic.tolist(), seen.numeric.tolist(), strict=True), strict=True))
@@ -116,7 +152,7 @@ def _shrinks(pair: Pair, further: Pair) -> bool:
     return True
 
 
-def _places(elements: Mismatches | Entries) -> list[tuple[int, int]]:
+def _places(elements: Entries) -> list[tuple[int, int]]:
     return list(zip(elements.output.tolist(), elements.input.tolist(), strict=True))
 
 
@@ -130,11 +166,6 @@ def _passed(pair: Pair) -> Pair:
     seen = max([pair.resolution, *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH)])
     told = pair.relabelled(Outcome.MISMATCH, Outcome.PASS, Limit.NONE)
     return replace(told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
-
-
-def _off(wrong: Mismatches) -> Array:
-    """By how much they are off, less the bar."""
-    return np.asarray(np.abs(wrong.analytic - wrong.numeric) - wrong.bar)
 
 
 def _silent(pair: Pair) -> bool:

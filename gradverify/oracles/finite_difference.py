@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,32 +14,33 @@ from gradverify.model.result import WORST as WORST
 from gradverify.numerics.choose import Choice, Limits, Mode
 from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.fixed import check_fixed
-from gradverify.numerics.function.coordinates import Columns, columns_of
-from gradverify.numerics.function.point import COARSER, Clock, Function, Narrow, Point
+from gradverify.numerics.function.coordinates import UNITS, Columns, columns_of
+from gradverify.numerics.function.point import Clock, Function, Narrow, Point
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.prepare import Structure
-from gradverify.numerics.rungs import U64
+from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
-from gradverify.subject.draw import generator
+from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import Perturbed
+from gradverify.subject.rounding import Anew, Perturbed
 
 UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
+
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Jacobian:
     """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
     `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because no more is off than an iteration leaves, as they
-    were measured. `unwitnessed`: what cut the path of torch's own derivative of the forward, where it was asked for and is absent. `structure`: that
-    of the Jacobian, as it held; nothing for a fixed step."""
+    were measured. `structure`: that of the Jacobian, as it held; nothing for a fixed step."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
     choice: Choice | None
     left: Mapping[tuple[int, int], Pair] = field(default_factory=dict)
-    unwitnessed: str = ""
     structure: Structure = field(default_factory=Structure)
 
 
@@ -127,16 +128,21 @@ class Filled:
         """With gradients on, as in training."""
         return self._function.values([x.detach().requires_grad_() for x in inputs])
 
-    def shaken(self, inputs: Sequence[Tensor], number: int) -> Sequence[Tensor]:
-        """Its values where every operation in float64 rounds at random."""
-        with Perturbed(generator(number, "forward", "rounding"), COARSER * U64):
-            return self.values(inputs)
+    def shaken(self, inputs: Sequence[Tensor], number: int) -> tuple[Sequence[Tensor], float]:
+        """Its values as they may round, and the coarsest roundoff of its operations."""
+        mode = Anew(generator(number, "forward", "rounding"))
+        with mode:
+            found = self.values(inputs)
+        return found, mode.coarsest
 
-    def shaken_vjp(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """Its gradients where every operation of forward and backward rounds so; None where it raises."""
+    def shaken_vjp(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor],
+                   roundings: float = ULP) -> Sequence[Tensor] | None:
+        """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits inside are no excuse for a backward. None where it
+        raises."""
+        source = generator(number, "backward", "rounding")
         try:
-            with Perturbed(generator(number, "backward", "rounding"), COARSER * U64):
-                return self.vjp(cotangents, inputs)
+            with Perturbed(source, ULP * U64):
+                return self.vjp(cotangents, nudged(inputs, source, roundings))
         except UserCodeError:
             return None
 
@@ -155,3 +161,14 @@ class Filled:
         asked = [self.inputs[i] for i in wanted]
         return [torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device) if gradient is None else gradient
                 for x, gradient in zip(asked, found, strict=True)]
+
+
+def rounded_anew(source: torch.Generator, inputs: Sequence[Tensor], compute: Callable[[Sequence[Tensor]], Value]) -> Value:
+    """What is computed where every operation rounds at random in its own dtype, of inputs a rounding away (for code that leaves torch)."""
+    with Anew(source):
+        return compute(nudged(inputs, source))
+
+
+def nudged(inputs: Sequence[Tensor], source: torch.Generator, roundings: float = 1.0) -> list[Tensor]:
+    """The inputs so many roundings away, each number by itself."""
+    return [x + roundings * UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]

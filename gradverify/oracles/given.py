@@ -51,7 +51,7 @@ class Given:
         """By input, of those for which it gives one."""
         cotangents = self.cotangents
         wanted = self.gradients(cotangents)
-        function, norm = self.checked.function, sum(float(cotangent.abs().pow(2).sum()) for cotangent in cotangents) ** 0.5
+        function = self.checked.function
 
         def ours_at(inputs: Sequence[Tensor]) -> Gradients:
             return function.vjp_at(inputs, [cotangent.clone() for cotangent in cotangents])
@@ -62,8 +62,7 @@ class Given:
         for place, (x, gradient, theirs) in enumerate(zip(self.checked.subject.inputs, ours, wanted, strict=True)):
             if theirs is not None:
                 pair = self._exactly(place, x, torch.zeros_like(x) if gradient is None else gradient, theirs)
-                result[place, None] = beside_rounding(pair, self.checked.subject, [whole_of(pull, place) for pull in pulls], self.checked.precision,
-                                                      norm)
+                result[place, None] = beside_rounding(pair, self.checked.subject, [whole_of(pull, place) for pull in pulls])
         return result
 
     def _exactly(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:

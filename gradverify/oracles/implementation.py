@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,14 @@ from gradverify.subject.subject import Gradients, Subject
 from gradverify.subject.target import Target, oracle_target
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Graph(NamedTuple):
+    """Outputs and the leaves they were computed from; and what stood in the place of a module's parameters and buffers."""
+
+    leaves: list[Tensor]
+    outputs: list[Tensor]
+    lent: dict[str, Tensor]
 
 
 class Implementation:
@@ -37,21 +46,45 @@ class Implementation:
             self.target = oracle_target(text, key, subject.case.init, DTYPES[settings.dtype], torch.device(settings.device))
         self._held = Held(self.target.subject, parameters=True) if self.target.kind == "module" else Held()
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self._subject.inputs
+
+    @cached_property
+    def _here(self) -> Graph:
+        return self.graph(self.inputs)
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """At the point of the check. Raises UserCodeError (GV002) that names it."""
+        return self._here.outputs
+
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Its outputs at the places of the checked ones (by name, where it names them alike). Raises UserCodeError (GV002) that names it."""
-        return self.graph(inputs)[0]
+        return self._outputs(inputs)[0]
 
-    def gradients(self, leaves: Sequence[Tensor], outputs: Sequence[Tensor], lent: dict[str, Tensor],
-                  cotangents: Sequence[Tensor | None]) -> Gradients:
+    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """By autograd, on a graph that stays; None where there are none. Raises UserCodeError (GV003) that names it."""
-        wanted = [(y, v) for y, v in zip(outputs, cotangents, strict=True) if v is not None and y.requires_grad]
-        if not wanted:
-            return (None,) * len(leaves)
-        with blamed("GV003", f"the backward of {self.name}"), self._held.lent(lent):
-            return torch.autograd.grad([y for y, _ in wanted], leaves, [v for _, v in wanted], retain_graph=True, allow_unused=True)
+        return self.gradients(self._here, cotangents)
 
-    def graph(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """`values`, and what stood in the place of a module's parameters and buffers, for `gradients`."""
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
+        """The same at other inputs."""
+        return self.gradients(self.graph(inputs), cotangents)
+
+    def gradients(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Gradients:
+        """Raises UserCodeError (GV003) that names it."""
+        wanted = [(y, v) for y, v in zip(graph.outputs, cotangents, strict=True) if v is not None and y.requires_grad]
+        if not wanted:
+            return (None,) * len(graph.leaves)
+        with blamed("GV003", f"the backward of {self.name}"), self._held.lent(graph.lent):
+            return torch.autograd.grad([y for y, _ in wanted], graph.leaves, [v for _, v in wanted], retain_graph=True, allow_unused=True)
+
+    def graph(self, inputs: Sequence[Tensor]) -> Graph:
+        """Of one call at new leaves. Raises UserCodeError (GV002)."""
+        leaves = [x.detach().clone().requires_grad_() for x in inputs]
+        return Graph(leaves, *self._outputs(leaves))
+
+    def _outputs(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
         moved = iter(inputs)
         copies = [next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value for a in self._subject.arguments]
         (given, named), parameters = self._subject.arranged(copies), self._subject.parameters(copies)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.judging.quick_samples import LoneLadders
-from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.rungs import AnyArray, Array, Index, Mask
 from gradverify.numerics.verdict import Limit
@@ -35,7 +35,7 @@ class Kinks:
         self._checked, self._room = checked, ALONE
         self._kept = dict[tuple[int, int], Slopes]()
 
-    def beside(self, tensor: int, output: int, elements: PairElements) -> PairElements:
+    def beside(self, tensor: int, output: int, elements: Entries) -> Entries:
         """Pass elements that differ from a reference where both values are subgradients.
 
         Where there are more of these than can be measured, the others are undecided.

@@ -14,17 +14,15 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.exact import ROUNDING
+from gradverify.numerics.exact import add_exact
 from gradverify.numerics.function.coordinates import UNITS, numbers, rms
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.numerics.survey import survey
-from gradverify.numerics.tolerance import FLOOR, guarded
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.tolerance import FLOOR
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled, Wishes
 from gradverify.oracles.implementation import Implementation
@@ -32,10 +30,9 @@ from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.reference_gradients import Layout, reference_gradients
-from gradverify.oracles.rounding import Route, beside_lost_by_both, beside_rounding, row_of
+from gradverify.oracles.rounding import InFloat64, beside_rounding, row_of
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import rounded_at_random
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
@@ -120,56 +117,12 @@ def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Se
     a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
     tally, (atol, rtol) = Tally(0, place, (len(a), 1), WORST), settings.tolerances()
     with np.errstate(all="ignore"):
-        same_infinity = (a == v) & np.isinf(v)
-        floor = np.full(len(a), FLOOR * unit * rms(np.abs(v)))
-        largest = np.maximum(np.nan_to_num(np.abs(a), nan=0.0, posinf=0.0), np.nan_to_num(np.abs(v), nan=0.0, posinf=0.0))
-        tolerance, bar = atol + np.maximum(rtol * largest, floor), ROUNDING * unit * largest + noise
-        verdict = guarded(np.abs(a - v), bar, tolerance)
-    finite = np.isfinite(a) & np.isfinite(v)
-    outcome = np.select([verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~finite], [Outcome.PASS, Outcome.MISMATCH],
-                        Outcome.UNDECIDED).astype(np.int8)
-    tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
-    kept = np.flatnonzero(~same_infinity)
-    limit, nothing = np.full(len(kept), Limit.NONE, object), np.full(len(kept), np.nan)
-    limit[outcome[kept] == Outcome.UNDECIDED] = Limit.NOISE
-    tally.add(PairElements(kept, np.zeros(len(kept), np.intp), a[kept], v[kept], bar[kept], tolerance[kept],
-                           floor[kept], outcome[kept], limit, nothing, nothing))
+        add_exact(tally, a[:, None], v[:, None], FLOOR * unit * rms(np.abs(v)), atol=atol, rtol=rtol, unit=unit, rows=np.arange(len(a)), first=0,
+                  broken=Outcome.MISMATCH, noise=noise[:, None])
     return tally.result(unit, False)
 
 
 # ---- Another implementation, called with the same arguments in the same order: its values, and autograd through it
-class Reference:
-    """The reference at the point of the check, as a function of the same differentiable inputs."""
-
-    def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
-        self._subject = subject
-        self._other = Implementation(subject, "reference", str(subject.case.oracles.reference), checked)
-        self.name, self.target = self._other.name, self._other.target
-        self._leaves = subject.leaves()
-        self._outputs, self._lent = self._other.graph(self._leaves)
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._subject.inputs
-
-    @property
-    def outputs(self) -> list[Tensor]:
-        return self._outputs
-
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The reference's outputs at the places of the checked ones. Raises UserCodeError (GV002) that names the reference."""
-        return self._other.values(inputs)
-
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        """Autograd through the reference. Raises UserCodeError (GV003) that names it."""
-        return self._other.gradients(self._leaves, self._outputs, self._lent, cotangents)
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        """The same at other inputs."""
-        leaves = [x.detach().clone().requires_grad_() for x in inputs]
-        return self._other.gradients(leaves, *self._other.graph(leaves), cotangents)
-
-
 def oracle(checked: Checked) -> AgainstReference | None:
     """The function or module under `reference`."""
     return AgainstReference(checked) if checked.subject.case.oracles.reference else None
@@ -182,9 +135,10 @@ class AgainstReference:
         self._checked = checked
 
     @cached_property
-    def reference(self) -> Reference:
-        """Called at the point. Raises UserCodeError (GV001, GV002)."""
-        return Reference(self._checked.subject, self._checked.forward.checked)
+    def reference(self) -> Implementation:
+        """At the point of the check. Raises UserCodeError (GV001)."""
+        seen = self._checked
+        return Implementation(seen.subject, "reference", str(seen.subject.case.oracles.reference), seen.forward.checked)
 
     @property
     def name(self) -> str:
@@ -242,27 +196,16 @@ class AgainstReference:
     def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
         seen = self._checked
         routes = [row_of(each, seen.outputs, tensor, output) for each in (seen.function, self.reference)]
-        single = all(x.dtype == torch.float32 for x in seen.subject.inputs)
-        found = beside_rounding(pair, seen.subject, routes, seen.precision, spread=partial(self._spread, tensor, output) if single else None)
-        if not single or not found.count(Outcome.MISMATCH):
-            return found
-        try:
-            return beside_lost_by_both(found, seen.measured, seen.wishes, seen.settings.rtol, self._in_float64(tensor, output))
-        except UserCodeError:
-            return found
 
-    def _in_float64(self, tensor: int, output: int) -> Route:
-        """Rows of the reference's gradient in float64. Raises UserCodeError where it refuses that."""
-        wide = Differentiable(as_reference(widened(self._checked.subject, InDouble(lifts=True))), self._checked.forward.checked)
-        route = row_of(wide, wide.values(wide.inputs), tensor, output)
-        return lambda _, row: route(wide.inputs, row)
+        def in_float64() -> InFloat64 | None:
+            if not all(x.dtype == torch.float32 for x in seen.subject.inputs):
+                return None
+            try:
+                wide = widened(seen.subject, InDouble(lifts=True))
+                sides = [Differentiable(each, seen.forward.checked) for each in (wide, as_reference(wide))]
+                mine, theirs = (row_of(each, each.values(each.inputs), tensor, output) for each in sides)
+            except UserCodeError:
+                return None
+            return wide.inputs, mine, theirs
 
-    def _spread(self, tensor: int, output: int, row: int) -> Array:
-        """What the reference in float64 shows of a row of its gradient, its operations rounded at random as in float32; 0 where it refuses that."""
-        seen = self._checked
-        try:
-            route = self._in_float64(tensor, output)
-            rows = rounded_at_random(lambda: route((), row), POINTS, "reference", "rounding")
-        except UserCodeError:
-            return np.zeros(numbers(seen.subject.inputs[tensor]).shape)
-        return np.asarray(np.nan_to_num(np.std(rows, 0, ddof=1)))
+        return beside_rounding(pair, seen.subject, routes, in_float64, seen.settings.tolerances()[1])

@@ -21,7 +21,7 @@ from gradverify.numerics.function.coordinates import Columns, columns_of, number
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
 from gradverify.numerics.judging.run import OverBudget, no_budget
-from gradverify.numerics.pairs.pair import Outcome, Pair, PairElements
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import Structure
 from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
@@ -37,7 +37,7 @@ ONE_BY_ONE = 16  # outputs: so few are pulled back one by one, whatever the stru
 COTANGENTS = 3  # random ones, where rows are too many
 FOLLOWED = 256  # rows that are pulled back one by one because a group of theirs differs, and so many halvings of a random cotangent
 
-Revised = Callable[[int, int, PairElements], PairElements]
+Revised = Callable[[int, int, Entries], Entries]
 """Elements of an (input, output) pair with those that differ for a good reason as right."""
 
 
@@ -175,12 +175,12 @@ class _Comparison:
 
     def _read(
         self, output: int, group: int, rows: Index, grouped: Mapping[int, RowGroups], reading: int
-    ) -> dict[int, tuple[PairElements, bool]]:
+    ) -> dict[int, tuple[Entries, bool]]:
         """The elements of a group by input tensor, each the gradient over the weight of its row.
 
         And whether the two differ at inputs that no row of the group depends on.
         """
-        weights, found = self._weights(output, rows, int(rows[0]), reading), dict[int, tuple[PairElements, bool]]()
+        weights, found = self._weights(output, rows, int(rows[0]), reading), dict[int, tuple[Entries, bool]]()
         pulled = self._pulled(output, weights)
         for t, groups in grouped.items():
             of_tensor, row_of = self.tensors[t], groups.rows_of(range(group, group + 1))[0]
@@ -201,11 +201,11 @@ class _Comparison:
 
     def _elements(
         self, out: Index, column: Index, a: Array, v: Array, floor: Array
-    ) -> PairElements:
+    ) -> Entries:
         atol, rtol = self.settings.tolerances()
         return exact_elements(out, column, a, v, floor, atol=atol, rtol=rtol, unit=self.unit)
 
-    def _resolved(self, output: int, rows: Index, read: Mapping[int, PairElements]) -> None:
+    def _resolved(self, output: int, rows: Index, read: Mapping[int, Entries]) -> None:
         """Pull the rows of an unreadable group back one by one, FOLLOWED at most in all.
 
         What differs in the others is undecided.
@@ -232,7 +232,7 @@ class _Comparison:
                     tally.add_zeros(np.zeros(0), np.zeros(0), masked)
                     tally.add(elements)
 
-    def _row(self, output: int, row: int) -> Iterator[tuple[int, PairElements, Mask]]:
+    def _row(self, output: int, row: int) -> Iterator[tuple[int, Entries, Mask]]:
         """The elements of a row by input tensor; infinities that both give are left out."""
         one = np.zeros(self.point.parts[output].stop - self.point.parts[output].start)
         one[row] = 1.0
@@ -347,19 +347,19 @@ class _Search:
     def __init__(self, allowed: Array, slack: Array) -> None:
         self.allowed, self.slack = allowed, slack
         self.wrong, self.open = np.zeros(len(allowed), bool), np.zeros(len(allowed), bool)
-        self.rows = dict[int, list[PairElements]]()
+        self.rows = dict[int, list[Entries]]()
 
     def differs(self, off: Array) -> Mask:
         return np.asarray(~(np.abs(off) <= self.allowed))
 
-    def add(self, of_tensor: slice, tensor: int, elements: PairElements) -> None:
+    def add(self, of_tensor: slice, tensor: int, elements: Entries) -> None:
         """The elements of a row."""
         bad = elements.input[elements.outcome == np.int8(Outcome.MISMATCH)]
         self.wrong[of_tensor.start + bad] = True
         self.rows.setdefault(tensor, []).append(elements)
 
 
-def _same(first: PairElements, second: PairElements) -> bool:
+def _same(first: Entries, second: Entries) -> bool:
     """Do two readings of a group agree, so that no gradient of another element is in them?"""
     near = [
         np.abs(a - b) <= first.tolerance

@@ -50,17 +50,16 @@ class Surrogate:
 
     def differentiates_to(self, cotangents: Sequence[Tensor]) -> bool:
         """Does torch differentiate the surrogate to what backward gives? Where its finite differences are others, it detaches on the way."""
-        leaves = [x.detach().clone().requires_grad_() for x in self.inputs]
         try:
-            outputs, lent = self._soft.graph(leaves)
-            pulled = [y for y in outputs if y.requires_grad]
+            graph = self._soft.graph(self.inputs)
+            pulled = [y for y in graph.outputs if y.requires_grad]
             if not pulled or function_nodes(pulled):
                 return False
-            theirs = self._soft.gradients(leaves, outputs, lent, [v.to(y.dtype) for y, v in zip(outputs, cotangents, strict=True)])
+            theirs = self._soft.gradients(graph, [v.to(y.dtype) for y, v in zip(graph.outputs, cotangents, strict=True)])
             mine = self.vjp(cotangents)
         except (UserCodeError, RuntimeError):
             return False
-        sides = [[torch.zeros_like(x) if g is None else g for x, g in zip(leaves, side, strict=True)] for side in (mine, theirs)]
+        sides = [[torch.zeros_like(x) if g is None else g for x, g in zip(self.inputs, side, strict=True)] for side in (mine, theirs)]
         return all(a.numel() == 0 or torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in zip(*sides, strict=True))
 
     def _fitting(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -28,44 +28,24 @@ from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 # ---- The values in float64 of a function of float32, or of one that computes in it: of itself, else of the reference that the spec names
 def in_float64(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives],
                reference: Callable[[Subject], Gives], *, lifts: bool) -> InFloat64:
-    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one; `reference`: that of the spec; `lifts`: what it casts to
-    float32 inside is float64 first. Raises UserCodeError or RefusedError where the function refuses float64."""
-    mode = InDouble(lifts=lifts)
-    try:
-        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
-    except (UserCodeError, RefusedError):
-        if not mode.lifts or not is_narrow(subject):
-            raise
-    mode = InDouble(lifts=False)
-    try:
-        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode)
-    except (UserCodeError, RefusedError) as refused:
-        found = (_of_reference(subject, function, outputs, reference)
-                 or _shown_float32(subject, function, outputs, given_by, others=str(refused) == OTHERS))
-        if found is None:
-            raise
-        return found
+    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one; `reference`: that of the spec.
 
-
-def _shown_float32(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives],
-                   others: bool) -> InFloat64 | None:
-    """The values of the function where float64 says that it is float32, if it asserts that, or branches on it, and is the same function then."""
-    mode = InDouble(lifts=True, shows=True)
-    try:
-        return InFloat64(function, given_by(widened(subject, mode)), outputs, partial(beside, subject), mode, others=others)
-    except (UserCodeError, RefusedError):
-        return None
-
-
-def _of_reference(subject: Subject, function: Gives, outputs: Sequence[Tensor], reference: Callable[[Subject], Gives]) -> InFloat64 | None:
-    """The values of the reference, where there is one and they are those of the function, within what float32 rounds."""
-    if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
-        return None
-    mode = InDouble(lifts=True)
-    try:
-        return InFloat64(function, reference(widened(subject, mode)), outputs, partial(beside, subject), mode, of_reference=True)
-    except (UserCodeError, RefusedError):
-        return None
+    `lifts`: what it casts to float32 inside is float64 first. Then nothing is, then the reference takes its place, then float64 says that it is
+    float32, if the function asserts that, or branches on it. Raises UserCodeError or RefusedError where none of these is the same function."""
+    ways = [(given_by, InDouble(lifts=lifts))]
+    if lifts and is_narrow(subject):
+        ways.append((given_by, InDouble(lifts=False)))
+        if subject.case.oracles.reference is not None and not any(argument.parameter for argument in subject.arguments):
+            ways.append((reference, InDouble(lifts=True)))
+        ways.append((given_by, InDouble(lifts=True, shows=True)))
+    refused: Exception = RefusedError()
+    for number, (given, mode) in enumerate(ways):
+        try:
+            return InFloat64(function, given(widened(subject, mode)), outputs, partial(beside, subject), mode, of_reference=given is reference,
+                             others=mode.shows and str(refused) == OTHERS)
+        except (UserCodeError, RefusedError) as error:
+            refused = error if number < 2 else refused      # why it does not run in float64 itself
+    raise refused
 
 
 # ---- cast inside

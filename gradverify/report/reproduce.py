@@ -9,7 +9,7 @@ from gradverify.model.result import CaseResult
 
 WITH_VALUE = frozenset({"--eps", "--atol", "--rtol", "--seed", "--device", "--dtype", "--mode", "--select", "--ignore", "--undecided",
                         "--require-device"})
-FLAGS = frozenset({"--strict", "--no-witness", "--witness", "--fail-on-skip"})
+FLAGS = frozenset({"--strict", "--fail-on-skip"})
 """The options of `check` that change what a check computes or how it is judged; paths, selection and output are left out."""
 
 

@@ -138,9 +138,8 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
 # ---- by element
 def _compared(evidence: Evidence, look: Look) -> Jacobian:
     compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
-    found = without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover,
-                              lambda: evidence.iterated_on(look.twin, look.wishes))
-    return evidence.less_own_steps(found, look.twin, look.function, look.function.values(look.twin.leaves()), look.wishes)
+    return without_leftovers(compared, look.function.inputs, look.wishes, lambda: evidence.leftover,
+                             lambda: evidence.iterated_on(look.twin, look.wishes))
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:

@@ -32,7 +32,6 @@ def comparison(rule: str, argument: Argument, output: int | None, value: Tensor 
         rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
         undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
         max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
-        witnessed=pair.witnessed, evidence="witness" if pair.witnessed else "", witness_apart=pair.apart,
         worst=tuple(_entry(element, argument.value, value) for element in bad or pair.worst[:1]),
         error_map=ErrorMap(tuple(map(tuple, ratios.tolist()))) if ratios is not None and pair.count(Seen.MISMATCH) else None)
 
@@ -73,9 +72,7 @@ def place_name(evidence: Evidence, index: int, output: int, element: ElementReco
 
 
 def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
-    """What the budget ended before, of these pairs, and why forward's own derivative could not speak for them: a note each."""
-    if evidence.jacobian.unwitnessed and (evidence.settings.witness == "always" or any(pair.count(*_OPEN) for pair in own)):
-        yield f"forward has no derivative of its own to ask: {evidence.jacobian.unwitnessed}"
+    """What the budget ended before, of these pairs: a note each."""
     elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
     if elements:
         yield f"{elements:,} elements {LEFT_OUT}{evidence.spending.ended}"

@@ -259,9 +259,6 @@ class RunSettings(Strict):
     reseed: bool = key(
         "Set torch's generator to the check's seed before every forward, so that random functions can be "
         "checked.", True, default=True)
-    witness: bool | Literal["always"] = key(
-        "Ask torch's own derivative of the forward where the finite difference leaves elements undecided; "
-        "`always`: also say of gradients that it decides whether that agrees.", False, "always", default=True)
     strict: bool = key("Warnings are errors.", True, default=False)
     outputs: Annotated[list[NotNegativeInteger], Field(min_length=1)] = key(
         "Which outputs to check; default: all differentiable.", [0])

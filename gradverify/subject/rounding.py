@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, UNITS
-from gradverify.numerics.rungs import U32
+from gradverify.numerics.rungs import U32, ULP
 from gradverify.subject.draw import generator
 from gradverify.subject.own_code import DispatchMode, FunctionMode, in_python, wrapped
 from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema, without_modes
@@ -271,7 +271,6 @@ FUSED = {LOG_SOFTMAX: _log_softmax}
 
 LAPACKS = torch.int32
 """What a factorisation says beside its numbers: pivots, and whether it went well; indices are int64."""
-ULP = 2.0               # roundoffs
 WHOLE = 2.0**-4         # of the numbers from which on a dtype holds nothing but integers: integers below come of no rounding
 
 

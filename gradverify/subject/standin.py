@@ -1,4 +1,4 @@
-"""Functions replaced by their forwards: a stand-in `ctx`, and every `apply` inside a call answered by `forward` itself, under autograd."""
+"""A Function replaced by its forward: a stand-in `ctx`, and its `apply` inside a call answered by `forward` itself, under autograd."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
 from gradverify.subject.own_code import FunctionMode, own_code, wrapped
-from gradverify.subject.tape import APPLIED_BY_TORCH
 from gradverify.torch_private import apply, every_apply, function_modes, pytree, transforms_active, without_function_modes
-
-UNDER_FUNC = "a Function under torch.func"
 
 
 class StandIn(FunctionCtx):
@@ -77,22 +74,16 @@ class Graphs(FunctionMode):
 
 
 @contextmanager
-def forwards_only(cut: Callable[[str], None], graphs: Graphs, only: Sequence[type] | None = None) -> Iterator[None]:
-    """Inside, what this thread applies is the forward of a Function (None: of every one; else of these `only`) under the grad mode of its caller,
-    without a node of its own. The others are applied, to tensors that have their graphs.
-
-    `cut` is called where that cannot be done, and the Function is then applied as it is. Of what leaves
-    this context, `graphs.put_back` has the graphs.
-    """
+def forward_of(cls: type, graphs: Graphs) -> Iterator[None]:
+    """Inside, what this thread applies of this Function is its forward under autograd, without a node of its own. Other Functions are applied, to
+    tensors that have their graphs. Of what leaves this context, `graphs.put_back` has the graphs."""
     applying = list[type]()     # the Functions that torch is about to apply for us
 
-    def instead(cls: Any) -> Callable[..., Any] | None:
-        if applying and applying[-1] is cls:
+    def instead(applied: Any) -> Callable[..., Any] | None:
+        if applying and applying[-1] is applied:
             applying.pop()
             return None
-        outside = all(mode is not graphs for mode in function_modes())
-        if outside or transforms_active():
-            cut(f"{cls.__name__}, {APPLIED_BY_TORCH}" if outside else UNDER_FUNC)
+        if all(mode is not graphs for mode in function_modes()) or transforms_active():
             return None
         with_gradients = torch.is_grad_enabled()
 
@@ -100,11 +91,11 @@ def forwards_only(cut: Callable[[str], None], graphs: Graphs, only: Sequence[typ
         def forward(*arguments: Any) -> Any:
             given = graphs.put_back(arguments)
             with torch.set_grad_enabled(with_gradients):
-                if only is None or cls in only:
+                if applied is cls:
                     returned = by_forward(cls, given)
                 else:
-                    applying.append(cls)
-                    returned = wrapped(apply, cls, given)
+                    applying.append(applied)
+                    returned = wrapped(apply, applied, given)
             return tuple(map(graphs.plain, returned)) if isinstance(returned, tuple) else graphs.plain(returned)
 
         return forward

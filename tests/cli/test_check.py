@@ -107,11 +107,10 @@ def test_an_older_report_is_gone_when_the_run_starts(gradverify, spec, folder, m
 
 def test_the_engine_gets_what_was_asked(gradverify, engine, spec):
     asked = engine(passing())
-    gradverify("check", "s.yaml", "--eps", "1e-5", "--seed", "7", "--select", "GV1,GV224", "--select", "GV201", "--strict", "--no-witness", "-x",
+    gradverify("check", "s.yaml", "--eps", "1e-5", "--seed", "7", "--select", "GV1,GV224", "--select", "GV201", "--strict", "-x",
                "-k", "op", "-m", "fast", "--require-device", "cuda")
     case, = asked["cases"]
     assert case.name == "op[a=1]" and (case.settings.eps, case.settings.seed, case.settings.strict) == (1e-5, 7, True)
-    assert not case.settings.witness
     assert case.settings.select == ("GV1", "GV224", "GV201")
     assert asked["maxfail"] == 1 and asked["argv"][:2] == ("check", "s.yaml") and asked["gate"] == Gate(require_device=("cuda",))
     assert asked["selection"] == Selection(("s.yaml",), "op", "fast", deselected=1)

@@ -255,7 +255,7 @@ KINDS = {
     "kinks that add up": Kind(lambda: subject(of_one(lambda x: x.abs().sum(), lambda x, g: g * given(1.0, -1.0, 1.0)), given(0.0, 0.0, 3.0)), "some"),
     "noise": Kind(lambda: noisy(1e-8), open=True),
     "noise, off by 1e-5": Kind(lambda: noisy(1e-9, 1 + 1e-5), "all", open=True),
-    "rounded, but torch's derivative knows": Kind(rounded, open=True),
+    "rounded": Kind(rounded, open=True),
     "float32, off by 1e-5": Kind(lambda: narrow(1 + 1e-5), "some", open=True),
     "only float32, wrong": Kind(lambda: narrow(1.1, refuses=True), "all"),
     "bfloat16": Kind(lambda: narrow(dtype=torch.bfloat16), open=True),

@@ -157,13 +157,6 @@ def test_what_an_iteration_leaves_is_told_as_that():
     assert element.conclusion == "right: 7e-12 away from the finite difference, as an iteration may leave it, small compared with its row"
 
 
-def test_what_torchs_own_derivative_decides_is_told_as_that():
-    element = explain(KINDS["rounded, but torch's derivative knows"].make(), Asked("x[1]", "y0[1]"))
-    assert element.measured.outcome == "pass" and element.measured.bar > element.measured.tolerance.value
-    assert element.conclusion.startswith("right: the finite difference is known to ")
-    assert element.conclusion.endswith(" only, and torch's derivative of forward agrees with backward to rounding")
-
-
 def test_a_zero_that_an_inner_rounding_may_hide_is_open_in_explain_too():
     for name in ("asleep, zero", "asleep with a domain, zero"):
         element = explain(KINDS[name].make(), Asked("x[2]", "y0[0]"))

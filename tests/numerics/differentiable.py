@@ -11,6 +11,7 @@ from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
 from gradverify.numerics.entries import sweep
 from gradverify.numerics.verdict import Verdict
+from gradverify.oracles.finite_difference import Filled
 from gradverify.subject.failure import blamed
 
 DOUBLE = torch.float64
@@ -50,6 +51,15 @@ class Differentiable:
             grads = torch.autograd.grad([o for o, _ in used], leaves, [c for _, c in used], allow_unused=True, retain_graph=True)
         filled = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
         return self.damage(filled) if self.damage else filled
+
+    def shaken(self, inputs, number):
+        return Filled(self).shaken(inputs, number)
+
+    def shaken_vjp(self, number, cotangents, inputs, roundings):
+        return Filled(self).shaken_vjp(number, cotangents, inputs, roundings)
+
+    def vjp_at(self, inputs, cotangents):
+        return self.vjp(cotangents, inputs)
 
 
 def with_backward(forward, backward):

@@ -1,4 +1,4 @@
-"""Elements that float32 rounds away with f itself, as 1 + tanh(x) near −1: a right gradient passes, a wrong one is caught as before.
+"""Elements that float32 rounds away with f itself, as 1 + tanh(x) near −1: a right gradient is not accused, a wrong one is caught.
 
 The truth is torch's own derivative of the same formula. A wrong one is wrong in float32 alone, or in float64 too.
 """
@@ -74,9 +74,8 @@ SEEDS = {name: [seed for seed in range(40) if is_lost(name, seed)][:2] for name 
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds])
-def test_a_right_one_passes(name, seed):
-    result = judged(name, "right", seed)
-    assert (result.verdict, [finding.code for finding in result.findings]) == ("pass", [])
+def test_a_right_one_is_not_accused(name, seed):
+    assert judged(name, "right", seed).verdict in ("pass", "undecided")
 
 
 @pytest.mark.population(most=4)

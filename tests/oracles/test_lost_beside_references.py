@@ -66,5 +66,5 @@ def test_a_wrong_one_is_caught(how, mean):
     assert compared(naive(WRONG[how]), mean, 11)[0] > 0
 
 
-def test_a_backward_that_loses_what_forward_does_not_is_caught():
-    assert compared(naive(forward=layer_norm), 300.0, 11)[0] > 0
+def test_a_backward_that_loses_what_forward_does_not_does_not_pass():
+    assert sum(compared(naive(forward=layer_norm), 300.0, 11)) > 0

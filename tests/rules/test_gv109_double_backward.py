@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from gallery.twins import load
 from live import check, codes, evidence, fixed, message, randn
-from oracles.test_witnessed import by_bits
+from oracles.test_noisy_forwards import by_bits
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable

@@ -13,7 +13,7 @@ import numpy as np
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Judge, Ladders
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.samples import Line
-from gradverify.numerics.excuses.order import excused, excused_alone
+from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging.bundle import lone_columns
 from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, enough_confirmed, no_limits
@@ -29,9 +29,9 @@ from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
 # ---- Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5)
 def measured_alone(run: Run, column: Index, out: Index) -> Judged:
-    """Elements (column, output) [E], in the order in which they were asked: one backward an output, 48 forward calls a column."""
-    a, alone = run.analytic(column, out), LoneLadders(run, column, out)
-    return excused_alone(run, judged_now(run, column, out, a, alone.derivative()).with_limits(), alone)
+    """Elements (column, output) [E], in the order in which they were asked, and excused: one backward an output, 48 forward calls a column."""
+    a, d = run.analytic(column, out), LoneLadders(run, column, out).derivative()
+    return excused(run, judged_now(run, column, out, a, d).with_limits())
 
 
 def judged_now(run: Run, column: Index, out: Index, a: Array, d: Derivative) -> Judged:
@@ -52,7 +52,7 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
             return judged
         i = np.flatnonzero(wrong)
         i = i[judged.column[i] == judged.column[i[judged.take(i).worst_first()[0]]]]
-        judged = judged.replaced(i, excused(run, measured_alone(run, judged.column[i], judged.out[i])))
+        judged = judged.replaced(i, measured_alone(run, judged.column[i], judged.out[i]))
         if (judged.verdict[i] == MISMATCH).any():
             return judged
     return judged.undecided(np.flatnonzero(judged.verdict == MISMATCH), Limit.COMPANY)
@@ -105,7 +105,7 @@ def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
     column, out = np.array([column_at(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
         run.learn_survey()
-        judged = excused(run, _judged(run, column, out))
+        judged = _judged(run, column, out)
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
     tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
     return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
@@ -117,7 +117,7 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
 
     _, climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
     judged = judged_now(run, column, out, a, climb.run())
-    return measured_alone(run, column, out) if judged.verdict[0] == Verdict.MISMATCH else judged.with_limits()
+    return measured_alone(run, column, out) if judged.verdict[0] == Verdict.MISMATCH else excused(run, judged.with_limits())
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Climb]:

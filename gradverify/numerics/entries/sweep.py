@@ -297,19 +297,7 @@ class Sweep:
                     )
                     elements, quick = judged.take(of_pair), quick[of_pair]
                 coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
-                tally.add(
-                    elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick))
-                )
-                tally.backward_unit = max(
-                    [
-                        tally.backward_unit,
-                        *(
-                            x
-                            for j, x in judged.backward_noise.items()
-                            if part.start <= j < part.stop
-                        ),
-                    ]
-                )
+                tally.add(elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick)))
 
 
 def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:

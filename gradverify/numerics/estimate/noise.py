@@ -15,8 +15,7 @@ from operator import mul
 
 import numpy as np
 
-from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U64, AnyArray, Array, Codes, Mask, nonzero, pieces, piecewise, repeated
+from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, nonzero, pieces, piecewise, repeated
 
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
@@ -31,7 +30,6 @@ REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
 FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
-NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation of a normal variable
 
 
 class Ending(IntEnum):
@@ -158,16 +156,6 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
             break
         ray.points(ray.odd(spacing), points)
     return sigma, change
-
-
-def gradient_noise(ray: Ray, size: Array) -> tuple[Array, float]:
-    """Noise [m] of a gradient along the ray, and the unit roundoff its bits show; the median absolute deviation where no level is found."""
-    points = ray.points(ray.finest(), np.empty((POINTS, len(size))))
-    level, ending = ecnoise(points, size)
-    spread = NORMAL_MAD * np.median(np.abs(points - np.median(points, 0)), 0)
-    unit = Bits().seen(points).unit
-    sigma = np.where(ending == FOUND, level, np.where(ending >= TOO_WIDE, spread, 0.0))
-    return np.nan_to_num(np.maximum(sigma, unit * size if unit > U64 else 0.0)), unit
 
 
 def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None = None) -> Array:

@@ -7,13 +7,14 @@ tell: those of a function with a derivative add up (and so do those of kinks alo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.estimate.romberg import Best, one_sided
-from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging.judged import Decided, Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, Mask, Z, step
 from gradverify.numerics.seed_vectors import signed_weights_float32
@@ -27,20 +28,18 @@ SURE = 30.0         # standard deviations of noise
 SHARE = 1e-3        # of |a|·s: less is another matter than the gradient in question
 
 
-def excuse_ties(run: Run, judged: Judged) -> Judged:
+def excuse_ties(run: Run, judged: Judged) -> Iterator[Decided]:
     """Mismatches of zero differences are undecided where the output does not add up when columns that hold the same number move together.
 
     At most 144 forward calls in all for a number that several columns hold.
     """
     zeros = np.flatnonzero((judged.verdict == Verdict.MISMATCH) & (judged.derivative.value == 0))
-    if not zeros.size:
-        return judged
     column, c = judged.column[zeros], run.point.columns
     claimed, found = SHARE * np.abs(judged.analytic[zeros]) * c.scale[column], np.zeros(len(zeros), bool)
     for tensor, x in sorted(set(zip(c.tensor[column].tolist(), c.x[column].tolist(), strict=True))):
         of_number = np.flatnonzero((c.tensor[column] == tensor) & (c.x[column] == x))
         found[of_number] = _do_not_add_up(run, tensor, x, judged.out[zeros[of_number]], claimed[of_number])
-    return judged.undecided(zeros[found], Limit.TIE)
+    yield Decided(zeros[found], Limit.TIE)
 
 
 def _do_not_add_up(run: Run, tensor: int, x: float, out: Index, claimed: Array) -> Mask:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_cancelled_alone, excuse_shaken, excuse_uncertain, name_cancelling
+from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_uncertain
 from gradverify.numerics.excuses.kink_sums import excuse_ties, judge_kink_sums
 from gradverify.numerics.excuses.rounded import excuse_backward_noise, excuse_rounded
 from gradverify.numerics.excuses.treads import excuse_ends, excuse_treads
 from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.point import DirectionLine
-from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.quick_samples import LoneLadders
+from gradverify.numerics.judging.judged import Decided, Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Mask
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
@@ -27,7 +25,7 @@ from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
 
 
-def pass_slight(run: Run, judged: Judged) -> Judged:
+def pass_slight(run: Run, judged: Judged) -> Iterator[Decided]:
     """Undecided elements that are negligible by their own |x|, and known to a HUNDREDTH, are right.
 
     A floor is divided by the tensor's RMS, or small elements would pass unseen beside large ones; in hypot of 1e-12 and 1 that asks for digits of the
@@ -35,12 +33,10 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
     """
     d = judged.derivative
     known = (judged.verdict == UNDECIDED) & d.smooth & (np.abs(judged.analytic - d.value) <= d.bar) & (d.bar <= HUNDREDTH * np.abs(d.value))
-    if not known.any():
-        return judged
     agreed = ~np.isfinite(d.second) | (d.far & (np.abs(judged.analytic - d.second) <= d.second_bar))  # the nearer steps do not say otherwise
     i = np.flatnonzero(known & agreed & ~judged.tolerances.unproven)
     reach = np.maximum(np.abs(judged.analytic[i]), np.abs(d.value[i])) * run.point.columns.scale[judged.column[i]]
-    return judged.passed(i[reach <= run.floors()[judged.out[i]]])
+    yield Decided(i[reach <= run.floors()[judged.out[i]]], Limit.NONE)
 
 
 def pass_unmovable(run: Run, judged: Judged) -> Judged:
@@ -59,7 +55,7 @@ def pass_unmovable(run: Run, judged: Judged) -> Judged:
 SYMMETRIC = 2.0**-45  # of the largest entry; in float32 only bitwise symmetry is within it
 
 
-def excuse_symmetric(run: Run, judged: Judged) -> Judged:
+def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
     """Where an input is (conjugate) symmetric: an op may read one triangle and spread the gradient over both.
 
     Undecided where the gradient is itself symmetric, and right along the symmetric direction.
@@ -72,15 +68,14 @@ def excuse_symmetric(run: Run, judged: Judged) -> Judged:
         wrong = bad[c.tensor[judged.column[bad]] == t]
         mirrored, signs = first + mirror[judged.column[wrong] - first], sign[judged.column[wrong] - first]
         diagonal = mirrored == judged.column[wrong]
-        judged = judged.undecided(wrong[diagonal & (signs < 0)], Limit.SYMMETRY)  # the imaginary part of a real number
+        yield Decided(wrong[diagonal & (signs < 0)], Limit.SYMMETRY)  # the imaginary part of a real number
         wrong, mirrored, signs = wrong[~diagonal], mirrored[~diagonal], signs[~diagonal]
         values = signs * run.analytic(mirrored, judged.out[wrong])
         for column in np.unique(judged.column[wrong]).tolist():
             of_column = np.flatnonzero(judged.column[wrong] == column)
             other, its_sign = int(mirrored[of_column[0]]), float(signs[of_column[0]])
             right = _right_along_pair(run, judged.take(wrong[of_column]), values[of_column], other, its_sign)
-            judged = judged.undecided(wrong[of_column][right], Limit.SYMMETRY)
-    return judged
+            yield Decided(wrong[of_column][right], Limit.SYMMETRY)
 
 
 def _symmetric(x: Tensor) -> bool:
@@ -101,28 +96,18 @@ def _right_along_pair(run: Run, judged: Judged, mirrored: Array, other: int, sig
     return np.asarray((np.abs(judged.analytic - mirrored) <= tolerance) & (np.abs(analytic - numeric) <= tolerance + bar))
 
 
-# ---- What else may explain a mismatch, in the order in which it is asked. What no excuse explains is wrong
-Excuse = Callable[[Run, Judged], Judged]
-"""The elements with those mismatches undecided, or right, that it explains; it calls nothing where none is left."""
-
+# ---- What may explain a mismatch, in the order in which it is asked. What no excuse explains is wrong
+Excuse = Callable[[Run, Judged], Iterator[Decided]]
+"""The mismatches that it explains, with the reason; it writes nothing, and calls nothing where none is left."""
 EXCUSES: tuple[Excuse, ...] = (
-    excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads, excuse_shaken)
+    excuse_ends, excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads)
 
 
 def excused(run: Run, judged: Judged) -> Judged:
-    """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, kinks summed, mismatches excused."""
-    judged = judge_kink_sums(run, pass_unmovable(run, pass_slight(run, judged)))
-    return name_cancelling(run, _excused_by(run, judged, EXCUSES))
-
-
-def excused_alone(run: Run, judged: Judged, alone: LoneLadders) -> Judged:
-    """Elements that were measured `alone`, with what their own samples excuse; they are still to be given to `excused`."""
-    return _excused_by(run, judged, (excuse_ends, excuse_uncertain, excuse_ties, partial(excuse_cancelled_alone, alone=alone), excuse_treads))
-
-
-def _excused_by(run: Run, judged: Judged, excuses: tuple[Excuse, ...]) -> Judged:
-    for excuse in excuses:
-        if not (judged.verdict == MISMATCH).any():
-            break
-        judged = excuse(run, judged)
-    return judged
+    """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, mismatches excused, kinks summed."""
+    judged = pass_unmovable(run, judged)
+    for excuse in (pass_slight, *EXCUSES):
+        if excuse is pass_slight or (judged.verdict == MISMATCH).any():
+            for found in excuse(run, judged):
+                judged = judged.decided(found) if len(found.i) else judged
+    return judge_kink_sums(run, judged)

@@ -2,96 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from gradverify.model.fault import UserCodeError
 from gradverify.numerics.estimate.noise import POINTS
-from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_rounding
+from gradverify.numerics.excuses.cancelling import beyond_cancelling, hidden_by_cancelling
 from gradverify.numerics.function.point import Narrow
-from gradverify.numerics.judging.judged import Judged, excuse_row_by_row
+from gradverify.numerics.judging.judged import Decided, Judged, row_by_row
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.rungs import U32, VISIBLE, Array, Index, Mask, Z
-from gradverify.numerics.survey import analytic_noise, narrow_points
+from gradverify.numerics.rungs import U32, ULP, VISIBLE, Array, Index, Mask, Z
+from gradverify.numerics.survey import narrow_points
 from gradverify.numerics.tolerance import RTOL, Tolerances
-from gradverify.numerics.verdict import MISMATCH, PASS, Limit
+from gradverify.numerics.verdict import MISMATCH, Limit
 
-# ---- Mismatches that the noise of the backward itself may explain
-NOISE_CALLS = 18  # for that of one row of backward
-NOISE_ROWS = 6  # rows at a time whose analytic noise is measured, until a mismatch stands
-BACKWARD_CAP = 2.0**10  # roundoffs of |a| ...
-SUMS = 2.0**-40  # of f: more noise than the rounding of large sums is of another kind, as ripples, which backward may follow
-FLOOR_CAP = 16  # ... or floors, for what cancels to nothing: more noise than either is itself the backward's fault, ...
-AMPLIFIED = 2.0**-4  # ... unless its operations amplify their rounding, up to so much of the row: the inverse in det(A)·A⁻ᵀ near a singular A;
-# more is a branch that is taken otherwise, as where two points are one
+# ---- Mismatches that the rounding of the backward itself may explain
+RIPPLES = 2.0**10  # roundings: how far a noisy f is asked whether backward follows its ripples (1e-12·sin(1e15·x) is noise to every step)
 FEW, WIDER = 3, 32.0  # ways to round that are tried first, and how far these may underestimate it
+NOISE_ROWS = 6  # rows at a time whose rounding is measured, until a mismatch stands
+AMPLIFIED = 2.0**-4  # of the row: what operations may make of their roundings, as the inverse in det(A)·A⁻ᵀ near a singular A; more is a branch that
+# is taken otherwise, as where two points are one
 
 
-def excuse_backward_noise(run: Run, judged: Judged) -> Judged:
-    """Mismatches within the backward's own noise, up to a cap, are undecided, or right where the forward is float32; never at kinks. Beyond the cap
-    it is no more than what its operations make of their own roundings, at random (3 calls a row, or 12).
+def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
+    """Mismatches within what backward's operations make of their own roundings are undecided, or right where the forward is float32; never at kinks.
+    So are those of a noisy forward within what backward changes by beside x.
 
-    Not of a backward of lower precision than the finite differences: that is `excuse_rounded`'s.
+    Not of a backward of lower precision than the finite differences: that is `excuse_rounded`'s. 9 calls a row.
     """
-    if run.point.narrow is not None:
-        return judged
-    return excuse_row_by_row(judged, 1 if run.over_budget(NOISE_CALLS) else NOISE_ROWS, partial(_excuse_row, run))
+    def excuse_row(i: Index, row: int) -> Iterator[Decided]:
+        part = judged.take(i)
+        noisy = run.survey.sigma[row] > VISIBLE * run.point.unit[row] * run.survey.size[row]
+        most = np.inf if noisy else AMPLIFIED * float(run.reach.rows(run.survey).reach[row]) / run.point.columns.size[part.column]
+        stands = part.verdicts_with(most) == MISMATCH
+        if stands.any() and run.over_budget(POINTS):
+            yield Decided(i[~stands], Limit.BUDGET)
+        elif not stands.all():
+            for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
+                sigma = run.point.row_rounding(row, ways, RIPPLES if noisy else ULP)
+                noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
+                if (part.verdicts_with(wider * noise) == MISMATCH).all():
+                    return
+            excused = part.verdicts_with(np.where(noise <= most, noise, 0.0)) != MISMATCH
+            yield Decided(i[excused], Limit.NONE if run.point.unit[row] == U32 and not noisy else Limit.ANALYTIC_NOISE)
 
-
-def _excuse_row(run: Run, judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
-    """Elements i of one row; and the relative noise of its backward where it is above the cap."""
-    part = judged.take(i)
-    cap = _cap(run, part.analytic, part.tolerances.floor, row)
-    if run.over_budget(NOISE_CALLS):
-        stands = part.verdicts_with(_largest_noise(run, part.analytic, cap, row)) == MISMATCH
-        if stands.any():
-            return judged.undecided(i[~stands], Limit.BUDGET), 0.0
-    sigma, _ = analytic_noise(run.point, row, _row_of(run, judged, i))
-    noise = Z * sigma[part.column]
-    right = part.verdicts_with(np.minimum(noise, cap)) != MISMATCH
-    if not right.all():
-        right |= part.verdicts_with(_amplified(run, part, row)) != MISMATCH
-    excused = i[right]
-    excess = np.where(noise > cap, noise / Z / np.abs(part.analytic), 0.0)
-    judged = judged.undecided(excused, Limit.ANALYTIC_NOISE)
-    if run.point.unit[row] == U32:
-        judged = judged.passed(excused)
-    return judged, float(np.nan_to_num(excess).max(initial=0.0))
-
-
-def _cap(run: Run, a: Array, floor: Array, row: int) -> Array:
-    """Noise that a backward may have; no cap where the forward itself is noisy beyond rounding: a right backward follows its ripples."""
-    noisy = run.survey.sigma[row] > VISIBLE * run.point.unit[row] * run.survey.size[row]
-    rounding = BACKWARD_CAP * run.point.unit[row] * np.nan_to_num(np.abs(a), posinf=0.0)
-    return np.full(len(a), np.inf) if noisy else np.maximum(rounding, FLOOR_CAP * floor)
-
-
-def _amplified(run: Run, part: Judged, row: int) -> Array:
-    """What the roundings of all operations may make of elements [E] of a row; 0, and no call, where none that is off could be explained by them."""
-    most = AMPLIFIED * float(run.reach.rows(run.survey).reach[row]) / run.point.columns.size[part.column]
-    if (part.verdicts_with(most) == MISMATCH).all():
-        return np.zeros(len(most))
-    for ways, wider in ((FEW, WIDER), (POINTS, 1.0)):
-        sigma = run.point.row_rounding(row, ways)
-        noise = np.zeros(len(most)) if sigma is None else wider * Z * np.nan_to_num(sigma[part.column])
-        if (part.verdicts_with(noise) == MISMATCH).all():
-            return np.zeros(len(most))
-    return np.where(noise <= most, noise, 0.0)
-
-
-def _largest_noise(run: Run, a: Array, cap: Array, row: int) -> Array:
-    """The cap; of a forward that sums many numbers, and is noisy with that alone, as many times that noise."""
-    noise = run.survey.sigma[row] / run.survey.size[row] if run.survey.size[row] else np.inf
-    return np.minimum(cap, BACKWARD_CAP * noise * np.abs(a)) if run.point.unit[row] < noise <= SUMS else cap
-
-
-def _row_of(run: Run, judged: Judged, i: Index) -> Array:
-    """The analytic row [C] as far as elements i show it."""
-    row = np.zeros(len(run.point.columns))
-    row[judged.column[i]] = np.nan_to_num(judged.analytic[i])
-    return row
+    if run.point.narrow is None:
+        yield from row_by_row(judged, 1 if run.over_budget(POINTS) else NOISE_ROWS, excuse_row)
 
 
 # ---- Mismatches that the rounding of a backward in float32 may explain, where the finite differences are those of float64 (method.md section 3)
@@ -119,25 +77,15 @@ class _Noise:
     points: int
 
 
-def excuse_rounded(run: Run, judged: Judged) -> Judged:
+def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
     """Mismatches within the rounding of a backward of lower precision than the finite differences are right, or undecided; none of other backwards.
 
     At most 40 calls a row. A mismatch that numbers which cancel in float64 may explain does not keep other rows from being looked at.
     """
     narrow = run.point.narrow
-    if narrow is None:
-        return judged
-
-    def excuse_row(judged: Judged, i: Index, row: int) -> tuple[Judged, float]:
-        return _Row(run, judged.take(i), row, narrow).excused(judged, i)
-
-    return excuse_row_by_row(judged, 1 if run.over_budget(NEARBY) else ROWS_AT_ONCE, excuse_row, ~beyond_cancelling(run, judged))
-
-
-def may_lose(forward: float, value: float, scale: Array, derivative: Array) -> Array:
-    """What derivatives [E] may lose where forward is off by so much of its `value`: no less of them than float32 loses of that."""
-    lost = min(forward / value, 1.0) if value else 1.0
-    return np.maximum(TIMES * forward / scale, LOST * lost * np.abs(derivative))
+    if narrow is not None:
+        yield from row_by_row(judged, 1 if run.over_budget(NEARBY) else ROWS_AT_ONCE,
+                              lambda i, row: _Row(run, judged.take(i), row, narrow).excused(i), ~beyond_cancelling(run, judged))
 
 
 class _Row:
@@ -157,34 +105,29 @@ class _Row:
         self.forward_noise = max(self.f_error, usual) / self.scale
         self.amplification = max(self.f_error / usual if usual else 1.0, 1.0)
 
-    def excused(self, judged: Judged, i: Index) -> tuple[Judged, float]:
-        """The verdicts with these, elements i, as rounding explains them; and the relative noise of which the backward is at fault."""
-        f_lost = self._f_lost()
-        judged, right_in_full = judged.undecided(i[f_lost], Limit.ROUNDED), self._right_in_full() & ~f_lost
+    def excused(self, i: Index) -> Iterator[Decided]:
+        """What rounding explains of these, elements i: up to so many roundings of the row they are right."""
+        f_lost, over_budget = self._f_lost(), self.run.over_budget(NEARBY)
+        right_in_full = self._right_in_full() & ~f_lost
+        yield Decided(i[f_lost], Limit.ROUNDED)
         if not right_in_full.any():
-            return judged, 0.0
+            return
         cap = self._cap()
-        if self.run.over_budget(NEARBY):
-            stands = ~right_in_full | (self.elements.verdicts_with(np.maximum(cap, self._saturated())) == MISMATCH)
-            if stands.any():
-                return judged.undecided(i[~stands], Limit.BUDGET), 0.0
+        stands = ~right_in_full | (self.elements.verdicts_with(np.maximum(cap, self._saturated())) == MISMATCH)
+        if over_budget and stands.any():
+            yield Decided(i[~stands], Limit.BUDGET)
+            return
         noise = self._noise()
-        by_noise = right_in_full & (self.elements.verdicts_with(self._may_be_off(noise, cap)) != MISMATCH)
-        judged = self._explained(judged, i, by_noise, PASSES * self.amplification)
-        open_ = right_in_full & (judged.verdict[i] != PASS)
-        perturbed = Z * self._perturbed() if open_.any() else np.zeros(len(open_))
-        by_operations = open_ & (self.elements.verdicts_with(perturbed) != MISMATCH)
-        judged = self._explained(judged, i, by_operations, AT_MOST / self.narrow.unit)
-        by_noise |= open_ & (self.elements.verdicts_with(self._may_be_off(noise, LIBRARY * perturbed)) != MISMATCH)
-        judged = judged.undecided(i[by_noise & (judged.verdict[i] == MISMATCH)], Limit.ROUNDED)
-        at_fault = right_in_full & ~by_noise & ~by_operations & (Z * noise.sigma > cap)
-        excess = np.where(at_fault, noise.sigma / np.abs(self.elements.analytic), 0.0)
-        return judged, float(np.nan_to_num(excess, posinf=0.0).max(initial=0.0))
-
-    def _explained(self, judged: Judged, i: Index, which: Mask, roundings: float) -> Judged:
-        """With those of elements i undecided that rounding explains, and right up to so many roundings of the row."""
-        judged = judged.undecided(i[which], Limit.ROUNDED)
-        return judged.passed(i[which & self._within(roundings)])
+        explained = right_in_full & (self.elements.verdicts_with(self._may_be_off(noise, cap)) != MISMATCH)
+        right = explained & self._within(PASSES * self.amplification)
+        open_ = right_in_full & ~right
+        if open_.any():
+            perturbed = Z * self._perturbed()
+            by_operations = open_ & (self.elements.verdicts_with(perturbed) != MISMATCH)
+            right |= by_operations & self._within(AT_MOST / self.narrow.unit)
+            explained |= by_operations | (open_ & (self.elements.verdicts_with(self._may_be_off(noise, LIBRARY * perturbed)) != MISMATCH))
+        yield Decided(i[right], Limit.NONE)
+        yield Decided(i[explained & ~right], Limit.ROUNDED)
 
     def _cap(self) -> Array:
         """More noise [E] than this is the backward's own fault."""
@@ -208,8 +151,9 @@ class _Row:
         return self.f_error > SATURATES * self.reach
 
     def _saturated(self) -> Array:
-        """What the derivative may be off by where f saturates."""
-        return may_lose(self.f_error, self.f_size, self.scale, self.elements.derivative.value)
+        """What derivatives [E] may be off by where f saturates: no less of them than float32 loses of f."""
+        lost = min(self.f_error / self.f_size, 1.0) if self.f_size else 1.0
+        return np.maximum(TIMES * self.f_error / self.scale, LOST * lost * np.abs(self.elements.derivative.value))
 
     def _within(self, roundings: float) -> Mask:
         """Deviations of so many roundings of the row, and no more than may pass."""
@@ -227,7 +171,7 @@ class _Row:
         full = replace(self.elements, analytic=a, tolerances=tolerances)
         right = full.verdicts_with() != MISMATCH
         if not right.all():
-            right[~right] = hidden_by_rounding(self.run, full.take(np.flatnonzero(~right)))
+            right[~right] = hidden_by_cancelling(self.run, full.take(np.flatnonzero(~right)))
         return np.asarray(right)
 
     def _perturbed(self) -> Array:

@@ -3,53 +3,47 @@ constant.
 
 The ladder of steps sees a staircase where it takes several steps on both sides. Beside an input that is small, or in a row whose slope is small,
 a tread is as wide as the ladder, or the first step on one side looks like a kink beside x. So f is called at places further away, each twice, a
-little apart: what moves from place to place, and never between the two, moves in steps. There the rise of a step is noise, as for any staircase, and
-a mismatch must stand against it, at steps up to ten times the size of the input. Nothing is called but where something flat is about to be called
-wrong."""
+little apart: what moves from place to place, and never between the two, moves in steps. There zero is no derivative. Nothing is called but where
+something flat is about to be called wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from gradverify.numerics.estimate.climb import Elements, Ladders
 from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.judging.bundle import Bundle, lone_columns
-from gradverify.numerics.judging.judged import Judged, standing
+from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.prepare import Structure
-from gradverify.numerics.rungs import RUNGS, VISIBLE, Array, Index, Mask, Z, step
+from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
-from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
+from gradverify.numerics.tolerance import limits
+from gradverify.numerics.verdict import MISMATCH, Limit
 
 # ---- treads
 PLACES = (2.0, -1.3, 0.85, -0.55, 0.35, -0.23, 0.15, -0.1)      # of the size of an input, or of its tensor if that is larger: where f is called
 TWIN = 2.0**-16    # of that distance: how far the second call is from the first; a tread is wider, and a float32 input still moves
 STILL = 0.75        # of the places to which an output moves: at so many the two calls agree, bit for bit
+HIGHEST = 2.0**-5   # of the size of the outputs: steps that are all higher are the function's own, as those of round(x) at 1
 LEVELS = 4          # values at least that an output of the tensor takes: a step function, or a clamp between its ends, has two
-HIGHEST = 2.0**-5   # of the size of the outputs: steps that are higher are the function's own, as those of round(x) at 1
-RUNGS_ABOVE = 3          # rungs above the size of the input
 
 
-def excuse_treads(run: Run, judged: Judged) -> Judged:
-    """Mismatches with a flat f that the rise of a step accounts for are undecided: 16 calls a pair, and 54 a column of those in steps."""
+def excuse_treads(run: Run, judged: Judged) -> Iterator[Decided]:
+    """Mismatches with a flat f that moves in steps are undecided: 16 calls a pair."""
     d = judged.derivative
     flat = np.flatnonzero((judged.verdict == MISMATCH) & np.isfinite(judged.analytic) & d.smooth & (d.value == 0))
     for of_pair in run.by_pair(judged.column, judged.out, flat):
-        i = of_pair[_in_steps(run, np.unique(judged.column[of_pair]), judged.out[of_pair])]
-        if i.size:
-            judged = _left_open(run, judged, i)
-    return judged
+        yield Decided(of_pair[_in_steps(run, np.unique(judged.column[of_pair]), judged.out[of_pair])], Limit.STAIRCASE)
 
 
 def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
-    """Which outputs [E] move in steps where these columns of a tensor are moved together; all, if some of their tensor do: these are flat at x."""
+    """Which outputs [E] of one tensor move where these columns of a tensor are moved together; none, unless some of their tensor move in steps."""
     point, c = run.point, run.point.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = size * (1 + 0.4 * ((np.arange(len(columns)) * 0.618034) % 1)) * (-1.0) ** np.arange(len(columns))
@@ -59,10 +53,10 @@ def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     at_rest = (moved & (values[:, 0] == values[:, 1])).sum(0)
     part = point.parts[point.output_tensor(out[0])]
     ordered = np.sort(np.vstack([np.where(finite, values[:, 0], point.f0), point.f0])[:, part], axis=0)
-    levels = 1 + (np.diff(ordered, axis=0) != 0).sum(0)
+    rises = np.diff(ordered, axis=0)
+    fine = np.where(rises > 0, rises, np.inf).min(0) <= HIGHEST * rms(run.survey.size[part])
     steps = (at_rest > 0) & (at_rest >= STILL * moved.sum(0))
-    found = bool((steps[part] & (levels >= LEVELS)).any())
-    return np.full(len(out), found)
+    return np.asarray(moved.any(0)[out] & (steps[part] & fine & ((rises != 0).sum(0) >= LEVELS - 1)).any())
 
 
 def _within(run: Run, columns: Index, move: Array) -> Array:
@@ -72,51 +66,6 @@ def _within(run: Run, columns: Index, move: Array) -> Array:
     outside = (x + move < low) | (x + move > high)
     move = np.where(outside, -move, move)
     return np.asarray(np.where((x + move < low) | (x + move > high), x, x + move))
-
-
-def _left_open(run: Run, judged: Judged, i: Index) -> Judged:
-    """Elements i undecided but for those that stand: the largest first, a few columns."""
-    part = judged.take(i)
-    largest_first = np.argsort(-np.abs(part.analytic) * run.point.columns.scale[part.column], kind="stable")
-    measured = part.derivative
-
-    def stands(few: Index) -> Mask:
-        nonlocal measured
-        derivative, found = _among_steps(run, part.take(few))
-        measured = measured.replaced(few, derivative)
-        return found
-
-    open_ = np.flatnonzero(~standing(part.column, largest_first, stands))
-    judged = replace(judged, derivative=judged.derivative.replaced(i[open_], measured.take(open_)))
-    return judged.undecided(i[open_], Limit.STAIRCASE)
-
-
-def _among_steps(run: Run, part: Judged) -> tuple[Derivative, Mask]:
-    """The derivatives of elements with the rise of a step as noise, and which mismatches stand against that [E]."""
-    columns, line = np.unique(part.column, return_inverse=True)
-    ladders, every = Ladders(lone_columns(run.point, columns).lines, run.outputs(), Elements(line, part.out)), range(-RUNGS_ABOVE, RUNGS)
-    all_ = np.arange(len(line))
-    ladders.solve(all_, every, True)
-    rise = _rises(run, ladders, part, every)
-    noise = np.zeros(len(run.point.f0))
-    np.maximum.at(noise, part.out, rise)
-    d = ladders.under(noise).solve(all_, every, True)
-    extra = np.where(d.unchanged, Z * rise / step(1.0, every[0]) / run.point.columns.scale[part.column], 0.0)
-    d = replace(d, bar=d.bar + extra)
-    return d, np.asarray((rise == 0) | (part.verdicts_with(derivative=d) == MISMATCH))
-
-
-def _rises(run: Run, ladders: Ladders, part: Judged, rungs: range) -> Array:
-    """By how much each element's first step moves f [E], that of others where it takes none; 0 where that is no step of a fine staircase."""
-    f0 = run.point.f0[part.out]
-    samples = np.stack([ladders.known(k)[:2] for k in rungs])
-    change = np.nan_to_num(np.abs(samples - f0)).max(1)
-    finest = len(change) - 1 - np.argmax(change[::-1] > 0, axis=0)
-    first = change[finest, np.arange(len(f0))]
-    typical = float(np.median(first[first > 0])) if (first > 0).any() else 0.0
-    size = rms(run.survey.size[run.point.parts[run.point.output_tensor(part.out[0])]])
-    rise = np.maximum(first, typical)
-    return np.where((rise <= HIGHEST * size) & (rise > VISIBLE * run.point.unit[part.out] * np.abs(f0)), rise, 0.0)
 
 
 # ---- Columns along which f ends at x, or climbs without bound on both sides: asin at 1, sqrt at 0, the root of |x|
@@ -137,15 +86,17 @@ def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     return np.flatnonzero(found[:-1])
 
 
-def excuse_ends(run: Run, judged: Judged) -> Judged:
+def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
     """Gradients that are no number are undecided along columns that f ends along: six forward calls a column, 48 more for a climb."""
     not_numbers = np.flatnonzero((judged.verdict == MISMATCH) & ~np.isfinite(judged.analytic))
-    if not not_numbers.size:
-        return judged
-    column = judged.column[not_numbers]
-    verdict = judged.verdict.copy()
-    verdict[not_numbers[np.isin(column, columns_at_ends(run, lone_columns(run.point, np.unique(column))))]] = UNDECIDED
-    return replace(judged, verdict=verdict).with_limits()
+    if not_numbers.size:
+        column = judged.column[not_numbers]
+
+        def stands(few: Index) -> Mask:
+            return ~np.isin(column[few], columns_at_ends(run, lone_columns(run.point, np.unique(column[few]))))
+
+        i = not_numbers[~standing(column, np.arange(len(column)), stands)]
+        yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 
 def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, int]]) -> Index:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from time import monotonic, perf_counter, process_time
@@ -18,7 +19,7 @@ from gradverify.model.fault import UserCodeError
 from gradverify.numerics.function.buffers import Buffers, Selection
 from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U32, U64, Array, Index, in_a_row, joined, pieces, piecewise, repeated
+from gradverify.numerics.rungs import U32, U64, ULP, Array, Index, in_a_row, joined, pieces, piecewise, repeated
 from gradverify.numerics.seeds import Seed
 
 # ---- How long a call takes: the least of several, and without the time that the machine gave to others meanwhile
@@ -66,7 +67,6 @@ class Stopwatch:
 
 # ---- A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of its Jacobian by backward, every call counted
 SAMPLED = 4096  # values a call whose bits are looked at
-COARSER = 8.0  # roundings: 1 + half of one is 1 again
 
 
 class Function(Protocol):
@@ -77,8 +77,10 @@ class Function(Protocol):
     - `narrow`, where backward is of less precision than the values (None: it is not);
     - `here()`, the values at its own inputs where it was called there already, in memory that no backward writes into (None: ask `values`);
     - `earlier`, what it gave there before that (None: nothing);
-    - `shaken(inputs, number)`, as `values`, each operation off by up to COARSER roundings at random (Monte Carlo arithmetic), in another way for
-      each number; and `shaken_vjp(number, cotangents, inputs)`, the same of `vjp` and the forward before it (None: it raised);
+    - `shaken(inputs, number)`, as `values`, each operation off by up to two roundings at random in its own dtype, in another way for each number; and
+      the coarsest of their roundoffs;
+    - `shaken_vjp(number, cotangents, inputs, roundings)`, as `vjp` and the forward before it, the inputs off by up to so many roundings at random
+      and each operation in float64 by two (stochastic arithmetic), in another way for each number (None: it raised);
     - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output (None: they
       are to come one by one).
     """
@@ -267,25 +269,34 @@ class Point:
         gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
-    def row_rounding(self, output: int, ways: int) -> Array | None:
+    def row_rounding(self, output: int, ways: int, roundings: float = ULP) -> Array | None:
         """What rounding makes of a row at the point [C], one standard deviation of so many ways to round every operation at random: in float32 of
-        `row_in_float64` where gradients come in float32, else of `row`. None where the function offers fewer than two."""
+        `row_in_float64` where gradients come in float32, else of `row`, at inputs so many roundings away. None where the function offers fewer than
+        two."""
         narrow, rows = self.narrow, list[Array]()
-        rounded = narrow.perturbed if narrow else getattr(self.function, "shaken_vjp", None)
+        shaken = partial(self.function.shaken_vjp, roundings=roundings) if hasattr(self.function, "shaken_vjp") else None
+        rounded = narrow.perturbed if narrow else shaken
         for number in range(ways if rounded else 0):
             self.backward += 1
             gradients = rounded(number, self._one(output), self.buffers) if rounded else None
             if gradients is not None:
                 rows.append(self.by_column(gradients))
-        return np.asarray(np.std(rows, 0, ddof=1)) / (1.0 if narrow else COARSER) if len(rows) > 1 else None
+        return np.asarray(np.std(rows, 0, ddof=1)) if len(rows) > 1 else None
 
-    def rounding(self, ways: int) -> Array:
-        """What rounding does to each output [M], one standard deviation of so many ways to round every operation; 0 where that is not offered."""
-        if not hasattr(self.function, "shaken"):
-            return np.zeros_like(self.f0)
-        self.forward += ways
-        found = [np.concatenate([*map(numbers, self.function.shaken(self.buffers, number)), np.zeros(0)]) for number in range(ways)]
-        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / COARSER
+    def spread(self, ways: int) -> tuple[Array, float]:
+        """What rounding does to each output [M], one standard deviation of so many ways to round every operation, and the coarsest roundoff among
+        these; 0 where that is not offered, or fewer than two of them have values."""
+        found, coarsest = list[Array](), 0.0
+        if hasattr(self.function, "shaken"):
+            for number in range(ways):
+                self.forward += 1
+                with suppress(UserCodeError):
+                    values, unit = self.function.shaken(self.buffers, number)
+                    found.append(joined([numbers(y) for y in values]))
+                    coarsest = max(coarsest, unit)
+        if len(found) < 2 or any(len(values) != len(self.f0) for values in found):
+            return np.zeros_like(self.f0), coarsest
+        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / ULP, coarsest
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""

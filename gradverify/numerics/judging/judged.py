@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import JUMP, KINK, NON_FINITE
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.pair import Outcome, PairElements
+from gradverify.numerics.pairs.pair import Entries, Outcome
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import AnyArray, Array, Codes, Index, Mask, repeated
 from gradverify.numerics.tolerance import Tolerances, limits, verdicts
@@ -19,12 +20,19 @@ from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
 
 # ---- Elements of the Jacobian with their analytic values, finite differences, tolerances and verdicts
+class Decided(NamedTuple):
+    """Mismatches `i` that are undecided, `why`, and right where that is NONE; how far their derivatives may be off at least [i]."""
+
+    i: Index
+    why: Limit | AnyArray
+    bar: Array | float = 0.0
+
+
 @dataclass(frozen=True)
 class Judged(Record):
     """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`.
 
     `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
-    `backward_noise`: outputs whose backward is itself noisy, and its relative noise.
     """
 
     column: Index
@@ -36,7 +44,6 @@ class Judged(Record):
     limit: AnyArray
     lines: int = 0
     border_column: Mask | None = None
-    backward_noise: Mapping[int, float] = field(default_factory=dict)
 
     def take(self, i: AnyArray | slice) -> Judged:
         """Elements i; where these are all, in order."""
@@ -67,11 +74,19 @@ class Judged(Record):
         verdict[i], limit[i] = Verdict.PASS, Limit.NONE
         return replace(self, verdict=verdict, limit=limit)
 
-    def undecided(self, i: AnyArray, why: Limit) -> Judged:
+    def undecided(self, i: AnyArray, why: Limit | AnyArray) -> Judged:
         """With elements i left open."""
         verdict, limit = self.verdict.copy(), self.limit.copy()
         verdict[i], limit[i] = Verdict.UNDECIDED, why
         return replace(self, verdict=verdict, limit=limit)
+
+    def decided(self, found: Decided) -> Judged:
+        """With what an excuse says of some elements."""
+        if found.why is Limit.NONE:
+            return self.passed(found.i)
+        bar = self.derivative.bar.copy()
+        bar[found.i] = np.maximum(bar[found.i], found.bar)
+        return replace(self.undecided(found.i, found.why), derivative=replace(self.derivative, bar=bar))
 
     @property
     def is_zero(self) -> Mask:
@@ -79,7 +94,7 @@ class Judged(Record):
         d, nothing = self.derivative, np.zeros(len(self.analytic))
         return np.asarray(d.unchanged | (np.abs(d.value) <= self.tolerances.tolerance(nothing, nothing) + d.bar))
 
-    def pair_elements(self, top: int, coordinate: Index) -> PairElements:
+    def pair_elements(self, top: int, coordinate: Index) -> Entries:
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E] their place within the input."""
         d = self.derivative
         left = right = repeated(np.nan, len(self.analytic))
@@ -89,7 +104,7 @@ class Judged(Record):
             left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
             bar = np.where(outcome == Outcome.KINK, np.maximum(d.left_bar, d.right_bar), bar)   # that of the slopes
         tolerance, floor = self.tolerances.tolerance(self.analytic, d.value), self.tolerances.floor
-        return PairElements(self.out - top, coordinate, self.analytic, d.value, bar, tolerance, floor, outcome, self.limit, left, right)
+        return Entries(self.out - top, coordinate, self.analytic, d.value, bar, tolerance, floor, outcome, self.limit, left, right)
 
     @property
     def outcome(self) -> Codes:
@@ -144,21 +159,19 @@ def standing(column: Index, order: Index, stands: Callable[[Index], Mask]) -> Ma
     return confirmed
 
 
-def excuse_row_by_row(judged: Judged, at_once: int, excuse_row: Callable[[Judged, Index, int], tuple[Judged, float]],
-                      doubtful: Mask | None = None) -> Judged:
+def row_by_row(judged: Judged, at_once: int, excuse_row: Callable[[Index, int], Iterator[Decided]],
+               doubtful: Mask | None = None) -> Iterator[Decided]:
     """Rows with mismatches that are no kinks, the worst first and so many at once, until a mismatch stands that `excuse_row` could not excuse.
 
-    `excuse_row` is given elements of one row; it gives the verdicts, and the relative noise of that row's backward where this is itself at fault.
-    `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows from being looked at.
+    `excuse_row` is given elements of one row. `doubtful` [E]: mismatches that something else may still explain, so that they do not keep other rows
+    from being looked at.
     """
-    bad, backward_noise = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK)), dict[int, float]()
-    counts, asked = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad], np.zeros(len(bad), bool)
+    bad = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK))
+    left, asked = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad], np.zeros(len(bad), bool)
     for n, in_row in enumerate(worst_first(judged.out[bad], judged.take(bad).worst_first(), 1, None), 1):
-        row = int(judged.out[bad[in_row[0]]])
-        judged, noise = excuse_row(judged, bad[in_row], row)
-        if noise > 0:
-            backward_noise[row] = noise
-        asked[in_row] = counts[in_row]
-        if n % at_once == 0 and (judged.verdict[bad[asked]] == MISMATCH).any():
-            break
-    return replace(judged, backward_noise={**judged.backward_noise, **backward_noise}) if backward_noise else judged
+        for found in excuse_row(bad[in_row], int(judged.out[bad[in_row[0]]])):
+            left &= ~np.isin(bad, found.i)
+            yield found
+        asked[in_row] = True
+        if n % at_once == 0 and (left & asked).any():
+            return

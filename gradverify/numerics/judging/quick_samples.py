@@ -222,17 +222,13 @@ class LoneLadders:
         order = np.lexsort((out, column, wide))
         parts = np.split(order, [np.count_nonzero(~wide)])
         self._place = np.argsort(order)
-        self._parts = [(self._ladders(column[i], out[i], is_wide), is_wide) for i, is_wide in zip(parts, (False, True), strict=True) if i.size]
+        self._parts = [self._ladders(column[i], out[i], is_wide) for i, is_wide in zip(parts, (False, True), strict=True) if i.size]
 
     def _ladders(self, column: Index, out: Index, wide: bool) -> Ladders:
         columns, line = np.unique(column, return_inverse=True)
         return Ladders(lone_columns(self.run.point, columns, wide).lines, self.run.outputs(), Elements(line, out))
 
-    def derivative(self) -> Derivative:
-        """Of the elements, as they were asked."""
-        return joined(ladders.every_rung() for ladders, _ in self._parts).take(self._place)
-
-    def derivative_under_far_noise(self) -> Derivative:
-        """The same under the noise of points far apart (`Run.far_noise`)."""
-        noise = self.run.far_noise
-        return joined(ladders.under(noise.far if wide else noise.noise).every_rung() for ladders, wide in self._parts).take(self._place)
+    def derivative(self, noise: Array | None = None) -> Derivative:
+        """Of the elements, as they were asked; under this `noise` [M] of the outputs in place of what was measured."""
+        parts = self._parts if noise is None else [ladders.under(noise) for ladders in self._parts]
+        return joined(ladders.every_rung() for ladders in parts).take(self._place)

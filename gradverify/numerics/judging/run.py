@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from gradverify.numerics.estimate.climb import Outputs
-from gradverify.numerics.estimate.noise import CONSTANT, FLAT, POINTS, Ray, ecnoise
+from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
-from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging.bundle import Cells
 from gradverify.numerics.pairs.pair import Asked
-from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import RATIO, RESOLVED, Array, Index, Mask, nanmedian, repeated
+from gradverify.numerics.rungs import RESOLVED, U64, Array, Index, Mask, repeated
 from gradverify.numerics.survey import Survey, dense_ray
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Magnitudes, Tolerances, floors, stands_out
 
@@ -95,103 +93,6 @@ def _resolved(value: Array, bar: Array, scale: Array) -> Array:
     return np.where((size > RESOLVED * bar) & (size < np.inf), size * scale, 0.0)
 
 
-# ---- How noisy outputs are on points far apart: where larger numbers cancel in f, it moves in steps of their rounding, which no near point shows
-SPACINGS = tuple(3e-2 * RATIO**-k for k in range(5))  # of the scale: between points that show the steps of cancelling numbers
-UNIFORM = 12**-0.5  # of a step: the standard deviation of rounding to it
-LARGEST = 16.0  # times 1, the inputs and the outputs: larger numbers are taken to cancel only if their rounding is ...
-FAR_BELOW = 1e-6  # ... of what f moves by on the widest points: larger steps are the function's own, as those of floor(x) at 1e4
-SAME_STEPS = 10.0  # times: so little differ the steps of rounding from one spacing to the next, and not those of a jump
-WIDER, WIDER_STEPS = 30.0, 8  # times as far apart are points beyond the scale, in so many steps at most
-
-
-@dataclass(frozen=True)
-class FarNoise:
-    """Noise [M] of outputs on points far apart: within the inputs' scales, and up to 1. Which outputs [M] nothing moves up to there."""
-
-    noise: Array
-    far: Array
-    dead: Mask
-
-    def at_least(self, noise: Array) -> FarNoise:
-        """The wider of this noise and another one [M]."""
-        return replace(self, noise=np.maximum(self.noise, noise), far=np.maximum(self.far, noise))
-
-
-def far_noise(point: Point, survey: Survey) -> FarNoise:
-    """Noise of outputs in which larger numbers may cancel, at least the rounding of f: 45 forward calls, and 9 a wider spacing up to 1.
-
-    Points far apart along one dense direction show it: where it is at most the rounding of numbers LARGEST times 1, the inputs or the outputs, or
-    far below what f moves by on the widest ones. An output that shows none near x has what the first wider points show, if others do too (a kink
-    shows at one spacing). One that shows no noise has what is typical of its tensor, and at least the rounding of 1 where nothing moves it.
-    """
-    (_, ray), size = dense_ray(point, "far noise"), np.abs(point.f0)
-    near = [_spread(point, survey, ray, spacing * ray.scale) for spacing in SPACINGS]
-    wide = [_spread(point, survey, ray, spacing) for spacing in _wider(ray.scale)]
-    moves = np.fmax.reduce([seen.moved for seen in (*near, *wide)])
-    still = np.logical_and.reduce([seen.moved == 0 for seen in near])
-    result, far, most = np.maximum(survey.sigma, point.unit * size), np.zeros(len(size)), largest_rounding(point, survey)
-    for part in point.parts:
-        levels = _of_rounding([seen.take(part) for seen in (*near, *wide)], most[part], FAR_BELOW * moves[part])
-        shown = np.nan_to_num(nanmedian(np.array(levels[: len(near)])))
-        again = np.sum(np.isfinite(levels), 0) > 1
-        for level in levels[len(near) :]:
-            shown = np.where((shown > 0) | ~again, shown, np.nan_to_num(level))
-        far[part] = np.fmax.reduce(levels)
-        typical = np.median(shown[shown > 0]) if (shown > 0).any() else 0.0
-        silent = np.where(moves[part] > 0, typical, np.maximum(typical, point.unit[part]))
-        result[part] = np.maximum(result[part], np.where(shown > 0, shown, silent))
-    return FarNoise(result, np.fmax(result, far), still & (moves == 0))
-
-
-@dataclass(frozen=True)
-class _Spread(Record):
-    """What nine points far apart show of each output [M]: its noise, NaN where it is no more than rounding; if most agree; how far it moved."""
-
-    level: Array
-    steps: Mask
-    moved: Array
-
-
-def _spread(point: Point, survey: Survey, ray: Ray, spacing: Array) -> _Spread:
-    points = ray.points(ray.odd(spacing), np.empty((POINTS, len(point.f0))))
-    (level, steps), peak = _level(points, survey.size), np.fmax(np.abs(point.f0), np.maximum(points.max(0), -points.min(0)))
-    moved = np.fmax(*(np.abs(farthest.reduce(points) - point.f0) for farthest in (np.fmax, np.fmin)))
-    return _Spread(np.where(level > FLAT * point.unit * peak, level, np.nan), steps, moved)
-
-
-def largest_rounding(point: Point, survey: Survey) -> Array:
-    """The rounding [M] of the largest numbers that are taken to cancel in each output."""
-    noise = np.zeros(len(point.f0))
-    for part in point.parts:
-        noise[part] = LARGEST * point.unit[part] * max(1.0, rms(point.x), rms(survey.size[part]))
-    return noise
-
-
-def _of_rounding(spreads: Sequence[_Spread], largest: Array, of_steps: Array) -> list[Array]:
-    """The noise [m] at each spacing, NaN where it is larger than that of rounding: where it shows as steps, and at two spacings, it may be more."""
-    levels = np.array([spread.level for spread in spreads])
-    found = []
-    for spread in spreads:
-        alike = np.sum((levels >= spread.level / SAME_STEPS) & (levels <= spread.level * SAME_STEPS), 0) > 1
-        found.append(np.where((spread.level <= largest) | (spread.steps & alike & (spread.level <= of_steps)), spread.level, np.nan))
-    return found
-
-
-def _wider(scale: Array) -> Iterator[Array]:
-    """Spacings [n] beyond the scales, up to what those of 1 have."""
-    least = max(float(scale.min(initial=1.0)), np.finfo(float).tiny)
-    count = min(max(int(np.ceil(-np.log(least) / np.log(WIDER))), 2), WIDER_STEPS) if least < 1 else 0
-    for n in range(1, count + 1):
-        yield SPACINGS[0] * np.clip(scale * least ** (-n / count), scale, np.maximum(scale, 1.0))
-
-
-def _level(points: Array, size: Array) -> tuple[Array, Mask]:
-    """Noise [m] of points [9, m]; where most of them agree, that of the largest step between the others, and where that is [m]."""
-    level, ending = ecnoise(points, size)
-    steps = np.asarray(ending == CONSTANT)
-    return np.where(steps, UNIFORM * np.nan_to_num(np.abs(np.diff(points, axis=0)).max(0)), level), steps
-
-
 # ---- The state of one comparison: the point, tolerances, and what is learnt on the way of how large each output's derivatives are
 class OverBudget(Protocol):
     """Has the check spent what it may, or would it with `ahead` forward calls more?"""
@@ -204,6 +105,27 @@ def no_budget(ahead: int = 0) -> bool:
     return False
 
 
+# ---- How much f rounds inside: where larger numbers cancel, it moves in steps of their rounding, which no near point shows
+LARGEST = 16.0  # times 1, the typical input and the output: larger numbers are not taken to cancel
+WAYS = 6  # to round every operation of f
+SPACINGS = (3e-2, 2e-3, 1e-4, 2e-6)  # of the scale, and then of 1: between the points that show the noise of f
+
+
+def far_noise(point: Point, survey: Survey, most: Array) -> Array:
+    """The noise of each output [M] on points far apart along one dense direction, at least 36 forward calls; `most` [M] where they show none, or
+    more, which is the shape of f. Points beyond the scale of their inputs tell of what the nearer ones do not."""
+    (_, ray), shown = dense_ray(point, "far noise"), np.full(len(point.f0), np.nan)
+    for unit_scale in (False, True):
+        scale, seen = np.maximum(ray.scale, 1.0) if unit_scale else ray.scale, shown.copy()
+        for spacing in SPACINGS if np.isnan(shown).any() and not (unit_scale and (ray.scale >= 1).all()) else ():
+            level, ending = ecnoise(ray.points(ray.odd(spacing * scale), np.empty((POINTS, len(shown)))), survey.size)
+            seen = np.fmax(seen, np.where((ending == FOUND) & (level <= most), level, np.nan))
+        shown = np.where(np.isnan(shown), seen, shown)
+    return np.where(np.isnan(shown), most, shown)
+
+
+
+
 @dataclass(frozen=True)
 class Run:
     """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
@@ -211,7 +133,7 @@ class Run:
     `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
     by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
     `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
-    whatever comes of it. `given_far_noise`: what `far_noise` is, where it is known. `stops`: elements that the budget does not afford are not
+    whatever comes of it. `stops`: elements that the budget does not afford are not
     compared at all.
     """
 
@@ -225,7 +147,6 @@ class Run:
     certainly_wrong: set[int] = field(default_factory=set)
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
-    given_far_noise: FarNoise | None = None
     stops: bool = False
 
     def outputs(self) -> Outputs:
@@ -295,6 +216,28 @@ class Run:
         """The noise [M] of each output at x, at least its rounding."""
         return np.asarray(np.maximum(self.survey.sigma, self.point.unit * np.abs(self.point.f0)))
 
+    @cached_property
+    def _largest_rounding(self) -> Array:
+        """Of numbers that are taken to cancel in each output [M]."""
+        typical = float(np.nan_to_num(np.median(np.abs(self.point.x)), nan=1.0, posinf=1.0))
+        return np.asarray(LARGEST * self.point.unit * np.maximum(self.survey.size, max(1.0, typical)))
+
+    @cached_property
+    def _least_noise(self) -> Array:
+        """The noise [M], and what rounding all operations makes of f: more than cancels in float64 is a branch that is taken otherwise."""
+        spread, unit = self.point.spread(0 if self.over_budget(WAYS) else WAYS)
+        return np.maximum(self.noise, spread if unit > U64 else np.where(spread <= self._largest_rounding, spread, 0.0))
+
+    @cached_property
+    def most_noise(self) -> Array:
+        """The noise of each output [M] where as large numbers cancel in it as can be: a few forward calls."""
+        return np.maximum(self._least_noise, self._largest_rounding)
+
+    @cached_property
+    def inner_noise(self) -> Array:
+        """The noise of each output [M] with that of numbers that cancel in it, as measured: 36 or 72 forward calls more."""
+        return np.maximum(self._least_noise, far_noise(self.point, self.survey, self._largest_rounding))
+
     def learn_survey(self) -> None:
         """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""
         self.reach.add_surveyed(self.survey)
@@ -305,21 +248,3 @@ class Run:
         output = np.searchsorted([part.stop for part in self.point.parts], out[i], side="right")
         for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
             yield i[(tensor == t) & (output == o)]
-
-    @cached_property
-    def far_noise(self) -> FarNoise:
-        """As given, or measured when it is asked for."""
-        return far_noise(self.point, self.survey) if self.given_far_noise is None else self.given_far_noise
-
-    @cached_property
-    def rounding(self) -> Array:
-        """What rounding every operation of f at random makes of each output [M], 0 where that is not offered; 9 forward calls.
-
-        More than `largest_rounding` is no rounding: a branch that is taken otherwise."""
-        noise = self.point.rounding(POINTS)
-        return np.where(noise <= largest_rounding(self.point, self.survey), noise, 0.0)
-
-    @cached_property
-    def shaken(self) -> Run:
-        """This comparison, each output at least as noisy far away as its `rounding`."""
-        return replace(self, given_far_noise=self.far_noise.at_least(self.rounding))

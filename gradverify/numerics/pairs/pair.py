@@ -19,29 +19,42 @@ ROUNDINGS = 8.0  # of the analytic value, which a backward of a few operations m
 
 
 @dataclass(frozen=True)
-class ElementValues(Record):
-    """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar."""
+class Entries(Record):
+    """Elements [E] of one pair: real coordinates within output and input (re and im are neighbours), both derivatives and the bar, the tolerance they
+    were compared under, what came of it (`Outcome` codes) and what limits it.
+
+    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere. `complete`: all are here
+    that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars of *every* mismatched element,
+    kept or not (low > high: there is none).
+    """
 
     output: Index
     input: Index
     analytic: Array
     numeric: Array
     bar: Array
-
-
-@dataclass(frozen=True)
-class Entries(ElementValues):
-    """Elements [E] with their `Outcome` codes, and at a kink the slopes from the left and the right (NaN elsewhere).
-
-    `complete`: all are here that are not zero on both sides. `ratio`: the factors c for which analytic = c · numeric holds within the bars
-    of *every* mismatched element, kept or not (low > high: there is none).
-    """
-
+    tolerance: Array
+    floor: Array
     outcome: Codes
+    limit: AnyArray
     left: Array
     right: Array
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
+
+    @classmethod
+    def without_kinks(cls, output: Index, input_: Index, analytic: Array, numeric: Array, bar: Array, tolerance: Array, floor: Array, outcome: Codes,
+                      why: Mapping[Outcome, Limit]) -> Entries:
+        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
+        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
+        for code, reason in why.items():
+            limit[outcome == code] = reason
+        return cls(output, input_, analytic, numeric, bar, tolerance, floor, outcome, limit, nothing, nothing)
+
+    @property
+    def off(self) -> Array:
+        """By how much they are off, less the bar."""
+        return np.asarray(np.abs(self.analytic - self.numeric) - self.bar)
 
 
 def ratios(a: Array, value: Array, bar: Array, rounding: Array | float | None = None) -> tuple[Array, Array]:
@@ -125,30 +138,6 @@ class ElementRecord(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PairElements(ElementValues):
-    """Elements [E] with the tolerance they were compared under, what came of it (`Outcome` codes) and what limits it.
-
-    `floor`: the part of the tolerance below which a number is negligible; `left`, `right`: slopes at a kink, NaN elsewhere.
-    """
-
-    tolerance: Array
-    floor: Array
-    outcome: Codes
-    limit: AnyArray
-    left: Array
-    right: Array
-
-    @classmethod
-    def without_kinks(cls, numbers: ElementValues, tolerance: Array, floor: Array, outcome: Codes, why: Mapping[Outcome, Limit]) -> PairElements:
-        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an outcome."""
-        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
-        for code, reason in why.items():
-            limit[outcome == code] = reason
-        n = numbers
-        return cls(n.output, n.input, n.analytic, n.numeric, n.bar, tolerance, floor, outcome, limit, nothing, nothing)
-
-
-@dataclass(frozen=True)
 class Pair:
     """The comparison of one input with one output, element by element.
 
@@ -156,8 +145,7 @@ class Pair:
     resolution: max of tolerance + bar over what passed, the smallest error that would have been seen everywhere.
     deviation: the largest relative error among what passed that is far above its bar. largest: the largest gradient over its tolerance
     (≤ 1: nothing here could have failed). limits: what keeps elements undecided, and how many. ratios: of a small pair, error ÷ tolerance.
-    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in; backward_unit: of a pair with
-    mismatches, the relative noise or the unit roundoff of its backward, where that is coarser than the forward's (0: not seen).
+    quick: elements settled by the quick rungs. unit: the unit roundoff the forward was seen to compute in.
     groups, row_groups: how many groups of columns were moved, and of outputs pulled back (columns and outputs, where nothing was grouped).
     worst: the worst elements that do not simply pass, or else the worst that does.
     lines: "columns", "rows" or "blocks" where those were compared, and are counted, instead of elements; `worst` are elements all the same.
@@ -180,12 +168,8 @@ class Pair:
     limits: tuple[tuple[Limit, int], ...] = ()
     unit: float = 0.0
     low_precision: bool = False
-    backward_unit: float = 0.0
     groups: int = 0
     row_groups: int = 0
-    witnessed: int = 0      # elements that pass by torch's own derivative of the forward, as finite differences left them open
-    apart: float | None = None      # how far backward is from that derivative, as a share of the largest of its row; 0: to rounding
-    steady: float = 0.0     # how far it is off by the same share at points nearby, which rounding is not; 0: no more than rounding
     lines: Literal["", Lines] = ""
     ratios: Array | None = field(default=None, compare=False)
     entries: Entries | None = field(default=None, compare=False, repr=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import NAN, OPEN, Asked, ElementRecord, ElementValues, Entries, Outcome, Pair, PairElements, ratios
+from gradverify.numerics.pairs.pair import NAN, Asked, ElementRecord, Entries, Outcome, Pair, ratios
 from gradverify.numerics.records import joined
-from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit
 
@@ -59,10 +58,9 @@ class Tally:
         self.asked: ElementRecord | None = None
         self.elements = self.masked = self.quick = 0
         self.counts = np.zeros(len(Outcome), int)
-        self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = self.backward_unit = 0.0
+        self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = 0.0
         self.worst: list[ElementRecord] = []
         self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
-        self._bits = Bits()
         self._limits: Counter[Limit] = Counter()
         self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
@@ -94,7 +92,7 @@ class Tally:
         """The same of all elements that were not added yet."""
         self.leave(self._all - self.elements)
 
-    def add(self, elements: PairElements, quick: int = 0) -> None:
+    def add(self, elements: Entries, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = elements.outcome
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
@@ -106,15 +104,13 @@ class Tally:
             self.counts += np.bincount(outcome, minlength=len(Outcome))
         off = np.abs(elements.analytic - elements.numeric)
         self._measure(elements, off, passed)
-        self._bits = self._bits.seen(elements.analytic)
         if not isinstance(passed, slice):
             self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
         self._keep_worst(elements, off)
         self._keep_asked(elements, off)
-        e = elements
-        self._entries.add(Entries(e.output, e.input, e.analytic, e.numeric, e.bar, outcome, e.left, e.right))
+        self._entries.add(elements)
 
-    def _measure(self, elements: PairElements, off: Array, passed: Mask | slice) -> None:
+    def _measure(self, elements: Entries, off: Array, passed: Mask | slice) -> None:
         """The extremes of elements that are `off` by so much."""
         a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         size, known = np.maximum(a, value), passed
@@ -131,7 +127,7 @@ class Tally:
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
 
-    def _keep_worst(self, elements: PairElements, off: Array) -> None:
+    def _keep_worst(self, elements: Entries, off: Array) -> None:
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
@@ -142,22 +138,19 @@ class Tally:
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
 
-    def _keep_asked(self, elements: PairElements, off: Array) -> None:
+    def _keep_asked(self, elements: Entries, off: Array) -> None:
         if self._asked:
             i = np.flatnonzero((elements.output == self._asked.output_index) & (elements.input == self._asked.input_index))
             self.asked = next(_records(elements, off, i), self.asked)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
-        backward_unit = self.backward_unit
-        if self.counts[Outcome.MISMATCH] and self._bits.narrowest > unit:
-            backward_unit = max(backward_unit, self._bits.narrowest)
         return Pair(
             self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
-            self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision, backward_unit,
+            self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision,
             ratios=self._ratios, entries=self._entries.joined(self.elements == self._all), asked=self.asked)
 
 
-def _records(elements: PairElements, ratio: Array, i: Index) -> Iterator[ElementRecord]:
+def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
     """Elements i by themselves; `ratio` [E] ranks them."""
     e = elements
     numbers = (e.outcome, ratio, e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance, e.limit, e.left, e.right, e.floor)
@@ -166,7 +159,7 @@ def _records(elements: PairElements, ratio: Array, i: Index) -> Iterator[Element
         yield ElementRecord((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right, floor)
 
 
-def _worst(ratio: Array, elements: PairElements, keep: int) -> Index:
+def _worst(ratio: Array, elements: Entries, keep: int) -> Index:
     """The worst elements that do not pass, by outcome and then by ratio, among equals the first ones; or else the worst that passes."""
     open_ = np.flatnonzero(elements.outcome)  # PASS is 0
     if open_.size:
@@ -180,25 +173,20 @@ def _largest(a: Array) -> float:
     return np.inf if largest != largest else largest
 
 
-# ---- Revisions of a finished comparison: its mismatches with their numbers, a whole outcome turned into undecided, and open elements decided
-@dataclass(frozen=True)
-class Mismatches(ElementValues):
-    """Mismatches [E] of a pair, with the tolerance (0 where it was not kept)."""
-
-    tolerance: Array
-
-
-def mismatches(pair: Pair) -> Mismatches | None:
+# ---- Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome turned into undecided
+def mismatches(pair: Pair) -> Entries | None:
     """All of them; None where not all are known."""
-    records, count = [record for record in pair.worst if record.outcome is Outcome.MISMATCH], pair.count(Outcome.MISMATCH)
-    if len(records) == count:
-        places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
-        numbers = np.array([(record.analytic, record.numeric, record.bar, record.tolerance) for record in records], float).reshape(-1, 4)
-        return Mismatches(*places.T, *numbers.T)
-    kept = pair.entries and pair.entries.take(np.flatnonzero(pair.entries.outcome == Outcome.MISMATCH))
-    if kept is None or len(kept.output) < count:
+    kept, count = pair.entries, pair.count(Outcome.MISMATCH)
+    if kept is not None and np.count_nonzero(wrong := kept.outcome == np.int8(Outcome.MISMATCH)) == count:
+        return kept.take(np.flatnonzero(wrong))
+    records = [record for record in pair.worst if record.outcome is Outcome.MISMATCH]
+    if len(records) < count:
         return None
-    return Mismatches(kept.output, kept.input, kept.analytic, kept.numeric, kept.bar, np.zeros(count))
+    places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
+    numbers = np.array([(record.analytic, record.numeric, record.bar, record.tolerance, record.floor) for record in records], float).reshape(-1, 5)
+    analytic, numeric, bar, tolerance, floor = numbers.T
+    outcome = np.full(count, Outcome.MISMATCH, np.int8)
+    return Entries.without_kinks(places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {})
 
 
 def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
@@ -212,25 +200,3 @@ def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
         outcomes = np.where(entries.outcome == np.int8(outcome), np.int8(Outcome.UNDECIDED), entries.outcome)
         entries = replace(entries, ratio=(-np.inf, np.inf), outcome=outcomes)
     return replace(pair.relabelled(outcome, Outcome.UNDECIDED, why), counts=tuple(counts), limits=limits_first, entries=entries)
-
-
-def passed(pair: Pair, some: Mask | None = None) -> Pair:
-    """The pair with what was open as right: all of that, zeros of both sides too, or `some` of its entries."""
-    seen = pair.entries
-    if seen is None:
-        return pair
-    right, counts = np.isin(seen.outcome, OPEN) if some is None else some, np.array(pair.counts)
-    np.subtract.at(counts, seen.outcome[right], 1)
-    if some is None:
-        counts[list(OPEN)] = 0
-    counts[Outcome.PASS] += sum(pair.counts) - counts.sum()
-    places = set(zip(seen.output[right].tolist(), seen.input[right].tolist(), strict=True))
-
-    def told(each: ElementRecord) -> ElementRecord:
-        is_it = each.place in places or (some is None and each.outcome in OPEN)
-        return each._replace(outcome=Outcome.PASS, limit=Limit.NONE, rank=(int(Outcome.PASS), *each.rank[1:])) if is_it else each
-
-    worst = tuple(map(told, pair.worst))
-    return replace(
-        pair, counts=tuple(counts.tolist()), worst=tuple(each for each in worst if each.outcome) or worst[:1], asked=pair.asked and told(pair.asked),
-        limits=pair.limits if counts[list(OPEN)].any() else (), entries=replace(seen, outcome=np.where(right, np.int8(Outcome.PASS), seen.outcome)))

@@ -159,16 +159,9 @@ def _open(shown: tuple[Comparison, ...]) -> str:
     return ", ".join([counted(kinks, "kink")] * bool(kinks) + [f"{undecided} undecided"] * bool(undecided))
 
 
-def _beyond(shown: tuple[Comparison, ...]) -> str:
-    """What finite differences did not decide: `312 by forward's own derivative, 1 undecided`."""
-    witnessed, agrees = sum(comparison.witnessed for comparison in shown), bool(shown) and all(comparison.witness_apart == 0 for comparison in shown)
-    own = f"{witnessed:,} by forward's own derivative" if witnessed else "as does forward's own derivative, by torch" if agrees else ""
-    return ", ".join(filter(None, (own, _open(shown))))
-
-
 def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
     """The elements of a pass that finite differences left open, at the end of its line, where there is room."""
-    text = _beyond(judged_comparisons(check)) if check.verdict == "pass" else ""
+    text = _open(judged_comparisons(check)) if check.verdict == "pass" else ""
     return f"  {text}" if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns) else ""
 
 
@@ -179,7 +172,7 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield Text(f"on {device_of(check)}", style="dim")
     if check.verdict == "pass":
         shown = judged_comparisons(check)
-        below = [sensitivity(shown) if not phrase(check, shown, columns.phrase) else "", "" if _beside(check, look, columns) else _beyond(shown)]
+        below = [sensitivity(shown) if not phrase(check, shown, columns.phrase) else "", "" if _beside(check, look, columns) else _open(shown)]
         yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
         yield from (Text(clean(rule.reason), style="dim") for rule in check.rules if rule.code == LOW and rule.status == "ran" and rule.reason)
@@ -256,23 +249,12 @@ def _comparison(comparison: Comparison, look: Look) -> str:
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
         parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
-    parts += _own(comparison)
     if comparison.row_groups and not comparison.groups:
         parts.append(counted(comparison.row_groups, "row group"))
     if comparison.groups:
         rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
         parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
-
-
-def _own(comparison: Comparison) -> Iterator[str]:
-    """What torch's own derivative of forward says of it, where it was asked."""
-    if comparison.witnessed:
-        yield f"{comparison.witnessed:,} by forward's own derivative"
-    elif comparison.witness_apart == 0:
-        yield "the same as forward's own derivative"
-    elif comparison.witness_apart is not None:
-        yield f"off by {error(comparison.witness_apart)} of a row from forward's own derivative"
 
 
 def _rules(rules: Sequence[RuleRun]) -> Iterator[str]:

@@ -100,12 +100,12 @@ def test_a_small_element_is_right_to_a_few_roundings_of_its_row_and_no_more(by, 
     assert found.verdict is verdict
 
 
-def test_where_f_saturates_in_float32_a_gradient_that_it_rounds_away_passes_beside_larger_ones_and_is_undecided_alone():
+def test_where_f_saturates_in_float32_a_gradient_that_it_rounds_away_is_undecided():
     """tanh(8.9) is 1 in float32, and 1 − 4e-8 in float64."""
     function = backed(torch.tanh, lambda x, grad: grad * (1 - torch.tanh(x) ** 2))
-    beside, alone = (pair(function, torch.tensor(x, dtype=torch.float32)) for x in ([8.9, 0.3], [8.9]))
-    assert beside.verdict is Verdict.PASS and not beside.limits
-    assert alone.verdict is Verdict.UNDECIDED and alone.limits == ((Limit.ROUNDED, 1),)
+    for x in ([8.9, 0.3], [8.9]):
+        found = pair(function, torch.tensor(x, dtype=torch.float32))
+        assert found.verdict is Verdict.UNDECIDED and found.limits == ((Limit.ROUNDED, 1),)
 
 
 @pytest.mark.parametrize("x", [5.6, 6.1, 6.5, 7.2, -6.8])

@@ -71,7 +71,7 @@ def test_so_is_every_row_of_moderate_logits(share, size, seed):
 EDGE = torch.tensor([0.29, 0.58, 0.57, 1.1, 0.7]).double()       # times 100 they lie beside whole numbers
 
 
-@pytest.mark.parametrize("share", [1.0, 1.002])
+@pytest.mark.parametrize("share", [1.0, 1.02])
 def test_what_jumps_when_its_arguments_round_otherwise_hides_nothing(share):
     found = pair(lambda x: 1e-9 * x.sin() + torch.floor(EDGE * 100), lambda x, g: share * g * 1e-9 * x.cos(), randn(5))
     assert bool(found.count(Outcome.MISMATCH)) == (share != 1)
