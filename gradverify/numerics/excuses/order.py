@@ -14,6 +14,7 @@ from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_unce
 from gradverify.numerics.excuses.kink_sums import excuse_ties, judge_kink_sums
 from gradverify.numerics.excuses.rounded import excuse_backward_noise, excuse_rounded
 from gradverify.numerics.excuses.treads import excuse_ends, excuse_treads
+from gradverify.numerics.excuses.wide_fits import pass_fitted
 from gradverify.numerics.function.coordinates import mirror_of
 from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging.judged import Decided, Judged
@@ -110,4 +111,4 @@ def excused(run: Run, judged: Judged) -> Judged:
         if excuse is pass_slight or (judged.verdict == MISMATCH).any():
             for found in excuse(run, judged):
                 judged = judged.decided(found) if len(found.i) else judged
-    return judge_kink_sums(run, judged)
+    return pass_fitted(run, judge_kink_sums(run, judged))
