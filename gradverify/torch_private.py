@@ -222,11 +222,6 @@ def version_preserved(x: Tensor) -> Any:
     return torch.autograd.grad_mode._unsafe_preserve_version_counter(x)
 
 
-def storage_key(x: Tensor) -> int:
-    """What names its storage, as long as that is kept alive. (`UntypedStorage._cdata`, 2.0)"""
-    return int(x.untyped_storage()._cdata)
-
-
 def is_view(x: Tensor) -> bool:
     """Of another tensor, for autograd. (`Tensor._is_view`, 0.4)"""
     return x._is_view()
@@ -236,12 +231,6 @@ def is_zerotensor(x: Tensor) -> bool:
     """Is it autograd's zeros without memory, as the gradient of torch.sgn? NumPy refuses them.
     (`Tensor._is_zerotensor`, 1.11)"""
     return x._is_zerotensor()
-
-
-def sparse_values(x: Tensor) -> Tensor:
-    """Of a sparse COO tensor, in its own memory; duplicates are not added up. (`Tensor._values`,
-    0.2)"""
-    return x._values()
 
 
 def has_holes(x: Tensor) -> bool:

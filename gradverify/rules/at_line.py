@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from gradverify.evidence import Evidence
 from gradverify.model.paths import shown_path
 from gradverify.model.result import Finding
 from gradverify.model.rule import Method
+from gradverify.numerics.function.coordinates import numbers, one_hot
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome
+from gradverify.oracles.finite_difference import Gives
 from gradverify.rules.catalogue import book
+from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import run_folder
-from gradverify.subject.lines import forward_line, inner_backward, method_line, returned_line
+from gradverify.subject.lines import backward_of, forward_line, inner_backward, method_line, returned_line
+from gradverify.subject.standin import Graphs, forward_of
 
 
 # ---- A finding about what forward does, with the line of that
@@ -27,6 +35,37 @@ def at_forward_of(finding: Finding, cls: type, written: int | None = None) -> Fi
     """The same for a Function inside of what is checked, and for the argument of this number."""
     place = forward_line(cls, written)
     return finding if place is None else replace(finding, file=place[0], line=place[1], source=place[2])
+
+
+# ---- Which of several Functions inside a callable or module has the wrong backward: that whose forward, differentiated by torch, repairs the element
+MOST = 8    # Functions that are tried, a forward and a backward each
+
+
+def at_culprit(finding: Finding, evidence: Evidence, function: Gives, index: int, output: int, worst: ElementRecord) -> Finding:
+    """The finding of a wrong element at the definition of the backward that is at fault; as it is where one Function alone could be, or none of
+    several is found to be. `index`, `output`: places of the pair."""
+    classes = evidence.forward.classes
+    if not 2 <= len(classes) <= MOST or worst.outcome is not Outcome.MISMATCH or not isinstance(function, Differentiable) or evidence.spending.over:
+        return finding
+    named = evidence.spared("the line of a finding", lambda: [cls for cls in classes if _repairs(cls, function, index, output, worst)])
+    found = backward_of(named[0]) if named and len(named) == 1 else None
+    return replace(finding, file=found.file, line=found.line, source=found.source) if found else finding
+
+
+def _repairs(cls: type, function: Differentiable, index: int, output: int, worst: ElementRecord) -> bool:
+    """Is the element right where torch differentiates the forward of this Function itself?"""
+    graphs = Graphs()
+    try:
+        with forward_of(cls, graphs):
+            graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
+            graph = replace(graph, called=replace(graph.called, outputs=tuple(graphs.put_back(graph.called.outputs))))
+            cotangents = [one_hot(y.shape, y.dtype, y.device, worst.output_index) if place == output else torch.zeros_like(y)
+                          for place, y in enumerate(function.of(graph))]
+            gradient = function.gradients(graph, cotangents, under_modes=True)[index]
+    except UserCodeError:
+        return False
+    seen = 0.0 if gradient is None else float(numbers(gradient)[worst.input_index])
+    return abs(seen - worst.numeric) <= worst.bar + worst.tolerance
 
 
 # ---- A finding with the line of the method that it is about
@@ -62,5 +101,10 @@ def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
     place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None)
     if own or (place is None and finding.input is not None):
         return finding
+    if place is not None and book()[finding.code].numeric and finding.output in evidence.forward.checked:
+        output = evidence.forward.checked.index(finding.output)
+        finding = at_culprit(finding, evidence, evidence.measured, place, output, evidence.jacobian.pairs[place, output].worst[0])
+        if finding.file is not None:
+            return finding
     inner = evidence.spared("the line of a finding", lambda: inner_backward(evidence.forward, place))
     return replace(finding, file=inner.file, line=inner.line, source=inner.source) if inner else finding

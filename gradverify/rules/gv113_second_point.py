@@ -14,6 +14,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.rules.at_line import at_culprit
 from gradverify.rules.protocol import NotApplicable, Told, refused
 from gradverify.rules.shown import comparison, differs
 from gradverify.subject.another import (
@@ -146,6 +147,7 @@ def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") ->
     def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding:
         against = f"{evidence.difference} {look.where}"
         found = differs("GV113", argument, place, y, pair, against, None, "numeric", evidence.name_of(place))
+        found = at_culprit(found, evidence, look.function, pair.input, pair.output, pair.worst[0])
         return replace(found, severity=severity)
 
     found = list(wrong_elements(evidence, look, tell))

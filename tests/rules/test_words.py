@@ -11,7 +11,7 @@ import ctypes
 import pytest
 import torch
 from live import Oracles, check, fixed, randn
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 
 
@@ -133,7 +133,18 @@ def half_slope(ctx, g):
 
 KEPT: dict[str, Tensor] = {}
 Clamped = function("Clamped", forward=clamped, backward=no_mask)
+Squared = function("Squared")
 Kept = function("Kept", forward=first_mask, backward=kept_mask)
+
+
+class Clamping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3, bias=False)
+        nn.init.constant_(self.inner.weight, 0.1)
+
+    def forward(self, x):
+        return Clamped.apply(self.inner(x) + 1e-3 * Squared.apply(x))
 
 
 # ---- GV201
@@ -857,3 +868,21 @@ def test_words_and_line_fit_the_mechanism(row):
 def test_a_quantiser_is_not_taken_for_a_narrow_dtype():
     codes = {finding.code for finding in check(lambda x: torch.round(x * 128) / 128, randn(20)).findings}
     assert "GV222" not in codes and "GV101" not in codes
+
+
+def test_of_several_functions_in_a_module_the_wrong_one_is_shown():
+    found = [each for each in check(Clamping, 3.1 + randn(4, 3).abs() / 20).findings if each.code == "GV113"]
+    assert found and {each.source for each in found} == {"def no_mask(ctx, g):"}
+
+
+@pytest.mark.parametrize("order", ["Cube(Triple)", "Triple(Cube)"])
+def test_of_several_functions_in_a_callable_the_wrong_one_is_shown(order):
+    cube = function("Cube", forward=lambda ctx, x: (ctx.save_for_backward(x), x**3)[1], backward=wrong_cube)
+    triple = function("Triple", forward=lambda ctx, x: 3 * x, backward=lambda ctx, g: 3 * g)
+    first, second = (triple, cube) if order == "Cube(Triple)" else (cube, triple)
+    found = [each for each in check(lambda x: second.apply(first.apply(x)), randn(3)).findings if each.code == "GV101"]
+    assert {each.source for each in found} == {"def wrong_cube(ctx, g):"}
+
+
+def wrong_cube(ctx, g):
+    return 2 * ctx.saved_tensors[0] ** 2 * g
