@@ -42,7 +42,10 @@ def _is_installed(package: str) -> bool:
     return found is not None and found.has_location       # a mere folder of that name is no package
 
 
+COMMAND_LINE = "command line"
 IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")      # of a function in a file, or of a line
+
+
 def project_here() -> Project:
     """The project around the current folder, everything that is wrong with its table among its problems."""
     from gradverify.rules.catalogue import codes
@@ -72,7 +75,7 @@ class Gathered:
 
 
 def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, project: Project | None = None,
-           origin: str = "command line") -> Gathered:
+           origin: str = COMMAND_LINE) -> Gathered:
     """`settings` are over those of the specs, named by `origin`; `project`, where it was read already."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
@@ -84,10 +87,18 @@ def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, pro
     loaded = load(found.files, builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes(), project=found.project.layer,
                   options=Layer(origin, settings or {}), required={name: builtin.required for name, builtin in BUILTINS.items()})
     cases, missing = select(found, loaded.cases)
-    problems = (*found.problems, *loaded.problems, *(missing if not loaded.problems else ()))
+    problems = (*found.problems, *map(_as_option, loaded.problems), *(missing if not loaded.problems else ()))
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
     return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.layers,
                     frozenset(case.id for case in loaded.cases), found.message, found.left_out)
+
+
+def _as_option(problem: Problem) -> Problem:
+    """A setting of the command line, `rules.ignore[1]`, as the option that gave it, `--ignore`."""
+    if problem.file != COMMAND_LINE:
+        return problem
+    name = re.sub(r"\[\d+\]$", "", problem.path or "").rpartition(".")[2]
+    return replace(problem, file=f"--{name.replace('_', '-')}", path=None)
 
 
 def others(gathered: Gathered) -> tuple[str, ...]:

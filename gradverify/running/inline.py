@@ -19,7 +19,7 @@ from gradverify.model.event import Planned
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.lost import undecided
-from gradverify.running.process import end_of, high, opened
+from gradverify.running.process import MOST, cut, end_of, high, opened
 from gradverify.running.staying import stack_on_crash, staying
 
 STDOUT, STDERR = 1, 2                   # the descriptors that native code writes to
@@ -135,7 +135,9 @@ class _Sink(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         if self.file is not None:
-            self.file.write(bytes(data))
+            self.file.write(bytes(data[-2 * MOST:]))
+            if self.file.tell() > MOST:
+                cut(self.file)
         return len(data)
 
 

@@ -55,12 +55,15 @@ def keep_to_ourselves() -> None:
                 os.set_inheritable(int(name), int(name) < STANDARD)
 
 
-# ---- The file that holds what a check prints: its end is what a report shows
+# ---- The file that holds what a check prints: its end is what a report shows, and all that is
+# kept
 KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
+MOST = 2**20                            # bytes at which a file is cut to those: a call that prints 100 MB would fill the disk
+CUT = b"\0cut\0"                        # how a file begins that was cut
 
 
 def opened(path: Path | None) -> io.FileIO:
-    """Empty, to be written at its end, whoever writes it, and read; without a name where there is no `path`."""
+    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where there is no `path`."""
     if path is None:
         import tempfile
 
@@ -69,6 +72,22 @@ def opened(path: Path | None) -> io.FileIO:
     file = io.FileIO(path, "a+")
     file.truncate(0)
     return file
+
+
+def cut(file: io.FileIO) -> None:
+    """Keep the end of what is too much."""
+    size = file.seek(0, os.SEEK_END)
+    if size > MOST:
+        file.seek(size - KEPT_BYTES)
+        end = file.read()
+        file.truncate(0)
+        file.seek(0)
+        file.write(CUT + end)
+
+
+def cut_at(path: Path) -> None:
+    with contextlib.suppress(OSError), io.FileIO(path, "a+") as file:
+        cut(file)
 
 
 def tail(path: Path) -> str | None:
@@ -83,10 +102,15 @@ def tail(path: Path) -> str | None:
 def end_of(file: io.FileIO) -> str | None:
     """The last lines of a file, no more of them than a report can carry; None where there are none."""
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - KEPT_BYTES))
+    file.seek(0)
+    was_cut = file.read(len(CUT)) == CUT
+    file.seek(max(len(CUT) if was_cut else 0, size - KEPT_BYTES))
     lines = file.read().decode(errors="replace").rstrip().splitlines()
     shown = "\n".join(lines[-KEPT_LINES:])
-    return f"… cut to the end of {size} bytes\n{shown}" if size > KEPT_BYTES or len(lines) > KEPT_LINES else shown or None
+    if not shown:
+        return None
+    of = f"more than {MOST} bytes, of which the rest was not kept" if was_cut else f"{size} bytes"
+    return f"… cut to the end of {of}\n{shown}" if was_cut or size > KEPT_BYTES or len(lines) > KEPT_LINES else shown
 
 
 # ---- One worker process, seen from outside: how it is started, heard, stopped, and how it ended
@@ -252,6 +276,10 @@ class Worker:
     def crowded(self, processes: int) -> Died:
         """Of a process that has started so many others that it is ended."""
         return self._died("processes", processes)
+
+    def look_after(self) -> None:
+        """Keeps no more of what its task prints than a report shows."""
+        cut_at(Path(self.files.printed))
 
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""

@@ -217,9 +217,11 @@ class Supervisor:
                 yield from self._bury(job, self._late(job))
 
     def _look(self) -> Iterator[Happening]:
-        """Ends tasks that have started more processes than the machine can bear."""
+        """Ends tasks that have started more processes than the machine can bear, and cuts what they print to what is kept."""
         if time.monotonic() < self._looks:
             return
+        for job in self._staff:
+            job.worker.look_after()
         found = sizes(job.worker.pid for job in self._staff if job.task)
         for job in [job for job in self._staff if found.get(job.worker.pid, 0) > MOST]:
             yield from self._bury(job, job.worker.crowded(found[job.worker.pid]))
