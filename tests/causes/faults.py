@@ -226,7 +226,8 @@ FAULTS: tuple[Fault, ...] = (
     written("overwritten", "gather", "x", lambda g, x, index: torch.zeros_like(x).scatter(1, index, g), OVERWRITTEN),
     # what no known mistake explains
     *_each(gradient, "rolled", "softmax / x, conv1d / x", lambda g, _: g.roll(1, -1)), cotangent("rolled", "matmul", "x", lambda g, _: g.roll(1, 0)),
-    instead("boundary", "moving average", "x", lambda *_: lambda x: F.avg_pool1d(x, 3, 1, 1)), gradient("boundary", "conv1d", "x", rim((-1,), 2.0)),
+    instead("boundary", "moving average", "x", lambda *_: lambda x: F.avg_pool1d(x, 3, 1, 1), "scaled"),
+    gradient("boundary", "conv1d", "x", rim((-1,), 2.0), "scaled"),
     written("rank one", "softmax", "x", lambda g, x: g * x.softmax(-1)), instead("rank one", "layer norm", "x", _frozen_mean),
     *_each(gradient, "narrow type", "gelu / x, attention / v", lambda g, _: g.half().double()),
     gradient("row scale", "layer norm", "x", lambda g, _: g * ramp(g, 0)), gradient("column scale", "attention", "v", lambda g, _: g * ramp(g, -1)),
