@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from gradverify.model.result import LEFT_OUT, CaseResult, Comparison, Fault, Fin
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
-from gradverify.rules.asking import examine, with_severity
+from gradverify.rules.asking import Examined, examine, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
 from gradverify.rules.low_precision import without_a_leg
@@ -38,30 +38,36 @@ MISSES_NOTHING_YET = "everything: no element was compared"
 Told = TypeVar("Told", Finding, Comparison)
 
 
-def verify(subject: Subject, planned: Planned | None = None, *, evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
+def verify(subject: Subject, planned: Planned | None = None, so_far: Callable[[CaseResult], None] | None = None, *,
+           evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
     """The result of all selected rules on a subject, or on `evidence` of it. What the user's code raises becomes a finding.
 
-    `planned` hears how it will be compared. `briefly`: up to the first rule that finds an error, and without its cause.
+    `planned` gets how it will be compared, `so_far` what is known after each rule that finds an error. `briefly`: up to the first rule that finds
+    one, and without its cause.
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.standing.refusal:
         return _without_a_leg(subject.own, evidence.standing.refusal)
     with evidence.standing.mode():
-        examined = examine(evidence, briefly)
-        said = (_completed(finding, evidence) for each in examined for finding in each.findings)
-        found = graded(specific(said), evidence.settings)
-        findings = found if briefly else with_causes(found, evidence, book())
-        faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
-        verdict = _verdict(findings, faults)
-        result = described(subject.own.case, subject)
-        interpreter = None if briefly or evidence.spending.ending or evidence.damaging else evidence.interpreter
-        mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
-        return replace(
-            result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
-            calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
-            rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-            comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
-            reproducibility=tuple(evidence.reproduced))
+        wrong = None if so_far is None else lambda some: so_far(_result(subject, evidence, some, brief=True))
+        return _result(subject, evidence, examine(evidence, briefly, wrong), briefly)
+
+
+def _result(subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool) -> CaseResult:
+    said = (_completed(finding, evidence) for each in examined for finding in each.findings)
+    found = graded(specific(said), evidence.settings)
+    findings = found if brief else with_causes(found, evidence, book())
+    faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
+    verdict = _verdict(findings, faults)
+    result = described(subject.own.case, subject)
+    interpreter = None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
+    mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
+    return replace(
+        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
+        calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
+        rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
+        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
+        reproducibility=tuple(evidence.reproduced))
 
 
 def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -38,15 +38,23 @@ class Examined:
     fault: Fault | None = None
 
 
-def examine(evidence: Evidence, briefly: bool = False) -> tuple[Examined, ...]:
-    """Run all selected rules in order. `briefly`: up to the first that finds an error."""
-    place = {info.code: n for n, info in enumerate(asked())}
+def examine(evidence: Evidence, briefly: bool = False, wrong: Callable[[Sequence[Examined]], None] | None = None) -> tuple[Examined, ...]:
+    """Run all selected rules in order. `briefly`: up to the first that finds an error. `wrong` gets what is examined after each that does."""
+    place, ran = {info.code: n for n, info in enumerate(asked())}, list[Examined]()
     with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
-        examined = tuple(sorted(_examine_all(evidence, briefly), key=lambda each: place[each.run.code]))
-    if any(each.fault or any(with_severity(finding).severity == "error" for finding in each.findings) for each in examined):
+        for each in _examine_all(evidence, briefly):
+            ran.append(each)
+            if wrong is not None and _has_error(each):
+                wrong(ran)
+    examined = tuple(sorted(ran, key=lambda each: place[each.run.code]))
+    if any(each.fault or _has_error(each) for each in examined):
         return examined
     finding = uncompared(evidence, {each.run.code: each.run for each in examined}, [pair for each in examined for pair in each.comparisons])
     return examined if finding is None else (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
+
+
+def _has_error(examined: Examined) -> bool:
+    return any(with_severity(finding).severity == "error" for finding in examined.findings)
 
 
 def with_severity(finding: Finding) -> Finding:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gradverify.functions.catalogue import BUILTINS
-from gradverify.model.case import Case
+from gradverify.model.case import Case, Json
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Plan, Planned
 from gradverify.model.interrupt import interruptible, is_interrupt
@@ -93,9 +93,9 @@ class Workers:
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         known = {str(place): case for place, case in enumerate(cases)}
-        begun: dict[str, float] = {}
+        begun, found = dict[str, float](), dict[str, Json]()      # when a task began, and what it found so far
         for happening in self._running().run([self._task(name, case) for name, case in known.items()]):
-            yield from self._told(happening, known[happening.task.name], begun)
+            yield from self._told(happening, known[happening.task.name], begun, found)
 
     def close(self) -> None:
         if self._supervisor is not None:
@@ -119,7 +119,7 @@ class Workers:
         limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
 
-    def _told(self, happening: Happening, case: Case, begun: dict[str, float]) -> Iterator[CheckEvent]:
+    def _told(self, happening: Happening, case: Case, begun: dict[str, float], found: dict[str, Json]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):
             again = happening.task.name in begun
             begun[happening.task.name] = time.perf_counter()
@@ -129,7 +129,9 @@ class Workers:
             yield CheckFinished(decoded(case, happening.payload))
         elif isinstance(happening, Lost):
             took = time.perf_counter() - begun[happening.task.name]
-            yield CheckFinished(replace(of_lost(case, happening), seconds=took))
+            yield CheckFinished(replace(of_lost(case, happening, found.get(happening.task.name)), seconds=took))
+        elif happening.kind == "found":
+            found[happening.task.name] = happening.payload
         elif self.planned is not None and happening.kind == "plan":
             with suppress(ValueError):      # written by what ran there
                 self.planned(replace(from_json(Plan, happening.payload), check=case.name))

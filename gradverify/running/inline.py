@@ -43,9 +43,10 @@ def devices() -> Devices:
     return Devices(found, threads(), in_fewer_bits() if found else ())
 
 
-def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[], None] = lambda: None, changed: tuple[str, ...] = (),
-             into: Path | None = None, own_process: bool = False) -> CaseResult:
-    """Prepares and verifies one case. Only Ctrl-C raises. `planned` hears what a comparison is going to cost.
+def run_case(case: Case, planned: Planned | None = None, so_far: Callable[[CaseResult], None] | None = None, *,
+             prepared: Callable[[], None] = lambda: None, changed: tuple[str, ...] = (), into: Path | None = None,
+             own_process: bool = False) -> CaseResult:
+    """Prepares and verifies one case. Only Ctrl-C raises. `planned` and `so_far` as in `verify`.
 
     `prepared` is called once everything is imported and made; `changed`: what the modules of the check did to the process that imported them.
     `into`: the file for what is printed, which another process reads if this one ends. `own_process`: this one ends with the check, and began as
@@ -70,7 +71,7 @@ def run_case(case: Case, planned: Planned | None = None, *, prepared: Callable[[
                 subject = prepare(case)
                 prepared()
                 compute_on_one_thread(subject.size)
-                result = replace(verify(subject, planned), device_memory=most_memory(case.settings.device))
+                result = replace(verify(subject, planned, so_far), device_memory=most_memory(case.settings.device))
         except BaseException as error:
             result = broken(case, error)
     changed = tuple(dict.fromkeys((*changed, *(f"changed {name} while it was imported" for name in put_back))))

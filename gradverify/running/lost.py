@@ -84,10 +84,13 @@ SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an inde
                 "SIGILL": "native code was compiled for another processor"}
 
 
-def of_lost(case: Case, lost: Lost) -> CaseResult:
-    """Verdict error, whatever status its process ended with."""
+def of_lost(case: Case, lost: Lost, found: Json = None) -> CaseResult:
+    """Verdict error, whatever status its process ended with; but a failure that it had `found` before is one."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
+    before = None if found is None else decoded(case, found)
+    if before is not None and before.verdict == "fail":
+        return replace(before, findings=(*before.findings, finding), captured=lost.died.printed)
     return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
 
 

@@ -194,6 +194,7 @@ def _check(worker: Worker, payload: Json, saying: Words, stays: str | None) -> b
             result = run_case(
                 case,
                 lambda plan: saying.say("plan", to_json(plan)),
+                lambda found: saying.say("found", encoded(case, found)),
                 prepared=lambda: saying.say("begins"),
                 changed=changed,
                 into=Path(worker.files.printed),

@@ -230,21 +230,6 @@ def test_with_limits_of_the_system(written, folder, limit, said):
     assert done.returncode == 3 and said in done.stdout and done.stderr == "", done.stdout
 
 
-def test_a_memory_limit_that_no_worker_fits_is_no_fault_of_anybody(written, folder):
-    written("plain")
-    code, _, stderr = here("check", "s.yaml", "--memory", "1K", "--report", "json:r.json")
-    check = checks(folder / "r.json")["plain"]
-    assert code == 3 and stderr == "" and codes(check) == ["GV008"] and check["faults"] == []
-    assert "too little to start one: it takes about" in check["reason"]
-
-
-@pytest.mark.parametrize("size", ["999999999999999999999T", "9" * 400, "1e6T", "0", "0.0001"])
-def test_a_memory_that_is_none_is_refused(written, size):
-    written("plain")
-    code, _, stderr = here("check", "s.yaml", "--memory", size)
-    assert code == 2 and "must be a size such as 512M or 2G" in stderr
-
-
 # ---- what a module sets while it is imported
 SETS = {
     "gradient mode": "torch.set_grad_enabled(False)",
