@@ -58,7 +58,7 @@ def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, 
     if faults or isinstance(checked, tuple):
         told = [in_python(fault) if called else fault for fault in faults]
         return Layer(layer.origin), tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told)
-    return layer_of(checked, layer.origin), ()
+    return replace(layer_of(checked, layer.origin), places=layer.places), ()
 
 
 def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:

@@ -16,7 +16,7 @@ from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, RunSettings, Strict, Text, key
+from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, Rules, RunSettings, Settings, Strict, Text, key
 from gradverify.spec.sense import name_faults
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
@@ -25,6 +25,8 @@ from gradverify.spec.wording import validated
 
 TABLE: Path = ("tool", "gradverify")
 DEFAULTS = "defaults"
+REFUSED_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+WRITTEN = re.compile(r"\s*(\[+)?\s*([\w\s.'\"-]+?)\s*[\]=]")       # a header or a key
 AS_YAML = re.compile(r"in YAML 1\.2 this is text: |; for example \{.*\}$")
 """What is said of a spec and does not hold of TOML."""
 
@@ -60,7 +62,7 @@ OPTIONS = tuple(info.alias or name for name, info in Table.model_fields.items() 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`folder` holds the pyproject.toml; None where there is none. `file`: as it is shown.
+    """`folder` holds the pyproject.toml; None where there is none. `file`, `text`: as it is shown, and as it is written.
 
     `options`: those of `check` that it gives, by their names without dashes before them.
     """
@@ -71,10 +73,35 @@ class Project:
     problems: tuple[Problem, ...] = ()
     options: Mapping[str, Json] = field(default_factory=dict)
     file: str = FILE
+    text: str = ""
+
+    def origin(self, *names: str) -> str:
+        """The place of a key of the table: `pyproject.toml:12`."""
+        line, *_ = _place(self.text, (*TABLE, *names))
+        return f"{self.file}:{line}" if line else self.file
 
     def problem(self, fault: Fault) -> Problem:
-        """A fault inside the table."""
-        return Problem(fault.message, self.file, path=dotted((*TABLE, *fault.path)))
+        """A fault inside the table, with its line where the key is found."""
+        full = (*TABLE, *fault.path)
+        line, column, text = _place(self.text, full)
+        return Problem(fault.message, self.file, line, column, dotted(full), text)
+
+
+def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
+    """Line, column and text of the key of `path`, else of the nearest one around it that begins a line. `tomllib` keeps no places: this
+    reads line by line, and does not look into inline tables."""
+    found: tuple[int | None, int | None, str | None] = (None, None, None)
+    table: Path = ()
+    deepest = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        match = WRITTEN.match(line)
+        if match is None:
+            continue
+        names = tuple(name.strip(" \t'\"") for name in match[2].split("."))
+        table, written = (names, names) if match[1] else (table, (*table, *names))
+        if len(written) >= deepest and written == path[: len(written)]:
+            found, deepest = (number, match.start(2) + match[2].rfind(names[-1]) + 1, line), len(written)
+    return found
 
 
 def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
@@ -82,29 +109,48 @@ def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
     folder = folder_of(cwd)
     if folder is None:
         return Project()
-    shown = FilePath(os.path.relpath(folder / FILE, cwd)).as_posix()
+    shown, text = FilePath(os.path.relpath(folder / FILE, cwd)).as_posix(), ""
     project = Project(folder, layer=Layer(shown), file=shown)
     try:
-        table: Any = tomllib.loads((folder / FILE).read_text(encoding="utf-8"))
+        text = (folder / FILE).read_text(encoding="utf-8")
+        table: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        return replace(project, problems=(Problem(f"no TOML: {str(error)[:1].lower()}{str(error)[1:]}", shown),))
+        at, lines = REFUSED_AT.search(str(error)), text.split("\n")
+        line, column = (int(at[1]), int(at[2])) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+        message = REFUSED_AT.sub("", str(error))
+        return replace(project, problems=(Problem(f"no TOML: {message[:1].lower()}{message[1:]}", shown, line, column, None, lines[line - 1]),))
     except (OSError, ValueError, RecursionError) as error:
         return replace(project, problems=(Problem(f"cannot be read: {error}", shown),))
+    project = replace(project, text=text)
     for place_in, name in enumerate(TABLE):
         if not isinstance(table, dict):
             return replace(project, problems=(Problem("expected a table", shown, path=dotted(TABLE[:place_in])),))
         table = table.get(name, {})
     checked = validated(Table, table, ())
     if isinstance(checked, tuple):
-        faults = tuple(map(_in_toml, checked))
+        faults = tuple(map(_elsewhere, checked))
     else:
         faults = tuple(name_faults(checked.defaults, (DEFAULTS,), codes)) if checked.defaults is not None and codes is not None else ()
     if faults or isinstance(checked, tuple):
-        return replace(project, problems=tuple(map(project.problem, faults)))
+        ordered = sorted(map(project.problem, faults), key=lambda problem: (problem.line or 0, problem.column or 0))
+        return replace(project, problems=tuple(ordered))
     layer = layer_of(checked.defaults, shown) if checked.defaults is not None else Layer(shown)
-    return replace(project, paths=tuple(checked.paths), layer=layer, options=checked.options())
+    places = {name: project.origin(DEFAULTS, *(("rules", name) if name in Rules.model_fields else (name,))) for name in layer.said}
+    return replace(project, paths=tuple(checked.paths), layer=replace(layer, places=places), options=checked.options())
 
 
-def _in_toml(fault: Fault) -> Fault:
-    """What is said of YAML is said of TOML, or left out."""
-    return replace(fault, message=AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table"))
+def _elsewhere(fault: Fault) -> Fault:
+    """A key that stands in the wrong table is told the right one; what is said of YAML is said of TOML, or left out."""
+    message = AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table")
+    if fault.key and len(fault.path) <= len((DEFAULTS, "key")):
+        *table, name = map(str, fault.path)
+        folded, in_defaults, header = name.replace("-", "_"), table == [DEFAULTS], f"[tool.gradverify.{DEFAULTS}]"
+        if folded in Rules.model_fields:
+            message = f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
+        elif folded in RunSettings.model_fields and not in_defaults:
+            message = f"{name!r} is a setting of checks: it belongs in {header}"
+        elif in_defaults and folded.replace("_", "-") in OPTIONS:
+            message = f"{name!r} is an option of the run: it belongs in [tool.gradverify]"
+        elif folded in Settings.model_fields and folded not in RunSettings.model_fields:
+            message = f"{name!r} belongs to a spec (its `defaults`, or a check), not to a project"
+    return replace(fault, message=message)

@@ -16,10 +16,13 @@ RUN_KEYS = tuple(RunSettings.model_fields)
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What one place said. Keys are those of `model.case.Settings` (`select` and `ignore` stand alone), values plain data.
+
+    `places`: keys → where exactly, for those of which more is known than `origin`.
     """
 
     origin: str
     said: Mapping[str, Json] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def settle(*layers: Layer) -> Settings:
@@ -31,7 +34,7 @@ def settle(*layers: Layer) -> Settings:
 
 def origins(*layers: Layer) -> dict[str, str]:
     """Setting → the place whose word counts; settings that nobody named are left out."""
-    return {name: layer.origin for layer in layers for name in layer.said}
+    return {name: layer.places.get(name, layer.origin) for layer in layers for name in layer.said}
 
 
 def layer_of(model: RunSettings, origin: str, keys: Collection[str] = RUN_KEYS) -> Layer:

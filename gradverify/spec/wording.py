@@ -61,7 +61,9 @@ HOMES = ((Rules, "in `rules: {…}`"), (Budget, "in `budget: {…}`"), (Spec, "a
 
 
 def home_of(key: str, model: type[BaseModel]) -> str | None:
-    """Where a key that `model` lacks stands in a spec; None where the format has no such key."""
+    """Where a key that `model` lacks stands in a spec; None where the format has no such key, or the model is no part of it."""
+    if model.__module__ != Spec.__module__:
+        return None
     return next((f"it belongs {place}" for part, place in HOMES if key in names(part) and not issubclass(model, part)), None)
 
 
