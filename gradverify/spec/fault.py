@@ -17,7 +17,8 @@ MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short en
 EXPONENT = re.compile(r"(?<=\d)(e[-+])0+(\d)")
 PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
-RETIRED = {"GV120": "the rule on CUDA streams was retired"}     # codes that an old spec or command may name
+RETIRED = {"GV120": "the rule on CUDA streams was retired", "witness": "it was retired, as checks rest on finite differences alone: remove it"}
+"""Codes and keys that an old spec or command may name."""
 
 
 @dataclass(frozen=True, slots=True)
