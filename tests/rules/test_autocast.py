@@ -116,7 +116,7 @@ FAULTS = {
     "backward casts inside": (function(lambda x: x * x, lambda x: x, lambda x, g: 2 * g * (x.bfloat16() if inside() else x)),
                               "forward outside autocast and backward inside, the gradient at x["),
     "another dtype comes out": (function(lambda x: (x * x).bfloat16() if inside() else x * x, lambda x: x, lambda x, g: 2 * x * g),
-                                "y0 is bfloat16, and not float64 as without"),
+                                "y0 is bfloat16 [2, 3], and not float64 [2, 3] as without"),
     "backward forgets a factor": (square(lambda x, g: (1 if inside() else 2) * x * g), "forward outside autocast and backward inside"),
 }
 

@@ -159,7 +159,8 @@ SURE = torch.tensor([[2.0, 0.5, 0.2], [0.1, 1.9, 0.4], [0.3, 0.1, 1.8]], dtype=t
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_cancels_in_a_saturated_softmax_is_rounding(seed):
-    assert codes(check(softmax(), SURE + 4, seed=seed, select=("GV226",))) == set()
+    """Elements of 1e-7 in a row of rounding stay open."""
+    assert codes(check(softmax(), SURE + 4, seed=seed, select=("GV226",))) <= {"GV007"}
 
 
 def test_where_a_sigmoid_saturates_throughout_it_rounds():
