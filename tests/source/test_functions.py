@@ -125,7 +125,7 @@ class New(torch.autograd.Function):
         return g, g
 '''
     functions, _ = found(tmp_path, ops=text)
-    assert [(each.line, each.backward) for each in functions] == [(3, 9), (11, 19)]
+    assert [(each.line, each.backward) for each in functions] == [(3, 9), (11, 20)]
 
 
 def test_custom_operators_with_a_backward(tmp_path):

@@ -16,9 +16,10 @@ from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import BASE, Array, Index, Mask, Z
-from gradverify.numerics.verdict import MISMATCH, Limit
+from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
 STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+INSIDE = 8.0  # roundings of f: more noise comes from larger numbers inside it
 STEPS = 1e-5  # of what an output was seen to be: how far it may move at once by steps of rounding
 
 
@@ -33,6 +34,14 @@ def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
     for i in run.by_pair(judged.column, judged.out, np.flatnonzero(wrong)):
         i = i[~_standing(run, judged.take(i))]
         yield Decided(i, Limit.CANCELS, _unseen_slope(run, judged.take(i)))
+
+
+def excuse_steps(run: Run, judged: Judged) -> Iterator[Decided]:
+    """Undecided elements of an f that moves in steps, where these are the rounding of larger numbers inside it. 6 forward calls."""
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
+    if i.size:
+        inside = run.least_noise > INSIDE * run.point.unit * np.abs(run.point.f0)
+        yield Decided(i[inside[judged.out[i]]], Limit.CANCELS)
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:

@@ -223,7 +223,7 @@ class Run:
         return np.asarray(LARGEST * self.point.unit * np.maximum(self.survey.size, max(1.0, typical)))
 
     @cached_property
-    def _least_noise(self) -> Array:
+    def least_noise(self) -> Array:
         """The noise [M], and what rounding all operations makes of f: more than cancels in float64 is a branch that is taken otherwise."""
         spread, unit = self.point.spread(0 if self.over_budget(WAYS) else WAYS)
         return np.maximum(self.noise, spread if unit > U64 else np.where(spread <= self._largest_rounding, spread, 0.0))
@@ -231,12 +231,12 @@ class Run:
     @cached_property
     def most_noise(self) -> Array:
         """The noise of each output [M] where as large numbers cancel in it as can be: a few forward calls."""
-        return np.maximum(self._least_noise, self._largest_rounding)
+        return np.maximum(self.least_noise, self._largest_rounding)
 
     @cached_property
     def inner_noise(self) -> Array:
         """The noise of each output [M] with that of numbers that cancel in it, as measured: 36 or 72 forward calls more."""
-        return np.maximum(self._least_noise, far_noise(self.point, self.survey, self._largest_rounding))
+        return np.maximum(self.least_noise, far_noise(self.point, self.survey, self._largest_rounding))
 
     def learn_survey(self) -> None:
         """What is judged apart from its tensor is judged by how far all outputs of that were seen to go."""
