@@ -122,7 +122,7 @@ def test_the_comparison_and_the_rules_that_are_worth_most_come_first():
 def test_no_cause_is_looked_for_where_nothing_is_left():
     """It would have to hold at another point, which costs a comparison more."""
     told, _ = checked(1e-4, 0.9)
-    bare, _ = checked(1e-4, 0.9, budget=Budget(calls=200))
+    bare, _ = checked(1e-4, 0.9, budget=Budget(calls=150))
     assert total(bare) < total(told)
     assert bare.findings[0].cause is None and bare.findings[0].message == told.findings[0].message
 

@@ -134,6 +134,7 @@ class Point:
         self._inputs = Buffers(function.inputs, columns.x if columns.whole else None)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
+        self._shaken: tuple[tuple[int, float], list[Array | None]] | None = None     # the last row that was rounded, way by way
         self.batched: bool | None = None
         self.compared = set[tuple[int, int]]()
         self.starts, self.x = self._inputs.starts, self._inputs.x
@@ -273,15 +274,18 @@ class Point:
         """What rounding makes of a row at the point [C], one standard deviation of so many ways to round every operation at random: in float32 of
         `row_in_float64` where gradients come in float32, else of `row`, at inputs so many roundings away. None where the function offers fewer than
         two."""
-        narrow, rows = self.narrow, list[Array]()
+        narrow, asked = self.narrow, (output, roundings)
+        if self._shaken is None or self._shaken[0] != asked:
+            self._shaken = asked, []
+        rows = self._shaken[1]
         shaken = partial(self.function.shaken_vjp, roundings=roundings) if hasattr(self.function, "shaken_vjp") else None
         rounded = narrow.perturbed if narrow else shaken
-        for number in range(ways if rounded else 0):
+        for number in range(len(rows), ways if rounded else 0):
             self.backward += 1
             gradients = rounded(number, self._one(output), self.buffers) if rounded else None
-            if gradients is not None:
-                rows.append(self.by_column(gradients))
-        return np.asarray(np.std(rows, 0, ddof=1)) if len(rows) > 1 else None
+            rows.append(None if gradients is None else self.by_column(gradients))
+        given = [row for row in rows[:ways] if row is not None]
+        return np.asarray(np.std(given, 0, ddof=1)) if len(given) > 1 else None
 
     def spread(self, ways: int) -> tuple[Array, float]:
         """What rounding does to each output [M], one standard deviation of so many ways to round every operation, and the coarsest roundoff among
