@@ -128,20 +128,23 @@ NOT_FOUND = {"swaps_sparse_indices", "ends_its_process"}  # sparse matrices; wha
 RAISES = {"reads_what_forward_did_not_keep", "returns_too_few_gradients"}  # the faulty backward
 
 
-def test_every_other_function_of_the_gallery_and_every_built_in_is_found():
+@pytest.mark.population(most=1)
+@pytest.mark.parametrize("part", range(3))
+def test_every_other_function_of_the_gallery_and_every_built_in_is_found(part):
     places = [
         *sorted((ROOT / "specs" / "gallery").glob("*.py")),
         *sorted((ROOT / "gradverify" / "functions").glob("*.py")),
     ]
-    _, functions = found_in([str(place) for place in places if place.stem not in NOT_FOUND])
+    _, functions = found_in([str(place) for place in places[part::3] if place.stem not in NOT_FOUND])
     found = {
         (each.file.stem, each.name): proposed(f"{each.file}:{each.name}", ROOT)
         for each in functions
         if each.kind != "operator" and not each.inside
     }
-    assert len(found) > 140
+    assert len(found) > 30
     assert not {key: each.missing for key, each in found.items() if each.missing is not None}
-    assert {key for key, each in found.items() if each.note} == {(stem, "Faulty") for stem in RAISES}
+    raised = {(place.stem, "Faulty") for place in places[part::3] if place.stem in RAISES}
+    assert {key for key, each in found.items() if each.note} == raised
     assert max(each.attempts for each in found.values()) <= MOST
     assert sum(each.attempts for each in found.values()) < 3 * len(found)
 
