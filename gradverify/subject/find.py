@@ -187,9 +187,11 @@ def _forget_others(folders: Sequence[str]) -> None:
     """Drops the modules of earlier specs of this process that would now be found somewhere else, or nowhere."""
     for name, module in list(sys.modules.items()):
         found_in = _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
+        if found_in is None:        # as nearly all: nothing of theirs is looked up
+            continue
         top = name.partition(".")[0]
         homes = [folder for folder in folders if _file(top, folder)] or [folder for folder in folders if Path(folder, top).is_dir()]
-        if found_in is not None and found_in not in homes[:1]:
+        if found_in not in homes[:1]:
             del sys.modules[name]
 
 

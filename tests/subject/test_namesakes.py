@@ -116,3 +116,13 @@ def test_two_specs_of_one_run_are_judged_by_their_own_modules(write, tmp_path, m
     here(*command) if how is here else apart(*command, "--no-isolate", cwd=tmp_path)
     verdicts = {check["id"]: check["verdict"] for check in json.loads((tmp_path / "r.json").read_text())["checks"]}
     assert verdicts == {"right/s.yaml::F": "pass", "right/s.yaml::r": "pass", "wrong/s.yaml::F": "fail", "wrong/s.yaml::r": "pass"}
+
+
+def test_no_file_is_looked_for_of_modules_that_no_spec_brought(tmp_path, monkeypatch):
+    """torch alone has thousands of them."""
+    asked = list[Path]()
+    is_file = Path.is_file
+    monkeypatch.setattr(Path, "is_file", lambda path: (asked.append(path), is_file(path))[1])
+    with importable(Search(str(tmp_path))):
+        pass
+    assert len(asked) < 50
