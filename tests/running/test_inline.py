@@ -73,7 +73,7 @@ def test_a_fault_of_our_own_is_a_result_and_the_streams_are_put_back(monkeypatch
 
 
 def test_ctrl_c_comes_out(monkeypatch):
-    def interrupted(subject, planned):
+    def interrupted(subject, planned, so_far):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("gradverify.verify.verify", interrupted)
