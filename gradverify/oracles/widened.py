@@ -41,8 +41,7 @@ def in_float64(subject: Subject, function: Gives, outputs: Sequence[Tensor], giv
     refused: Exception = RefusedError()
     for number, (given, mode) in enumerate(ways):
         try:
-            return InFloat64(function, given(widened(subject, mode)), outputs, partial(beside, subject), mode, of_reference=given is reference,
-                             others=mode.shows and str(refused) == OTHERS)
+            return InFloat64(function, given(widened(subject, mode)), outputs, partial(beside, subject), mode, of_reference=given is reference)
         except (UserCodeError, RefusedError) as error:
             refused = error if number < 2 else refused      # why it does not run in float64 itself
     raise refused
@@ -87,7 +86,6 @@ ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: 
 SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs
 POINTS = 4  # nearby
 LOST = 2.0**-10  # of the larger of a number and its tensor's root mean square: a function that is lifted, and off by more, is another one
-OTHERS = "its values are others in float64"
 
 Nearby = Callable[[int], Sequence[Tensor]]
 """Inputs near the point, in float32, by number."""
@@ -103,13 +101,12 @@ class InFloat64:
     unit = U32
 
     def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby, mode: InDouble,
-                 of_reference: bool = False, others: bool = False) -> None:
-        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation;
-        `others`: where float64 does not say that it is float32, its values are others. Raises UserCodeError (GV002) where the full one raises,
-        RefusedError where it differs."""
-        self.of_reference, self.others = of_reference, others
+                 of_reference: bool = False) -> None:
+        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation.
+        Raises UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
+        self.of_reference = of_reference
         self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
-        self._dtypes, self._outputs = [y.dtype for y in outputs], outputs
+        self._dtypes = [y.dtype for y in outputs]
         self._gives_many = getattr(narrow, "vjps", None)
         self._here = self._at(full.inputs)
         self._off = _deviation(outputs, self._here)
@@ -117,11 +114,6 @@ class InFloat64:
         mode.lifts &= mode.count > 0 or mode.shows      # operators in Python are shown float32 by what lifts
         if mode.lifts:
             self._refuse_what_lifting_changes(outputs)
-
-    @property
-    def far(self) -> bool:
-        """Is a value, of so noisy a forward that this is let go, off by more than float32 takes from one?"""
-        return any(bool((np.abs(off) > LOST * _size(y)).any()) for off, y in zip(self._off, self._outputs, strict=True))
 
     @property
     def lifted(self) -> bool:
@@ -192,7 +184,7 @@ class InFloat64:
         """What roundings of float32 in every operation do to the outputs in float64, one standard deviation: also those that are the same at all
         nearby points, as of the mean that a nearly constant row is less than. 0 where numbers are cast inside, whose own steps are then judged."""
         if self._mode.count:
-            return [0.0] * len(self._outputs)
+            return [0.0] * len(self._dtypes)
         found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
         return [_spread([numbers(each[place]) for each in found], numbers(y)) for place, y in enumerate(self._here)]
 
@@ -217,7 +209,7 @@ class InFloat64:
                 close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
                 close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
             if not close.all():
-                raise RefusedError(OTHERS)
+                raise RefusedError("its values are others in float64")
 
     def _refuse_what_lifting_changes(self, outputs: Sequence[Tensor]) -> None:
         """Casts that are meant (the part of a number that float32 cannot hold) may show beside the point, or in the gradient, alone."""

@@ -54,9 +54,9 @@ def gv115(evidence: Evidence) -> Told:
     must, clean = evidence.settings.opcheck is True, True
     try:
         for test in (SCHEMA, REGISTRATION, FAKE):
-            for told in _failed(operator, test, must):
+            for finding in _failed(operator, test, must):
                 clean = False
-                yield told
+                yield finding
         if clean and evidence.draws:
             yield "AOT dispatch was not tested: the operator draws random numbers"
         elif clean:

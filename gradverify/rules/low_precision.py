@@ -224,8 +224,8 @@ def beyond_native(evidence: Evidence, code: str, judged: Sequence[TensorResult],
             place, name, what = where(evidence, n, each.index)
             row = f", row {each.row} worst" if tensor.dim() > 1 else ""
             by = OVERFLOW if each.miss == "overflow" else f"{each.ratio:.3g} × the native error{row}{KINDS[each.miss]}"
-            told = f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {by}"
-            yield Finding(code, told, input=name, output=place, hint=hint)
+            message = f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {by}"
+            yield Finding(code, message, input=name, output=place, hint=hint)
 
 
 # ---- GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves its tolerance

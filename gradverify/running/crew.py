@@ -78,7 +78,7 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
-    `loading`: for importing what it names. `signals`: heard already; None: heard by this one while it runs."""
+    `loading`: for importing what it names. `signals`: those that the caller handles; None: this one handles them."""
 
     jobs: int = 1
     timeout: float | None = None
@@ -95,7 +95,7 @@ class Workers:
         known = {str(place): case for place, case in enumerate(cases)}
         begun, found = dict[str, float](), dict[str, Json]()      # when a task began, and what it found so far
         for happening in self._running().run([self._task(name, case) for name, case in known.items()]):
-            yield from self._told(happening, known[happening.task.name], begun, found)
+            yield from self._events(happening, known[happening.task.name], begun, found)
 
     def close(self) -> None:
         if self._supervisor is not None:
@@ -119,7 +119,7 @@ class Workers:
         limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
 
-    def _told(self, happening: Happening, case: Case, begun: dict[str, float], found: dict[str, Json]) -> Iterator[CheckEvent]:
+    def _events(self, happening: Happening, case: Case, begun: dict[str, float], found: dict[str, Json]) -> Iterator[CheckEvent]:
         if isinstance(happening, Began):
             again = happening.task.name in begun
             begun[happening.task.name] = time.perf_counter()

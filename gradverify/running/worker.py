@@ -37,8 +37,7 @@ DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 
 @dataclass(frozen=True)
 class Setup:
-    """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice;
-    """
+    """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice."""
 
     folder: str
     environment: Mapping[str, str]

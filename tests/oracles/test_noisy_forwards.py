@@ -1,11 +1,10 @@
 """Forwards with noise. Faults stood for: a right gradient accused because noise at x is larger than where it was measured, a wrong one passed
 because noise hides it, and a straight-through estimator passed or accused for what torch makes of it."""
 
+import live
 import pytest
 import torch
 from torch.autograd import Function
-
-from tests import live
 
 X = live.randn(6, seed=3)
 FACTORS = [1 + 0.37 * k / 16 for k in range(16)]

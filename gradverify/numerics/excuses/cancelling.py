@@ -1,8 +1,8 @@
 """Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1.
 
-Such a step can hold the whole ladder: f is constant there, or a slope of its own, as exactly as a smooth function. What numbers cancel inside f is
-not x The rounding of such numbers is the noise that a mismatch must stand
-against, at the steps of its difference or at any rung. Nothing is called unless it does not stand at those steps.
+Such a step can hold the whole ladder: f is constant there, or has a slope of its own, as exactly as a smooth function. The rounding of the numbers
+that cancel inside f is the noise that a mismatch must exceed, at the steps of its difference or at any rung. Nothing is called where it exceeds the
+most that this noise can be.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Undecided elements that are right all the same: negligible by the size of their own input element, or zero where no step moves that."""
+"""The reasons for which an element that differs is right or undecided, in the order in which they are tried.
+
+Here are those of undecided elements and of symmetric inputs; the larger ones are modules of this folder.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a call takes: the least of several, and without the time that the machine gave to others meanwhile."""
+"""A function around one point: values and VJPs at moved inputs, counted and timed, with the precision that their bits show."""
 
 from __future__ import annotations
 

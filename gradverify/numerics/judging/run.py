@@ -1,4 +1,4 @@
-"""How far each output was seen to go: the largest |a|·s and |D|·s of its row, on which its floor rests."""
+"""The state of one comparison: tolerances and floors, the noise of f, and how large the derivatives of each output were seen to be."""
 
 from __future__ import annotations
 
@@ -122,8 +122,6 @@ def far_noise(point: Point, survey: Survey, most: Array) -> Array:
             seen = np.fmax(seen, np.where((ending == FOUND) & (level <= most), level, np.nan))
         shown = np.where(np.isnan(shown), seen, shown)
     return np.where(np.isnan(shown), most, shown)
-
-
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The elements of an (input, output) pair as arrays, each of which a cause has to explain; and the factors by which they are off."""
+"""What came of one (input, output) pair: its elements as arrays, their outcomes, and the statistics that a report shows."""
 
 from __future__ import annotations
 

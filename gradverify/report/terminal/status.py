@@ -36,6 +36,11 @@ def is_red(check: CaseResult) -> bool:
     return check.ok is False and check.verdict != "not_run"
 
 
+def has_details(check: CaseResult) -> bool:
+    """Is there more to show of it than its line?"""
+    return bool(check.findings or check.faults) or check.verdict in ("fail", "error", "undecided") or is_red(check)
+
+
 def broken_expectation(check: CaseResult) -> str | None:
     """What `expect` said and what came instead; None where a plain pass was expected, or all is as expected."""
     if check.expect == "pass" or check.ok is not False or check.verdict in ("skip", "not_run"):
