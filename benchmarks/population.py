@@ -151,10 +151,12 @@ def _of_operator(unit: Unit) -> Iterator[Planned]:
 # ---- the functions of the benchmark of verdicts
 def _of_family(unit: Unit) -> Iterator[Planned]:
     family = FAMILIES[unit.place]
-    settings = [(dtype, noise) for dtype, noise in SETTINGS if not noise.seen and (family.complex or not dtype.is_complex)]
+    settings = [(dtype, noise) for dtype, noise in SETTINGS if family.complex or not dtype.is_complex]
+    settings.sort(key=lambda setting: setting[1].seen)      # last, so that the seeds of the others stay what they were
     conditions = [(dtype, noise, scale) for dtype, noise in settings for scale in SCALES]
     for c, (dtype, noise, scale) in enumerate(conditions):
-        name = f"family {family.name}, {str(dtype).removeprefix('torch.')}, noise {noise.relative:g}, scale {scale:g}"
+        kind = f"noise {noise.relative:g}{', differentiated' if noise.seen else ''}"
+        name = f"family {family.name}, {str(dtype).removeprefix('torch.')}, {kind}, scale {scale:g}"
         for n, error in enumerate(COARSE):
             for place, mode in enumerate(MODES):
                 seed = _seed(unit.place, c, n, place)

@@ -8,6 +8,7 @@ most that this noise can be.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,12 +37,26 @@ def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
         yield Decided(i, Limit.CANCELS, _unseen_slope(run, judged.take(i)))
 
 
-def excuse_steps(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Undecided elements of an f that moves in steps, where these are the rounding of larger numbers inside it. 6 forward calls."""
+def judge_above_steps(run: Run, judged: Judged) -> Judged:
+    """Undecided elements of an f that moves in steps, where these are the rounding of its operations: the slope of a tread is rounding too.
+
+    They are judged by the reading above the steps, with bars under the measured noise. Steps that random rounding of every operation does not make
+    as large as they are belong to the function (`round(y * 1e3) / 1e3`), and leave it open. 6 forward calls, and those of the noise.
+    """
     i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
-    if i.size:
-        inside = run.least_noise > INSIDE * run.point.unit * np.abs(run.point.f0)
-        yield Decided(i[inside[judged.out[i]]], Limit.CANCELS)
+    if not i.size:
+        return judged
+    spread, noise = run.spread[0], run.noise
+    rounding = (spread > INSIDE * run.point.unit * np.abs(run.point.f0)) & (INSIDE * spread > noise) & (spread < INSIDE * noise)
+    i = i[rounding[judged.out[i]]]
+    if not i.size:
+        return judged
+    above = judged.take(i)
+    d = replace(above.derivative, second=np.full(len(i), np.nan))
+    wider = np.maximum(_under(run, above, run.inner_noise[above.out]) - d.noise_bar, 0.0)
+    d = replace(d, bar=d.bar + wider, noise_bar=d.noise_bar + wider)
+    above = replace(above, derivative=d)
+    return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits())
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_steps, excuse_uncertain
+from gradverify.numerics.excuses.cancelling import excuse_cancelled, excuse_uncertain, judge_above_steps
 from gradverify.numerics.excuses.kink_sums import excuse_ties, judge_kink_sums
 from gradverify.numerics.excuses.rounded import excuse_backward_noise, excuse_rounded
 from gradverify.numerics.excuses.treads import excuse_ends, excuse_treads
@@ -103,17 +103,15 @@ def _right_along_pair(run: Run, judged: Judged, mirrored: Array, other: int, sig
 # ---- What may explain a mismatch, in the order in which it is asked. What no excuse explains is wrong
 Excuse = Callable[[Run, Judged], Iterator[Decided]]
 """The mismatches that it explains, with the reason; it writes nothing, and calls nothing where none is left."""
-OF_OPEN: tuple[Excuse, ...] = (pass_slight, excuse_steps)
-"""What they say is about undecided elements."""
 EXCUSES: tuple[Excuse, ...] = (
     excuse_ends, excuse_symmetric, excuse_uncertain, excuse_ties, excuse_rounded, excuse_backward_noise, excuse_cancelled, excuse_treads)
 
 
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, mismatches excused, kinks summed."""
-    judged = pass_unmovable(run, judged)
-    for excuse in (*OF_OPEN, *EXCUSES):
-        if excuse in OF_OPEN or (judged.verdict == MISMATCH).any():
+    judged = judge_above_steps(run, pass_unmovable(run, judged))
+    for excuse in (pass_slight, *EXCUSES):
+        if excuse is pass_slight or (judged.verdict == MISMATCH).any():
             for found in excuse(run, judged):
                 judged = judged.decided(found) if len(found.i) else judged
     return pass_fitted(run, judge_kink_sums(run, judged))

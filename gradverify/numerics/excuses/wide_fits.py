@@ -1,9 +1,9 @@
 """Elements that the noise of f leaves open, by polynomials fitted to f over wide intervals (method.md section 9).
 
-Where noise limits central differences, many points far apart show more than two that are near. Of Chebyshev's nodes each has a twin nearby: what the
-twins differ by is noise, at that very place, and what the polynomial leaves over must be no more than that, or f has structure there that is no
-polynomial: a kink, a jump, a pole, waves finer than the nodes. Then the fit says nothing. Two intervals must agree. A fit passes elements, and calls
-none wrong.
+Where noise limits central differences, many points far apart show more than two that are near. Of Chebyshev's nodes each has a twin nearby, beyond
+the treads where f moves in steps: what the twins differ by is noise, at that very place, and what the polynomial leaves over must be no more than
+that, or f has structure there that is no polynomial: a kink, a jump, a pole, waves finer than the nodes. Then the fit says nothing. Two intervals
+must agree. A fit passes elements, and calls none wrong.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from numpy.polynomial.chebyshev import chebvander
 from gradverify.numerics.estimate.noise import FINE, LEAST_ULPS
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.rungs import Array, Index, Mask, Z
+from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 WIDTHS = 1.0, 0.5, 0.25, 0.125, 0.0625      # half of the intervals, of the column's scale
 TOLD = 3        # intervals of which none knows a slope, after which no other is tried
 NODES = 64      # each with its twin: 128 calls an interval
+DENSE = 512     # nodes where two intervals agree and both leave the element open: 1,024 calls, and a third of the noise
+TREADS = 16.0       # of a tread, on which f moves by its noise: how far twins are apart at least ...
+FARTHEST = 2.0**-10     # ... and of an interval at most, as far as the outer nodes are
 DEGREE = 31     # at most: the noise of a slope grows as the degree to the power 1.5
 STRUCTURE = 1.4     # times the noise of the twins: what is left of f beyond is structure (64 nodes show the noise to 10 %)
 OUTLIER = 6.0   # standard deviations: of 128 points of noise none is further off
@@ -45,20 +48,27 @@ def pass_fitted(run: Run, judged: Judged) -> Judged:
 
 
 def _of_column(run: Run, judged: Judged, column: int) -> Judged:
-    """Open elements of one column, interval by interval, until all are right."""
-    values, bars, best = [], [], judged
-    for width in WIDTHS:
-        value, bar = _slope_within(run, column, judged.out, width)
+    """Open elements of one column: interval by interval until all are right or two know the slopes, then the better of them with more nodes."""
+    treads = run.noise[judged.out] / nonzero(np.abs(judged.derivative.value))
+    values, bars, d = list[Array](), list[Array](), judged.derivative
+
+    def within(width: float, count: int) -> Judged:
+        value, bar = _slope_within(run, column, judged.out, width, TREADS * float(treads.max()), count)
         values.append(value)
         bars.append(bar)
         value, bar = _agreed(np.array(values), np.array(bars))
-        d = judged.derivative
-        d = replace(d, value=np.where(np.isfinite(bar), value, d.value), bar=np.where(np.isfinite(bar), bar, d.bar), noise_bar=bar)
-        i = np.flatnonzero(judged.verdicts_with(derivative=d) == PASS)
-        best = replace(judged, derivative=judged.derivative.replaced(i, d.take(i))).passed(i)
-        if len(i) == len(value) or (len(bars) == TOLD and not np.isfinite(bars).any()):
+        fitted = replace(d, value=np.where(np.isfinite(bar), value, d.value), bar=np.where(np.isfinite(bar), bar, d.bar), noise_bar=bar)
+        i = np.flatnonzero(judged.verdicts_with(derivative=fitted) == PASS)
+        return replace(judged, derivative=d.replaced(i, fitted.take(i))).passed(i)
+
+    for width in WIDTHS:
+        best, known = within(width, NODES), np.isfinite(bars).sum(0)
+        if (best.verdict == PASS).all() or (len(bars) == TOLD and not known.any()):
+            return best
+        if (known >= 2).all():
             break
-    return best
+    widest = np.argmin(np.max(bars, 1))
+    return best if not known.any() or run.over_budget(2 * DENSE) else within(WIDTHS[widest], DENSE)
 
 
 def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
@@ -70,11 +80,12 @@ def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
     return values[best, output], np.where(unsure, np.inf, bars[best, output])
 
 
-def _slope_within(run: Run, column: int, out: Index, width: float) -> tuple[Array, Array]:
-    """Slopes of the outputs [k] with their bars from one interval, 128 forward calls; inf where f has no value on it."""
+def _slope_within(run: Run, column: int, out: Index, width: float, apart: float, count: int) -> tuple[Array, Array]:
+    """Slopes of the outputs [k] with their bars from one interval, by so many nodes with twins so far `apart`; inf where f has no value on it."""
     c, moved = run.point.columns, np.array([column])
     x, scale = float(c.x[column]), float(c.scale[column])
-    at = c.cast(x + nodes(width * scale, max(FINE * scale, LEAST_ULPS * float(c.ulp(moved)[0]))), moved)
+    apart = max(FINE * scale, LEAST_ULPS * float(c.ulp(moved)[0]), min(apart, FARTHEST * width * scale))
+    at = c.cast(x + nodes(width * scale, apart, count), moved)
     f = np.array([run.point.values_at(moved, np.array([place]))[out] for place in at])
     value, bar = np.full(len(out), np.nan), np.full(len(out), np.inf)
     known = np.flatnonzero(np.isfinite(f).all(0))
@@ -83,14 +94,14 @@ def _slope_within(run: Run, column: int, out: Index, width: float) -> tuple[Arra
     return value, bar
 
 
-def nodes(width: float, twin: float) -> Array:
-    """Chebyshev's nodes in ± width, then their twins, so far away: [2 NODES]."""
-    t = width * np.cos((np.arange(NODES) + 0.5) * np.pi / NODES)
+def nodes(width: float, twin: float, count: int = NODES) -> Array:
+    """Chebyshev's nodes in ± width, then their twins, so far away: [2 count]."""
+    t = width * np.cos((np.arange(count) + 0.5) * np.pi / count)
     return np.concatenate([t, t + np.where(t > 0, -twin, twin)])
 
 
 def slope(t: Array, f: Array, width: float, unit: Array) -> tuple[Array, Array]:
-    """Slopes at 0 of f [2 NODES, k] at t, nodes and then their twins, with their bars (inf: nothing is known); `unit` [k]: the unit roundoff of f.
+    """Slopes at 0 of f [2 count, k] at t, nodes and then their twins, with their bars (inf: nothing is known); `unit` [k]: the unit roundoff of f.
 
     Of all degrees the one with the least bar that all higher ones agree with.
     """
@@ -111,7 +122,7 @@ def _of_degree(basis: Array, triangle: Array, at_middle: Array, part: Array, f: 
     weights = basis @ np.linalg.solve(triangle.T, at_middle)
     residual = f - basis @ part
     free = len(f) / (len(f) - basis.shape[1])
-    twins = np.sqrt(np.mean((residual[NODES:] - residual[:NODES]) ** 2, 0) / 2)
+    twins = np.sqrt(np.mean(np.subtract(*np.split(residual, 2)) ** 2, 0) / 2)
     spread = np.sqrt(np.maximum(free * np.mean(residual**2, 0), rounding**2))
     by_place = np.sqrt(free * (weights**2) @ residual**2)       # noise that is not the same everywhere
     noise = np.maximum(by_place, spread * np.sqrt(np.sum(weights**2)))

@@ -221,9 +221,14 @@ class Run:
         return np.asarray(LARGEST * self.point.unit * np.maximum(self.survey.size, max(1.0, typical)))
 
     @cached_property
+    def spread(self) -> tuple[Array, float]:
+        """What rounding every operation at random makes of the outputs [M], as `Point.spread`: 6 forward calls, none beyond the budget."""
+        return self.point.spread(0 if self.over_budget(WAYS) else WAYS)
+
+    @cached_property
     def least_noise(self) -> Array:
         """The noise [M], and what rounding all operations makes of f: more than cancels in float64 is a branch that is taken otherwise."""
-        spread, unit = self.point.spread(0 if self.over_budget(WAYS) else WAYS)
+        spread, unit = self.spread
         return np.maximum(self.noise, spread if unit > U64 else np.where(spread <= self._largest_rounding, spread, 0.0))
 
     @cached_property
