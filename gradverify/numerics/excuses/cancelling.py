@@ -43,18 +43,14 @@ def judge_above_steps(run: Run, judged: Judged) -> Judged:
     They are judged by the reading above the steps, with bars under the measured noise. Steps that random rounding of every operation does not make
     as large as they are belong to the function (`round(y * 1e3) / 1e3`), and leave it open. 6 forward calls, and those of the noise.
     """
-    i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
-    if not i.size:
-        return judged
-    spread, noise = run.spread[0], run.noise
-    rounding = (spread > INSIDE * run.point.unit * np.abs(run.point.f0)) & (INSIDE * spread > noise) & (spread < INSIDE * noise)
-    i = i[rounding[judged.out[i]]]
+    spread = run.spread[0] if (judged.limit == Limit.STAIRCASE).any() else np.zeros(len(run.point.f0))
+    rounding = spread > np.maximum(INSIDE * run.point.unit * np.abs(run.point.f0), run.noise / INSIDE)
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE) & rounding[judged.out])
     if not i.size:
         return judged
     above = judged.take(i)
-    d = replace(above.derivative, second=np.full(len(i), np.nan))
-    wider = np.maximum(_under(run, above, run.inner_noise[above.out]) - d.noise_bar, 0.0)
-    d = replace(d, bar=d.bar + wider, noise_bar=d.noise_bar + wider)
+    wider = np.maximum(_under(run, above, np.maximum(run.inner_noise, spread)[above.out]) - above.derivative.noise_bar, 0.0)
+    d = replace(above.derivative, second=np.full(len(i), np.nan), bar=above.derivative.bar + wider, noise_bar=above.derivative.noise_bar + wider)
     above = replace(above, derivative=d)
     return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits())
 

@@ -19,8 +19,8 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
-WIDTHS = 1.0, 0.5, 0.25, 0.125, 0.0625      # half of the intervals, of the column's scale
-TOLD = 3        # intervals of which none knows a slope, after which no other is tried
+FIRST = 1.0, 0.25, 0.0625       # half of the first intervals, of the column's scale: until one shows a slope
+FURTHER = 2.0, 0.5, 0.25, 0.125     # times that one: until two show the slopes of all outputs
 NODES = 64      # each with its twin: 128 calls an interval
 DENSE = 512     # nodes where two intervals agree and both leave the element open: 1,024 calls, and a third of the noise
 TREADS = 16.0       # of a tread, on which f moves by its noise: how far twins are apart at least ...
@@ -48,12 +48,13 @@ def pass_fitted(run: Run, judged: Judged) -> Judged:
 
 
 def _of_column(run: Run, judged: Judged, column: int) -> Judged:
-    """Open elements of one column: interval by interval until all are right or two know the slopes, then the better of them with more nodes."""
+    """Open elements of one column: interval by interval until all are right or two know the slopes, then the best of these with more nodes."""
     treads = run.noise[judged.out] / nonzero(np.abs(judged.derivative.value))
-    values, bars, d = list[Array](), list[Array](), judged.derivative
+    widths, values, bars, d = list[float](), list[Array](), list[Array](), judged.derivative
 
-    def within(width: float, count: int) -> Judged:
+    def within(width: float, count: int = NODES) -> Judged:
         value, bar = _slope_within(run, column, judged.out, width, TREADS * float(treads.max()), count)
+        widths.append(width)
         values.append(value)
         bars.append(bar)
         value, bar = _agreed(np.array(values), np.array(bars))
@@ -61,14 +62,19 @@ def _of_column(run: Run, judged: Judged, column: int) -> Judged:
         i = np.flatnonzero(judged.verdicts_with(derivative=fitted) == PASS)
         return replace(judged, derivative=d.replaced(i, fitted.take(i))).passed(i)
 
-    for width in WIDTHS:
-        best, known = within(width, NODES), np.isfinite(bars).sum(0)
-        if (best.verdict == PASS).all() or (len(bars) == TOLD and not known.any()):
-            return best
-        if (known >= 2).all():
+    for width in FIRST:
+        best = within(width)
+        if np.isfinite(bars).any():
             break
-    widest = np.argmin(np.max(bars, 1))
-    return best if not known.any() or run.over_budget(2 * DENSE) else within(WIDTHS[widest], DENSE)
+    else:
+        return best
+    for factor in FURTHER:
+        best = within(factor * width)
+        if (best.verdict == PASS).all():
+            return best
+        if (np.isfinite(bars).sum(0) >= 2).all():
+            break
+    return best if run.over_budget(2 * DENSE) else within(widths[np.argmin(np.max(bars, 1))], DENSE)
 
 
 def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
