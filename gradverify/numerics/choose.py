@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from gradverify.model.case import Mode as Mode
-from gradverify.numerics.entries.consistency import VERIFIED_ALONG
 from gradverify.numerics.grouped_vjps import shared_groups
 from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.probing.screen import DIRECTIONS, PROBES
+from gradverify.numerics.probing.screen import DIRECTIONS, PROBES, VERIFIED_ALONG
 from gradverify.numerics.probing.seed_matrices import SCREEN
 from gradverify.numerics.rungs import QUICK
 
@@ -112,7 +111,8 @@ def predicted(counts: Counts, seconds: float) -> Costs:
     room, pulling = max(1, TILES // 2 // (FLOAT64 * max(m, 1))), PULLED * counts.row_groups * n
     passes = 1 if grouped <= room else 1 + -(-grouped // room)      # each tile of the Jacobian is pulled back anew
     entries = cost(RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups + directions(check, nonlinear, VERIFYING),
-                   passes * counts.row_groups + check, grouped * m, RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
+                   passes * counts.row_groups + check * counts.output_tensors, grouped * m,
+                   RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
                    CLIMBED * RUNG_CALLS * counts.column_groups * forward + pulling)
     # rows of tensors in which f is linear take one wide rung, and are verified near x
     wide = (LINEAR_CALLS * DIRECTIONS - SURVEYED) * linear + directions(VERIFIED_ALONG, linear)

@@ -9,12 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.choose import Choice, Mode
-from gradverify.numerics.entries.consistency import VERIFIED_ALONG
 from gradverify.numerics.excuses.treads import ending_columns
 from gradverify.numerics.flagged.follow import FollowUp
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.prepare import Level, Prepared, Structure
-from gradverify.numerics.probing.screen import DIRECTIONS, Screened, screen
+from gradverify.numerics.probing.screen import DIRECTIONS, VERIFIED_ALONG, Screened, screen
 from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.verdict import Verdict
 
@@ -62,7 +61,7 @@ def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[
         range(len(point.buffers)),
         prepared.linear,
     )
-    patterns = [prepared.structure.patterns[t] for t in tensors]
+    patterns = prepared.structure.patterns
     if choice.mode is Mode.BLOCKS:
         return screen(
             surveyed,

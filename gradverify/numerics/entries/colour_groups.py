@@ -16,18 +16,19 @@ import numpy as np
 
 from gradverify.numerics.entries.chunk import SPAN, ChunkResult
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew, measured_alone
-from gradverify.numerics.entries.consistency import JacobianSums, moving_column
 from gradverify.numerics.estimate.climb import EVERY_RUNG
+from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.ladder import at_rest
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
+from gradverify.numerics.halving import halved
 from gradverify.numerics.judging.bundle import Bundle, GroupLine
 from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once, no_limits
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import SMALL, Plan
 from gradverify.numerics.probing.off_pattern import change_along, present_at_x
-from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask, in_range
+from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask, in_range, step
 from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY
@@ -240,15 +241,15 @@ class _Search:
 @dataclass(frozen=True)
 class ColourGroups:
     """One tensor of a sweep, whose columns are moved in groups. `weights` [M]: those of compressed
-    VJPs; `sums`: what its entries add up to; `one_hot`: what is known of row groups, by output
-    tensor and number."""
+    VJPs; `plain` [N]: columns whose elements are all right and smooth; `one_hot`: what is known of
+    row groups, by output tensor and number."""
 
     run: Run
     plan: Plan
     tallies: Mapping[tuple[int, int], Tally]
     weights: Array
     counts: Confirmations
-    sums: JacobianSums
+    plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
     def confirmed(self, result: ChunkResult) -> ChunkResult | None:
@@ -432,7 +433,9 @@ class ColourGroups:
         """Are the groups what they were taken for, by all that these elements show, and by the
         outputs that moved off the pattern [n, outs], counted from the `first`? Not where f truly
         depends on a column, and backward rightly, or where such outputs are many."""
-        self.sums.add_numeric(judged)
+        if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
+            odd = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != SMOOTH)
+            self.plain[judged.column[odd] - self.plan.first] = False
         if not strays.any():
             return True
         point, still = self.run.point, STRAY * self.run.survey.sigma
@@ -449,7 +452,7 @@ class ColourGroups:
                 return True
             group_line = bundle.lines[n]
             column = (
-                moving_column(self.run, group_line, j)
+                _moving_column(self.run, group_line, j)
                 if isinstance(group_line, GroupLine)
                 else None
             )
@@ -472,6 +475,20 @@ class ColourGroups:
             )
             self._add(found)
         return right
+
+
+def _moving_column(run: Run, line: GroupLine, out: int) -> int | None:
+    """The column of a group that moves an output which none of them owns: two forward calls a
+    halving. None where none does alone."""
+    h = step(line.scale, QUICK[0])
+
+    def moves(columns: Index) -> bool:
+        part = replace(line, columns=columns)
+        off = max(abs(float(part.at(t)[0][out] - run.point.f0[out])) for t in (h, -h))
+        return off > STRAY * float(run.survey.sigma[out])
+
+    column = halved(line.columns, moves)
+    return column if moves(np.array([column])) else None
 
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:

@@ -23,7 +23,6 @@ from gradverify.numerics.entries.colour_groups import (
     structural_zeros,
 )
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
-from gradverify.numerics.entries.consistency import JacobianSums
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.judging.bundle import Bundle, lone_columns, summed_by_output
 from gradverify.numerics.judging.judged import Judged
@@ -31,8 +30,11 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import SMALL, Plan, Prepared, Structure
+from gradverify.numerics.probing.screen import VERIFIED_ALONG, screen
+from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, in_range
-from gradverify.numerics.seed_vectors import pull_back_all, signed_weights_float32
+from gradverify.numerics.seed_vectors import signed_weights_float32
+from gradverify.numerics.survey import Directions
 from gradverify.numerics.verdict import PASS, Verdict
 
 SLACK = 1e-3  # of the sum along the ray: its own curvature
@@ -173,16 +175,13 @@ class Sweep:
     def _judge_groups(self) -> set[int]:
         """The planned tensors, what their backwards gave off the pattern, and whether it all adds
         up; the tensors of which something is not so."""
-        run, plans, draw = self.run, self.structure.plans, self.run.point.seed.generator
+        run, plans, point = self.run, self.structure.plans, self.run.point
         counts = {plan.tensor: plan.grouping.groups.count for plan in plans}
-        weights, cotangent = (
-            signed_weights_float32(len(run.point.f0), draw(purpose))
-            for purpose in ("row groups", "sums pulled back")
-        )
+        weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
         confirmations = Confirmations(run)
         tensors = {
             plan.tensor: ColourGroups(
-                run, plan, self.tallies, weights, confirmations, JacobianSums(run, plan, cotangent)
+                run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool)
             )
             for plan in plans
         }
@@ -216,11 +215,27 @@ class Sweep:
         if broken:
             self.complete = False
             return broken
-        gradient = pull_back_all(run.point, cotangent)
-        off = {
-            tensor for tensor, groups in tensors.items() if groups.sums.disagree(gradient)
-        }  # though no element that was measured alone is wrong
-        return off - {
+        along, patterns = list[Directions](), dict(self.structure.patterns)
+        for tensor, groups in tensors.items():
+            sample = run.survey.direction_samples[tensor]
+            drawn = draw_directions(point, tensor, VERIFIED_ALONG, sample)
+            if not groups.plain.all():  # a tie that hid from the structure may move other outputs
+                move = np.where(groups.plain, drawn.moves[0], 0.0)
+                drawn = Directions(point, tensor, [move])
+                plain, shown = np.append(groups.plain, False), np.zeros(len(point.f0), bool)
+                for n in range(counts[tensor]):  # the last one answers for NO_ENTRY
+                    shown |= plain[groups.plan.grouping.groups.columns_of(range(n, n + 1))[0]]
+                patterns[tensor] = tuple(
+                    replace(pattern, nothing=~shown[part])
+                    for pattern, part in zip(patterns[tensor], point.parts, strict=True)
+                )
+            along.append(drawn)
+        surveyed = SurveyedPoint(point, run.survey)
+        checked = screen(
+            surveyed, patterns, along, rows=False, linear=run.linear, only_off=True
+        )
+        off = {pair.input for pair in checked if len(pair.flagged) or pair.stray_count}
+        return off - {  # though no element that was measured alone is wrong
             tensor
             for tensor, output in self.tallies
             if confirmations.confirmed[tensor, output] or confirmations.budget_ended
@@ -234,7 +249,6 @@ class Sweep:
             bundle = groups.plan.grouping.bundle(self.run.point, first + start, len(values))
             if not self._judge(groups, bundle, values):
                 return False
-            groups.sums.add_analytic(bundle, values)
         return True
 
     # ---- a chunk of either

@@ -14,21 +14,24 @@ import numpy as np
 
 from gradverify.numerics.choose import Mode
 from gradverify.numerics.entries.confirm import measured_alone
-from gradverify.numerics.entries.consistency import moved_near_x
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import KINK
+from gradverify.numerics.estimate.samples import sample_rung
 from gradverify.numerics.excuses.kink_sums import beyond_slopes
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.flagged.localise import Search, Suspects
+from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging.judged import ENOUGH_CONFIRMED, Judged, enough_confirmed
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.prepare import Structure
+from gradverify.numerics.probing.off_pattern import NEARER
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seed_matrices import SCREEN_LOW, SurveyedPoint, screen_of
-from gradverify.numerics.rungs import Index
+from gradverify.numerics.rungs import QUICK, Index
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, row_groups
+from gradverify.numerics.survey import STRAY
 from gradverify.numerics.verdict import Limit, Verdict
 
 MOST = 12  # lines of a pair that are followed, and strays
@@ -386,7 +389,10 @@ def hidden_ties(
         for place, low, high in zip(places, pattern.low, pattern.high, strict=True):
             inside &= (low[local] <= place) & (place <= high[local])
         outside = equal[~inside]
-        if len(outside) and moved_near_x(run, outside, c.scale[outside])[out]:
+        line = DirectionLine(run.point, outside, c.scale[outside])
+        near = sample_rung(line, QUICK[0] + NEARER) if len(outside) else None
+        off = max(abs(f[out] - run.point.f0[out]) for f in near[:2]) if near else 0.0
+        if off > STRAY * run.survey.sigma[out]:
             together = np.union1d(columns, outside)
             analytic = run.point.row(out)[None, together]
             if beyond_slopes(run, together, np.array([out]), analytic)[0]:

@@ -13,7 +13,7 @@ what is flagged is resolved by entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,6 +49,8 @@ from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 DIRECTIONS = 2  # of rows: what hides from one by chance does not hide from both
+# of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by chance
+VERIFIED_ALONG = 1
 PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 SPARSE = 4  # times as many lines as a piece has values: these are added one by one
@@ -203,29 +205,26 @@ def _add_up(total: Array, line: Index, values: Array) -> None:
 
 def screen(
     surveyed: SurveyedPoint,
-    patterns: Sequence[Sequence[Pattern]],
+    patterns: Mapping[int, Sequence[Pattern]],
     directions: Sequence[Directions],
     *,
     rows: bool,
-    linear: Mapping[int, Directions | None] | None = None,
+    linear: Collection[int] = (),
+    only_off: bool = False,
 ) -> list[Screened]:
-    """Screens every row, or independent block, of every (input, output) pair. `patterns`: by input
-    tensor, then output tensor; `directions` of each input tensor.
+    """Screens every row, or independent block, of every pair of an input tensor that has
+    `directions`, and an output. `patterns`: by input tensor, then output tensor. `only_off`: flags
+    what is surely off, by fewer calls.
 
     Six forward calls a direction, two where f is `linear` in the tensor; one backward a row group
-    (inputs with the same groups share it), or one a probe and output tensor, and one more where
-    outputs depend on nothing. More only along directions that the first rungs left open. Raises
-    what the backward raises.
+    (inputs with the same groups share it), or one a probe and output tensor. More only along
+    directions that the first rungs left open. Raises what the backward raises.
     """
-    point, tensors, outputs = (
-        surveyed.point,
-        range(len(directions)),
-        range(len(surveyed.point.parts)),
-    )
-    shapes = [paired(point, t, patterns[t]) for t in tensors]
+    point, outputs = surveyed.point, range(len(surveyed.point.parts))
+    shapes = [paired(point, each.tensor, patterns[each.tensor]) for each in directions]
     lines = [
-        [PairLines(surveyed, t, o, shapes[t][o], rows, len(directions[t].moves)) for o in outputs]
-        for t in tensors
+        [PairLines(surveyed, each.tensor, o, shape[o], rows, len(each.moves)) for o in outputs]
+        for each, shape in zip(directions, shapes, strict=True)
     ]
     w = (
         None
@@ -241,8 +240,14 @@ def screen(
         _pull_probes(point, w, directions, lines)
     return [
         pair
-        for t in tensors
-        for pair in _screened(surveyed, t, directions[t], lines[t], w, t in (linear or {}))
+        for each, of_tensor in zip(directions, lines, strict=True)
+        for pair in _screened(
+            surveyed,
+            each,
+            of_tensor,
+            w,
+            surveyed.schedule(each.tensor, each.tensor in linear, only_off),
+        )
     ]
 
 
@@ -279,45 +284,26 @@ def _pull_probes(
     for k, cotangent in enumerate(w):
         for o, part in enumerate(point.parts):
             gradient = point.by_column(pull_back(point, o, cotangent[part]))
-            for t, of_tensor in enumerate(lines):
-                columns = point.columns.of(t)
+            for each, of_tensor in zip(directions, lines, strict=True):
+                columns = point.columns.of(each.tensor)
                 of_tensor[o].add_block(
                     k,
-                    directions[t].moves[k],
+                    each.moves[k],
                     gradient[columns[0] : columns[-1] + 1] if len(columns) else gradient[:0],
                 )
             del gradient  # not held while the next one is pulled back
-            if not k:
-                _find_dead(point, cotangent[part], [of_tensor[o] for of_tensor in lines])
         del cotangent
-
-
-def _find_dead(point: Point, w: Array, lines: Sequence[PairLines]) -> None:
-    """The columns that outputs which depend on nothing pull back to: their gradient must be exactly
-    0. Such a stray is of group 0: of all outputs that do not depend on its tensor."""
-    done = list[tuple[Mask, Array]]()
-    for each in lines:
-        nothing = each.pattern.nothing
-        if not nothing.any():
-            continue
-        gradient = next((g for same, g in done if np.array_equal(same, nothing)), None)
-        if gradient is None:
-            gradient = point.by_column(pull_back(point, each.output, np.where(nothing, w, 0.0)))
-            done.append((nothing, gradient))
-        columns = point.columns.of(each.tensor)
-        each.strays.add(0, columns[gradient[columns] != 0])
 
 
 def _screened(
     surveyed: SurveyedPoint,
-    tensor: int,
     directions: Directions,
     lines: Sequence[PairLines],
     w: Drawn | None,
-    linear: bool,
+    schedule: Schedule,
 ) -> list[Screened]:
     """The pairs of one input tensor, whose directions move all output tensors at once."""
-    point, schedule, m = surveyed.point, surveyed.schedule(tensor, linear), len(surveyed.point.f0)
+    point, tensor, m = surveyed.point, directions.tensor, len(surveyed.point.f0)
     reach, alive, moved = np.zeros(m), np.zeros(m, bool), np.zeros(m, bool)
     known, still = dict[tuple[int, Stage], list[ProbeDerivative]](), surveyed.still
 
@@ -358,7 +344,7 @@ def _screened(
         )  # a term may hide there
         count, doubt = (
             np.ones(len(numbers), bool),
-            np.full(len(numbers), surveyed.unmoved(tensor, o)),
+            np.full(len(numbers), not schedule.only_off and surveyed.unmoved(tensor, o)),
         )
         if each.rows:
             numbers, count, doubt = (
@@ -440,6 +426,8 @@ def _judged(
         )
 
     latest, verdict = first, verdict_of(slice(None), first)
+    if steps.only_off:
+        verdict[verdict == UNDECIDED] = PASS
     if not steps.sure:
         verdict[verdict == MISMATCH] = UNDECIDED
     agrees = within(first) & (verdict == UNDECIDED)
@@ -456,4 +444,5 @@ def _judged(
             latest = latest.replaced(i[better], new.take(better))
             verdict[i[better]] = found[better]
     off = np.nan_to_num((np.abs(a - latest.value) - latest.bar) / tolerance)
-    return (verdict == PASS) | within(latest), latest.bar, np.where(verdict == PASS, 0.0, off)
+    right = verdict != MISMATCH if steps.only_off else (verdict == PASS) | within(latest)
+    return right, latest.bar, np.where(verdict == PASS, 0.0, off)
