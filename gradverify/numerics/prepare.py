@@ -21,7 +21,7 @@ from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_dead_outputs
+from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect
 from gradverify.numerics.sparsity.pattern import (
     Pattern,
     RowGroups,
@@ -170,11 +170,7 @@ def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> Patterns
     def above(threshold: Array | None, purpose: str) -> Patterns:
         seed = point.seed.within(purpose, tensor, "complete" if exact else "guessed")
         probe = PointProbe(point, tensor, seed, threshold)
-        patterns = detect(probe, probe.shape, outputs, seed, guess=not exact)
-        return tuple(
-            with_dead_outputs(pattern, shape)
-            for pattern, shape in zip(patterns, outputs, strict=True)
-        )
+        return detect(probe, probe.shape, outputs, seed, guess=not exact)
 
     patterns = above(None, "detection")
     if (

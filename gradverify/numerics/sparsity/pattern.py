@@ -112,7 +112,7 @@ def dense(shape: Sequence[int], outputs: int) -> Pattern:
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on nothing are the last group."""
+    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on nothing are in the first one."""
 
     pattern: Pattern
     group: Index
@@ -201,9 +201,7 @@ def _row_groups(pattern: Pattern) -> RowGroups:
     if not alone:
         colours = colours * (count + 1) + rank_among(kind) if colours.any() else rank_among(kind)
     group[live] = _numbered(colours)
-    last = int(group[live].max(initial=-1)) + 1
-    group[pattern.nothing] = last
-    return RowGroups(pattern, group, last + bool(pattern.nothing.any()))
+    return RowGroups(pattern, group, int(group.max(initial=-1)) + 1)
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
