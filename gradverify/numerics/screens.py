@@ -11,15 +11,17 @@ import numpy as np
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.numerics.excuses.treads import ending_columns
 from gradverify.numerics.flagged.follow import FollowUp
+from gradverify.numerics.judging.bundle import Level, Structure
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.prepare import Level, Prepared, Structure
+from gradverify.numerics.prepare import holding, with_other_groups
 from gradverify.numerics.probing.screen import DIRECTIONS, VERIFIED_ALONG, Screened, screen
 from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.verdict import Verdict
 
 
 def compare_sums(
-    prepared: Prepared, choice: Choice, keep: int
+    run: Run, choice: Choice, keep: int
 ) -> tuple[list[Pair], Structure, int]:
     """A pair per (input, output), its lines judged; the structure that held; and how many flagged
     lines the end of the budget left.
@@ -29,39 +31,39 @@ def compare_sums(
     """
     while True:
         with np.errstate(all="ignore"):
-            screened, verifying = _screened(prepared, choice)
-            follow_up = FollowUp(prepared.run(), prepared.structure, keep)
+            screened, verifying = _screened(run, choice)
+            follow_up = FollowUp(run.fresh(), keep)
             pairs, open_ = follow_up.pairs(choice.mode, screened, verifying)
-        if prepared.over_budget():
-            return pairs, prepared.structure, follow_up.unfollowed
+        if run.over_budget():
+            return pairs, run.structure, follow_up.unfollowed
         broken = frozenset(
             t
             for t in open_
-            if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t)
+            if run.structure.level.get(t) == Level.GUESSED and t in run.structure.plans
         )
         if not broken:
             return (
-                _beside_ends(prepared, choice, keep, [*screened, *verifying], pairs),
-                prepared.structure,
+                _beside_ends(run, choice, keep, [*screened, *verifying], pairs),
+                run.structure,
                 0,
             )
-        prepared = prepared.again(broken)
+        run = with_other_groups(run, broken)
 
 
-def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
+def _screened(run: Run, choice: Choice) -> tuple[list[Screened], list[Screened]]:
     """The lines, and the blocks that verify rows: along one direction, which rows may have sampled
     already.
 
     That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes
     one wide step leaps over what f does near x.
     """
-    point, survey = prepared.point, prepared.survey
+    point, survey = run.point, run.survey
     surveyed, tensors, linear = (
         SurveyedPoint(point, survey),
         range(len(point.buffers)),
-        prepared.linear,
+        run.linear,
     )
-    patterns = prepared.structure.patterns
+    patterns = run.structure.patterns
     if choice.mode is Mode.BLOCKS:
         return screen(
             surveyed,
@@ -86,7 +88,7 @@ def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[
 
 
 def _beside_ends(
-    prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]
+    run: Run, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]
 ) -> list[Pair]:
     """Screened once more without the columns along which f ends, where sums are lost to them: they
     tell nothing of what else is wrong."""
@@ -95,11 +97,11 @@ def _beside_ends(
     if not lost:
         return pairs
     with np.errstate(all="ignore"):
-        ends = ending_columns(prepared.run(), prepared.structure, lost)
+        ends = ending_columns(run.fresh(), lost)
         if not len(ends):
             return pairs
-        held = prepared.holding(ends)
-        follow_up = FollowUp(held.run(), held.structure, keep)
+        held = holding(run, ends)
+        follow_up = FollowUp(held, keep)
         beside, _ = follow_up.pairs(choice.mode, *_screened(held, choice))
     return [
         _wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair

@@ -60,7 +60,7 @@ class Chunk:
 
     def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
         self.run, self.bundle, self.a, self.suspect = run, bundle, a, suspect
-        self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
+        self.linear = bool(len(bundle.tensor)) and run.linear.keys() >= {*bundle.tensor.tolist()}
         self.samples = (
             quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet)
             if self.linear

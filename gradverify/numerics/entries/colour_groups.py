@@ -22,11 +22,11 @@ from gradverify.numerics.estimate.ladder import at_rest
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.halving import halved
-from gradverify.numerics.judging.bundle import Bundle, GroupLine
+from gradverify.numerics.judging.bundle import Bundle, GroupLine, Plan
 from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once, no_limits
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.prepare import SMALL, Plan
+from gradverify.numerics.prepare import SMALL
 from gradverify.numerics.probing.off_pattern import change_along, present_at_x
 from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask, in_range, step
 from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows
@@ -59,12 +59,12 @@ class OffPattern:
 
 
 def analytic_values(
-    run: Run, plans: Sequence[Plan], weights: Array, spans: Mapping[int, range]
+    run: Run, of: Mapping[int, Plan], weights: Array, spans: Mapping[int, range]
 ) -> tuple[dict[int, Array], list[OffPattern]]:
     """Per tensor the analytic values [groups, M] of these column groups, and the row groups that
     have numbers off the pattern: one backward a row group. `weights` [M]: the cotangents of
     group members, continuous and signed; that of a lone one is 1."""
-    point, plans = run.point, [plan for plan in plans if plan.tensor in spans]
+    point, plans = run.point, [of[tensor] for tensor in spans]
     m, strays = len(point.f0), list[OffPattern]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
     for shared in shared_groups([plan.rows for plan in plans]):
@@ -91,7 +91,7 @@ def analytic_values(
                 entry = entry / weight.take(row)
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + place, entry)
-                group = plan.grouping.colour[place] - span.start
+                group = plan.colour[place] - span.start
                 inside = (group >= 0) & (group < len(span))
                 if not inside.all():
                     inside = np.broadcast_to(inside, row.shape)

@@ -21,7 +21,6 @@ from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
-from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.rungs import QUICK, Array, Index
 from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
@@ -83,13 +82,13 @@ class Confirmations:
 
 
 # ---- asked
-def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
+def with_asked(run: Run, pairs: list[Pair]) -> list[Pair]:
     """The pairs; that of the element which is asked for with what came of it."""
-    asked = prepared.asked
-    if asked is None or column_at(prepared.point, asked.input, asked.input_index) is None:
+    asked = run.asked
+    if asked is None or column_at(run.point, asked.input, asked.input_index) is None:
         return pairs
     wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
-    return [replace(pair, asked=pair_of_one(prepared, asked).asked, by_itself=True) if is_wanted else pair
+    return [replace(pair, asked=pair_of_one(run, asked).asked, by_itself=True) if is_wanted else pair
             for is_wanted, pair in zip(wanted, pairs, strict=True)]
 
 
@@ -99,9 +98,9 @@ def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
     return int(found[0]) if found.size else None
 
 
-def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
+def pair_of_one(run: Run, asked: Asked) -> Pair:
     """A pair of this one element."""
-    run, point, part = prepared.run(), prepared.point, prepared.point.parts[asked.output]
+    run, point, part = run.fresh(), run.point, run.point.parts[asked.output]
     column, out = np.array([column_at(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
         run.learn_survey()

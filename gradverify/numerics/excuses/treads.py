@@ -19,7 +19,6 @@ from gradverify.numerics.judging.bundle import Bundle, lone_columns
 from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.prepare import Structure
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
@@ -99,7 +98,7 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
 
 
-def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, int]]) -> Index:
+def ending_columns(run: Run, pairs: Iterable[tuple[int, int]]) -> Index:
     """The columns that f ends along, among those asked: of these (input, output) pairs, the ones with a non-finite gradient before others.
 
     One backward an output, and the calls of `columns_at_ends`.
@@ -112,18 +111,18 @@ def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, in
         gradient = run.point.by_column(pull_back(run.point, output, weights))
         for columns in (run.point.columns.of(t) for t, o in asked if o == output):
             not_finite[columns[~np.isfinite(gradient[columns])]] = True
-    found = [columns_at_ends(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, structure, t, not_finite)]
+    found = [columns_at_ends(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, t, not_finite)]
     return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
 
 
-def _bundles(run: Run, structure: Structure, tensor: int, not_finite: Mask) -> Iterable[Bundle]:
+def _bundles(run: Run, tensor: int, not_finite: Mask) -> Iterable[Bundle]:
     """Lines that move the columns of a tensor, the `not_finite` ones [C] first; none where there is no such."""
     columns = run.point.columns.of(tensor)
     if not not_finite[columns].any():
         return []
-    plan = structure.plan(tensor)
+    plan = run.structure.plans.get(tensor)
     order = np.argsort(~not_finite[columns], kind="stable")
     if plan:
-        groups = list(dict.fromkeys(plan.grouping.colour[order].tolist()))
-        return [plan.grouping.bundle(run.point, group, 1) for group in groups[:MOST_LINES]]
+        groups = list(dict.fromkeys(plan.colour[order].tolist()))
+        return [plan.bundle(run.point, group, 1) for group in groups[:MOST_LINES]]
     return [lone_columns(run.point, columns[order][:MOST_LINES])]

@@ -18,14 +18,12 @@ from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.estimate.samples import sample_rung
 from gradverify.numerics.excuses.kink_sums import beyond_slopes
-from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.flagged.localise import Search, Suspects
 from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging.judged import ENOUGH_CONFIRMED, Judged, enough_confirmed
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
-from gradverify.numerics.prepare import Structure
 from gradverify.numerics.probing.off_pattern import NEARER
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seed_matrices import SCREEN_LOW, SurveyedPoint, screen_of
@@ -50,14 +48,8 @@ class FollowUp:
     `unfollowed`: flagged lines that the end of the budget left.
     """
 
-    def __init__(self, run: Run, structure: Structure, keep: int) -> None:
-        self.run, self.structure, self.keep, self.unfollowed, self._followed = (
-            run,
-            structure,
-            keep,
-            0,
-            0,
-        )
+    def __init__(self, run: Run, keep: int) -> None:
+        self.run, self.keep, self.unfollowed, self._followed = run, keep, 0, 0
         run.learn_survey()
 
     def pairs(
@@ -98,7 +90,7 @@ class _FollowedPair:
 
     def __init__(self, follow_up: FollowUp, screened: Screened) -> None:
         self.follow_up, self.run, self.screened = follow_up, follow_up.run, screened
-        self.pattern: Pattern = follow_up.structure.patterns[screened.input][screened.output]
+        self.pattern: Pattern = follow_up.run.structure.patterns[screened.input][screened.output]
         self.part, self.blocks = (
             self.run.point.parts[screened.output],
             self.pattern.block_of_outputs(),
@@ -217,7 +209,7 @@ class _FollowedPair:
     ) -> bool:
         """Counts what became of a flagged `line`, or of a stray (None), by its entries; does it
         stay open?"""
-        entries = self._known_to_the_screen(excused(self.run, entries))
+        entries = self._known_to_the_screen(entries)
         self._add(entries)
         wrong, rough = np.flatnonzero(entries.verdict == Verdict.MISMATCH), entries.derivative.rough
         if wrong.size:
@@ -283,14 +275,14 @@ class _FollowedPair:
             or (suspects.derivative.rough and self._single(block))
         ):
             return suspects  # a kink explains the flag
-        structure, numbers = self.follow_up.structure, self.run.point.columns.of(pair.input)
+        structure, numbers = self.run.structure, self.run.point.columns.of(pair.input)
         if self.pattern.size != len(numbers) or block == NO_ENTRY:
             return None
         columns, outputs = (
             numbers[self.pattern.block_of_inputs() == block],
             self._outputs(line, rows),
         )
-        guessed = structure.plan(pair.input) is not None and not structure.level[pair.input]
+        guessed = pair.input in structure.plans and not structure.level[pair.input]
         if not 0 < len(columns) * len(outputs) <= (FEW if guessed else ONE_BY_ONE) or (
             len(columns) > 1 and self.run.over_budget()
         ):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cached_property
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.function.point import Point, element_line
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern, RowGroups
 
 
 # ---- bundle
@@ -128,8 +129,9 @@ def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """The colour groups of one tensor whose first column is `first`; `weights` [C] of all columns, continuous and signed.
+class Plan:
+    """The groups of one input tensor, whose first column is `first`: of columns by colour, and per
+    output tensor of rows; `weights` [C] of all columns, continuous and signed.
 
     ±1 would let pairs of strays cancel, and ones all that sum to zero (method.md section 5).
     """
@@ -137,24 +139,18 @@ class Grouping:
     tensor: int
     first: int
     groups: ColumnGroups
+    rows: tuple[RowGroups, ...]
     weights: Array
+
+    @property
+    def size(self) -> int:
+        """Its columns."""
+        return self.rows[0].pattern.size
 
     @cached_property
     def colour(self) -> Index:
         """The group of each column of the tensor [N]."""
         return self.groups.colour()
-
-    @cached_property
-    def _order(self) -> Index:
-        return np.argsort(self.colour, kind="stable")
-
-    @cached_property
-    def _ends(self) -> Index:
-        return np.searchsorted(self.colour[self._order], np.arange(self.groups.count + 1))
-
-    def members(self, group: int) -> Index:
-        """The columns of a group, ascending."""
-        return self.first + self._order[self._ends[group] : self._ends[group + 1]]
 
     def bundle(self, point: Point, first: int, count: int) -> Bundle:
         """The lines of groups first … first + count − 1."""
@@ -162,8 +158,27 @@ class Grouping:
         if self.first:
             column_of = np.where(column_of == NO_ENTRY, NO_ENTRY, column_of + self.first)
         move = self.weights * point.columns.scale
-        lines = [GroupLine(point, self.members(first + n), move, column_of[n]) for n in range(count)]
+        members = (self.first + np.flatnonzero(self.colour == first + n) for n in range(count))
+        lines = [GroupLine(point, columns, move, row) for columns, row in zip(members, column_of, strict=True)]
         return Bundle(lines, column_of, np.full(count, self.tensor))
+
+
+class Level(IntEnum):
+    """How a tensor's structure was looked for."""
+
+    GUESSED = 0
+    COMPLETE = 1  # by the complete code
+    UNGROUPED = 2
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Plans of the tensors whose groups save calls, in order; the `patterns` of all, one per output
+    tensor; the `level` of each tensor."""
+
+    plans: Mapping[int, Plan] = field(default_factory=dict)
+    patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
+    level: Mapping[int, Level] = field(default_factory=dict)
 
 
 def widened(bundle: Bundle, point: Point) -> Bundle:

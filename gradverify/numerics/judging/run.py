@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -13,10 +13,10 @@ from gradverify.numerics.estimate.climb import Outputs
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.judging.bundle import Cells
+from gradverify.numerics.judging.bundle import Cells, Structure
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import RESOLVED, U64, Array, Index, Mask, repeated
-from gradverify.numerics.survey import Survey, dense_ray
+from gradverify.numerics.survey import Directions, Survey, dense_ray
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Magnitudes, Tolerances, floors, stands_out
 
 
@@ -126,26 +126,33 @@ def far_noise(point: Point, survey: Survey, most: Array) -> Array:
 
 @dataclass(frozen=True)
 class Run:
-    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
+    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and
+    what is learnt.
 
-    `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
-    by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
-    `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
-    whatever comes of it. `stops`: elements that the budget does not afford are not
-    compared at all.
+    `linear`: the tensors in which f is linear, and what showed it. `tie_sums`: by tensor and number,
+    how often the columns that hold it were moved together, and by how much the outputs [M] did not
+    add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
+    `over_budget`: what is flagged is then looked at no further than it takes to say that something
+    is wrong. `asked`: the element to keep, whatever comes of it. `stops`: elements that the budget
+    does not afford are not compared at all.
     """
 
     point: Point
     survey: Survey
     atol: float
     rtol: float | None
+    linear: Mapping[int, Directions | None]
+    structure: Structure
     reach: Reach
-    linear: frozenset[int] = frozenset()
     tie_sums: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
     certainly_wrong: set[int] = field(default_factory=set)
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
     stops: bool = False
+
+    def fresh(self, structure: Structure | None = None) -> Run:
+        """With nothing learnt yet of how far the outputs go."""
+        return replace(self, structure=structure or self.structure, reach=Reach(self.point), tie_sums={}, certainly_wrong=set())
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
