@@ -204,7 +204,8 @@ class Sweep:
                 )
             along.append(drawn)
         surveyed = SurveyedPoint(point, run.survey)
-        found = screen(surveyed, patterns, along, rows=False, linear=run.linear, only_off=True)
+        seen = {pair: tally.deviation for pair, tally in self.tallies.items()}
+        found = screen(surveyed, patterns, along, rows=False, linear=run.linear, seen=seen)
         return {pair.input for pair in found if len(pair.flagged) or pair.stray_count}
 
     # ---- a chunk of either

@@ -161,7 +161,7 @@ class _FollowedPair:
             resolution=screened.resolution,
             quick=total - len(screened.flagged),
             lines=mode.lines,
-            largest=max(entries.largest, STANDS if screened.relative > 0 else 0.0),
+            largest=max(entries.largest, STANDS if screened.stands else 0.0),
             entries=None,
         )  # a few lines were followed: they show no cause
 

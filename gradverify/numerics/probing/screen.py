@@ -52,6 +52,7 @@ DIRECTIONS = 2  # of rows: what hides from one by chance does not hide from both
 # of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by chance
 VERIFIED_ALONG = 1
 PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
+SEEN = 4  # times the largest relative deviation of its elements: what their sum may be off by
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
 SPARSE = 4  # times as many lines as a piece has values: these are added one by one
 
@@ -65,8 +66,7 @@ class Screened:
     `strays` [s, 2] lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
     that was pulled back; (NO_ENTRY, output) of blocks, where an output moved that depends on
     nothing. `resolution`: the largest tol + U of the lines that passed, as a derivative along the
-    probe; `relative`: the same over the line's norm, for lines that stand out of rounding. `lost`:
-    those of the flagged whose analytic sum is not finite.
+    probe; `stands`: some of them stand out of rounding. `lost`: those of the flagged whose analytic sum is not finite.
     """
 
     input: int
@@ -76,7 +76,7 @@ class Screened:
     strays: Index
     stray_count: int
     resolution: float
-    relative: float
+    stands: bool
     lost: Index
 
 
@@ -210,11 +210,12 @@ def screen(
     *,
     rows: bool,
     linear: Collection[int] = (),
-    only_off: bool = False,
+    seen: Mapping[tuple[int, int], float] | None = None,
 ) -> list[Screened]:
     """Screens every row, or independent block, of every pair of an input tensor that has
-    `directions`, and an output. `patterns`: by input tensor, then output tensor. `only_off`: flags
-    what is surely off, by fewer calls.
+    `directions`, and an output. `patterns`: by input tensor, then output tensor. `seen`: how far
+    the elements of each pair were seen to be off, which passed; only what is surely off by more is
+    flagged, by fewer calls.
 
     Six forward calls a direction, two where f is `linear` in the tensor; one backward a row group
     (inputs with the same groups share it), or one a probe and output tensor. More only along
@@ -246,7 +247,8 @@ def screen(
             each,
             of_tensor,
             w,
-            surveyed.schedule(each.tensor, each.tensor in linear, only_off),
+            surveyed.schedule(each.tensor, each.tensor in linear, seen is not None),
+            seen or {},
         )
     ]
 
@@ -301,6 +303,7 @@ def _screened(
     lines: Sequence[PairLines],
     w: Drawn | None,
     schedule: Schedule,
+    seen: Mapping[tuple[int, int], float],
 ) -> list[Screened]:
     """The pairs of one input tensor, whose directions move all output tensors at once."""
     point, tensor, m = surveyed.point, directions.tensor, len(surveyed.point.f0)
@@ -355,7 +358,8 @@ def _screened(
         else:
             each.strays.add(NO_ENTRY, np.flatnonzero(nothing) + part.start)
         share, slack = surveyed.relative(tensor, o)
-        off, resolution, relative = np.zeros(len(numbers)), 0.0, 0.0
+        share = max(share, SEEN * seen.get((tensor, o), 0.0))
+        off, resolution, stands = np.zeros(len(numbers)), 0.0, False
 
         def again(k: int, i: Index, rungs: Stage) -> ProbeDerivative:
             return read(k, rungs)[o].take(i)
@@ -372,16 +376,9 @@ def _screened(
                 schedule,
                 partial(again, k),
             )
-            seen, off = tolerance + bar, np.maximum(off, surely)
-            resolution = max(resolution, float(seen.max(initial=0.0, where=passed & count)))
-            # what is relative of the others is no more than rounding
-            stands = passed & count & (tolerance > 2 * floor)
-            relative = max(
-                relative,
-                float(
-                    np.divide(seen, norm, out=np.zeros(seen.shape), where=stands).max(initial=0.0)
-                ),
-            )
+            off, right = np.maximum(off, surely), passed & count
+            resolution = max(resolution, float((tolerance + bar).max(initial=0.0, where=right)))
+            stands |= bool((right & (tolerance > 2 * floor)).any())
             doubt |= ~passed
         flagged = np.flatnonzero(count & doubt & has_columns)
         flagged = flagged[np.argsort(-off[flagged], kind="stable")]
@@ -393,7 +390,7 @@ def _screened(
             numbers[flagged],
             *each.strays.pairs(WEIGHTS[0] * floors[part].min(initial=np.inf) if each.rows else 0.0),
             resolution,
-            relative,
+            stands,
             numbers[lost],
         )
 
@@ -418,6 +415,8 @@ def _judged(
         found = guarded(np.abs(a[i] - d.value), d.bar, tolerance[i])
         found[~d.clear] = UNDECIDED
         found[~np.isfinite(a[i])] = MISMATCH
+        if steps.only_off:
+            found[found == UNDECIDED] = PASS
         return found
 
     def within(d: ProbeDerivative) -> Mask:
@@ -426,8 +425,6 @@ def _judged(
         )
 
     latest, verdict = first, verdict_of(slice(None), first)
-    if steps.only_off:
-        verdict[verdict == UNDECIDED] = PASS
     if not steps.sure:
         verdict[verdict == MISMATCH] = UNDECIDED
     agrees = within(first) & (verdict == UNDECIDED)
@@ -444,5 +441,4 @@ def _judged(
             latest = latest.replaced(i[better], new.take(better))
             verdict[i[better]] = found[better]
     off = np.nan_to_num((np.abs(a - latest.value) - latest.bar) / tolerance)
-    right = verdict != MISMATCH if steps.only_off else (verdict == PASS) | within(latest)
-    return right, latest.bar, np.where(verdict == PASS, 0.0, off)
+    return (verdict == PASS) | within(latest), latest.bar, np.where(verdict == PASS, 0.0, off)

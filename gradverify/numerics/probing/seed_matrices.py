@@ -201,7 +201,7 @@ class SurveyedPoint:
         )
         start, finer = (LOW_START, LOW_FINER) if low else (QUICK, FINER)
         if only_off:
-            return Schedule(QUICK[: 2 - linear], (), (QUICK, *FINER), False, True)
+            return Schedule(QUICK[: 2 - linear], (), (QUICK,), False, True)
         return (
             Schedule((WIDE_RUNG,), COARSER, (start, *finer), sure=False)
             if linear
