@@ -6,7 +6,6 @@ input tensor's part; tensors without any go column by column.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -40,50 +39,29 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
     where that says no. Such a guess that is wrong for no row, column or block of dependent elements
     does not add up, and the tensor goes column by column.
     """
-    tensors, quiet = (
-        range(len(point.buffers)),
-        point.columns.free and len(point.f0) > 1 and bool(np.isfinite(point.f0).all()),
-    )
-    small = [tensor for tensor in tensors if thrifty and len(point.columns.of(tensor)) <= SMALL]
-    hidden = bool(small) and (
-        not quiet or survey.some_unmoved or bool(survey.noisy(point).any())
-    )  # what moves
-    promising = [tensor for tensor in small if not hidden and _eligible(point, tensor, FEWEST)]
-    fitting = [
-        t
-        for t in promising
-        if {part.stop - part.start for part in point.parts} == {len(point.columns.of(t))}
-    ]
-    pointwise = (
-        fitting
-        if not fitting or _middle_rests(point, fitting)
-        else [t for t in fitting if len(fitting) > 1 and _middle_rests(point, [t])]
-    )
-
-    def patterns_of(tensor: int) -> tuple[Pattern, ...] | None:
-        columns, x = point.columns.of(tensor), point.buffers[tensor]
-        if tensor in pointwise:
-            shape = real_shape(x.shape, x.dtype)
-            places = tuple(
-                place.astype(np.intp) for place in np.unravel_index(np.arange(len(columns)), shape)
-            )
-            return (
-                Pattern(shape, places, places, np.zeros(len(columns), bool), pointwise=True),
-            ) * len(point.parts)
-        if tensor in small:  # by the first column alone, one call: does it move most outputs?
-            return (
-                detected(point, survey, tensor, True)
-                if tensor in promising and np.mean(_moved(point, columns[:1])) <= SAVES
-                else None
-            )
-        return (
-            detected(point, survey, tensor, False)
-            if _eligible(point, tensor, SMALL + 1)
-            else None
-        )
-
-    level = {tensor: Level.COMPLETE if tensor in small else Level.GUESSED for tensor in tensors}
-    return _planned(point, level, {tensor: patterns_of(tensor) for tensor in tensors})
+    c, m, tensors = point.columns, len(point.f0), range(len(point.buffers))
+    small = {t for t in tensors if thrifty and len(c.of(t)) <= SMALL}
+    quiet = bool(small) and c.free and m > 1 and bool(np.isfinite(point.f0).all())
+    quiet = quiet and not (survey.some_unmoved or survey.noisy(point).any())  # which hides a move
+    promising = [t for t in small if quiet and _eligible(point, t, FEWEST)]
+    outputs = {part.stop - part.start for part in point.parts}
+    pointwise = [t for t in promising if outputs == {len(c.of(t))}]
+    if pointwise and not _middle_rests(point, pointwise):
+        several = len(pointwise) > 1
+        pointwise = [t for t in pointwise if several and _middle_rests(point, [t])]
+    found = dict[int, tuple[Pattern, ...] | None]()
+    for t in tensors:
+        columns, x, found[t] = c.of(t), point.buffers[t], None
+        if t in pointwise:
+            shape, nothing = real_shape(x.shape, x.dtype), np.zeros(len(columns), bool)
+            places = tuple(np.unravel_index(np.arange(len(columns)), shape))
+            found[t] = (Pattern(shape, places, places, nothing, True),) * len(point.parts)
+        elif t in small:  # by the first column alone, one call: does it move most outputs?
+            if t in promising and np.mean(_moved(point, columns[:1])) <= SAVES:
+                found[t] = detected(point, survey, t, True)
+        elif _eligible(point, t, SMALL + 1):
+            found[t] = detected(point, survey, t, False)
+    return _planned(point, {t: Level(t in small) for t in tensors}, found)
 
 
 def with_other_groups(run: Run, broken: Collection[int]) -> Run:
@@ -188,18 +166,6 @@ def _planned(
                 dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts
             )
     return Structure(plans, patterns, level)
-
-
-def holding(run: Run, columns: Index) -> Run:
-    """With these columns held where they are, now and in the `point` itself; what was sampled along
-    directions that move them is forgotten."""
-    run.point.hold(columns)
-    moved = set(run.point.columns.tensor[columns].tolist())
-    samples = tuple(
-        None if t in moved else sample for t, sample in enumerate(run.survey.direction_samples)
-    )
-    linear = {t: sample for t, sample in run.linear.items() if t not in moved}
-    return replace(run.fresh(), survey=replace(run.survey, direction_samples=samples), linear=linear)
 
 
 def prepare(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gradverify.numerics.entries.chunk import SPAN, ChunkResult
-from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew, measured_alone
+from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew, judged_now, measured_alone
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.ladder import at_rest
@@ -23,7 +23,7 @@ from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.halving import halved
 from gradverify.numerics.judging.bundle import Bundle, GroupLine, Plan
-from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once, no_limits
+from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import SMALL
@@ -32,7 +32,6 @@ from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask, in
 from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY
-from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import Limit, Verdict
 
 # of a set of outputs that is searched: a full search takes a third more backwards than there are
@@ -357,16 +356,7 @@ class ColourGroups:
                     np.where(np.isfinite(run.point.f0), run.noise, np.inf)[out]
                     / (LEAST_STEP * c.scale[column])
                 )
-                tolerances = run.tolerances(column, out)
-                judged = Judged(
-                    column,
-                    out,
-                    value,
-                    d,
-                    tolerances,
-                    verdicts(value, d, tolerances),
-                    no_limits(len(out)),
-                ).with_limits()
+                judged = judged_now(run, column, out, value, d).with_limits()
                 confirmed = self._confirmed(judged, judged.verdict == Verdict.MISMATCH)
                 if confirmed is None:
                     return False

@@ -113,14 +113,6 @@ class Bundle:
         columns = [line.columns if isinstance(line, GroupLine) else self.column_of[n, :1] for n, line in enumerate(self.lines)]
         return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
-    @cached_property
-    def shift(self) -> int | None:
-        """Of a single line that shows the derivative of column j + shift at every output j: nothing needs to be looked up there. Else None."""
-        if len(self.column_of) != 1 or not self.column_of.size or self.column_of[0, 0] == NO_ENTRY:
-            return None
-        row = in_a_row(self.column_of[0])
-        return row.start if isinstance(row, slice) else None
-
 
 def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
     """Every column on a line of its own; `wide`: with at least unit scale."""
@@ -226,11 +218,8 @@ class Cells:
         return values[self.block]
 
     def by_column(self, values: NDArray[T]) -> NDArray[T]:
-        """What is known by column [C], by element [E]; a view of it where that will do."""
-        shift = None if self.block is None else self.bundle.shift
-        if self.block is None or shift is None:
-            return values.take(self.column)
-        return values[self.block.start + shift : self.block.stop + shift]
+        """What is known by column [C], by element [E]."""
+        return values.take(self.column)
 
     def take(self, i: Index) -> Cells:
         """Elements i (ascending)."""

@@ -49,12 +49,7 @@ class QuickSamples:
 
     def widths(self, lines: slice, outs: slice) -> Array:
         """Of some outputs along some lines [rungs, lines, outs or 1]."""
-        if not self.bundle.grouped:
-            return self.width.take(self.place[lines], 1)
-        shift = self.bundle.shift
-        if shift is None:
-            return self.width.take(self.place[lines, outs], 1)
-        return self.width[:, None, outs.start + shift : outs.stop + shift]
+        return self.width.take(self.place[lines, outs if self.bundle.grouped else slice(None)], 1)
 
     def at(self, n: int, line: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
