@@ -24,7 +24,7 @@ from gradverify.numerics.entries.colour_groups import (
 )
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.excuses.order import excused
-from gradverify.numerics.judging.bundle import Bundle, Plan, Structure, lone_columns, summed_by_output
+from gradverify.numerics.judging.bundle import Bundle, Plan, Structure, lone_columns
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
@@ -173,8 +173,7 @@ class Sweep:
                     broken.add(t)
                     break
         for t, groups in tensors.items():
-            of_tensor = [stray for stray in strays if stray.tensor == t]
-            if t not in broken and not groups.add_off_pattern(of_tensor):
+            if t not in broken and not groups.add_off_pattern(strays):
                 broken.add(t)
         if broken:
             self.complete = False
@@ -240,7 +239,7 @@ class Sweep:
         rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
         self.known[judged.out[rough]] = False
         for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
-            sums += summed_by_output(judged.out, np.where(rough, 0.0, terms), m, judged.lines)
+            sums += np.bincount(judged.out, np.where(rough, 0.0, terms), m)
 
     def not_adding_up(self) -> Mask:
         """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x

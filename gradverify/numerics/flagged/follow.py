@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradverify.numerics.choose import Mode
+from gradverify.numerics.entries.colour_groups import NEARER
 from gradverify.numerics.entries.confirm import measured_alone
 from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.estimate.kinks import KINK
@@ -23,7 +24,6 @@ from gradverify.numerics.judging.judged import ENOUGH_CONFIRMED, Judged, enough_
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
-from gradverify.numerics.probing.off_pattern import NEARER
 from gradverify.numerics.probing.screen import Screened
 from gradverify.numerics.probing.seed_matrices import SurveyedPoint
 from gradverify.numerics.rungs import QUICK
@@ -104,7 +104,7 @@ class FollowedPair:
         known = np.isin(blocks[left], list(self.open_blocks)) & verifying
         self.open += int((~known).sum())
         self.open_blocks |= set(blocks[left].tolist())
-        for n, (group, line) in enumerate(pair.strays.tolist()):
+        for n, (group, line) in enumerate(pair.strays):
             if n == MOST or self.wrong >= ENOUGH_CONFIRMED or self.follow_up.budget_ended():
                 self.open += 0 if self.wrong else pair.stray_count - n
                 break

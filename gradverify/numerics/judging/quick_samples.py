@@ -161,9 +161,9 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
 def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     """Derivatives [E] where f is linear: the wider the step, the better."""
     up, down, step_up, step_down = s.at(0, cells.line, cells.out)
-    f0, c = cells.by_output(s.f0), run.point.columns
-    found = secant(up, down, step_up + step_down, f0, cells.by_output(run.survey.sigma), cells.by_output(run.point.unit),
-                   None if c.rounded else np.abs(cells.by_column(c.x)))
+    f0, sigma, unit = (values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit))
+    rounding_of_x = None if run.point.columns.rounded else np.abs(run.point.columns.x.take(cells.column))
+    found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
     bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
     value, bar, outcome = np.where(bad, 0.0, found.value), np.where(bad, np.inf, found.bar), np.full(len(cells), SMOOTH, np.int8)
     infinite = np.full(len(cells), np.inf)
@@ -187,7 +187,7 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
     """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
     if cells.block is not None:
-        for lines, outs in _parts(cells.lines, cells.block):
+        for lines, outs in _parts(len(s.bundle.column_of), cells.block):
             yield smooth_estimate(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
         return
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):

@@ -22,7 +22,6 @@ import numpy as np
 from gradverify.numerics.estimate.samples import Rung
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
-from gradverify.numerics.probing.off_pattern import Strays
 from gradverify.numerics.probing.seed_matrices import (
     ProbeDerivative,
     Schedule,
@@ -54,6 +53,7 @@ VERIFIED_ALONG = 1
 PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
 SEEN = 4  # times the largest relative deviation of its elements: what their sum may be off by
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
+KEPT_STRAYS = 4096  # of a pair; they are all counted
 SPARSE = 4  # times as many lines as a piece has values: these are added one by one
 
 
@@ -63,17 +63,18 @@ class Screened:
     `flagged`, those that are off by most tolerances first.
 
     Lines are numbers of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`).
-    `strays` [s, 2] lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
+    `strays` lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
     that was pulled back; (NO_ENTRY, output) of blocks, where an output moved that depends on
     nothing. `resolution`: the largest tol + U of the lines that passed, as a derivative along the
-    probe; `stands`: some of them stand out of rounding. `lost`: those of the flagged whose analytic sum is not finite.
+    probe; `stands`: some of them stand out of rounding. `lost`: those of the flagged whose analytic
+    sum is not finite.
     """
 
     input: int
     output: int
     lines: int
     flagged: Index
-    strays: Index
+    strays: Sequence[tuple[int, int]]
     stray_count: int
     resolution: float
     stands: bool
@@ -102,7 +103,7 @@ class PairLines:
         )
         self.part, self.columns = surveyed.point.parts[output], surveyed.point.columns_of(tensor)
         self.analytic, self.square = np.zeros((2, probes, len(pattern) if rows else pattern.blocks))
-        self.strays = Strays()
+        self.strays, self.stray_count = list[tuple[int, int, float]](), 0
 
     def add(
         self, k: int, move: Array, line: Index, gradient: Array, part: slice = slice(None)
@@ -145,11 +146,15 @@ class PairLines:
         )
         for n in np.flatnonzero(found.any(1)).tolist():
             local = np.flatnonzero(self.columns.any_of(found[n]))
-            self.strays.add(
-                groups[n],
-                numbers[local],
-                np.abs(self.columns.combined(gradients[n])[local]) * self.columns.size[local],
-            )
+            sizes = np.abs(self.columns.combined(gradients[n])[local]) * self.columns.size[local]
+            self.add_strays(groups[n], numbers[local], sizes)
+
+    def add_strays(self, group: int, lines: Index, sizes: Array) -> None:
+        """Lines of a group that moved, or were pulled back, off the pattern; few are kept."""
+        kept = slice(KEPT_STRAYS - len(self.strays))
+        self.stray_count += len(lines)
+        for line, size in zip(lines[kept].tolist(), sizes[kept].tolist(), strict=True):
+            self.strays.append((group, line, size))
 
     def of_outputs(self, values: Callable[[slice], Array]) -> Array:
         """Sums over the outputs of each line; `values` of a part of all outputs."""
@@ -356,7 +361,8 @@ def _screened(
                 doubt | nothing,
             )
         else:
-            each.strays.add(NO_ENTRY, np.flatnonzero(nothing) + part.start)
+            outs = np.flatnonzero(nothing) + part.start
+            each.add_strays(NO_ENTRY, outs, np.full(len(outs), np.inf))
         share, slack = surveyed.relative(tensor, o)
         share = max(share, SEEN * seen.get((tensor, o), 0.0))
         off, resolution, stands = np.zeros(len(numbers)), 0.0, False
@@ -380,6 +386,9 @@ def _screened(
             resolution = max(resolution, float((tolerance + bar).max(initial=0.0, where=right)))
             stands |= bool((right & (tolerance > 2 * floor)).any())
             doubt |= ~passed
+        # without what is no larger than the rounding of forward, in which such a term may hide
+        rounding = WEIGHTS[0] * floors[part].min(initial=np.inf) if each.rows else 0.0
+        strays = [(group, line) for group, line, size in each.strays if not size <= rounding]
         flagged = np.flatnonzero(count & doubt & has_columns)
         flagged = flagged[np.argsort(-off[flagged], kind="stable")]
         lost = flagged[~np.isfinite(each.analytic[:, flagged]).all(0)]
@@ -388,7 +397,8 @@ def _screened(
             o,
             int(np.count_nonzero(count)),
             numbers[flagged],
-            *each.strays.pairs(WEIGHTS[0] * floors[part].min(initial=np.inf) if each.rows else 0.0),
+            strays,
+            each.stray_count - len(each.strays) + len(strays),
             resolution,
             stands,
             numbers[lost],

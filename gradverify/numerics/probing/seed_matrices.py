@@ -29,7 +29,6 @@ from gradverify.numerics.rungs import (
     WIDE_RUNG,
     Array,
     Mask,
-    piecewise,
     repeated,
 )
 from gradverify.numerics.seed_vectors import (
@@ -206,16 +205,6 @@ class SurveyedPoint:
             Schedule((WIDE_RUNG,), COARSER, (start, *finer), sure=False)
             if linear
             else Schedule(start, COARSER, finer)
-        )
-
-    @property
-    def noise(self) -> Array:
-        """Standard deviation of f [M], rounding included."""
-        return piecewise(
-            lambda sigma, unit, size: np.maximum(sigma, unit * size),
-            self.survey.sigma,
-            self.point.unit,
-            self.survey.size,
         )
 
     def noise_along(self, tensor: int, noise: Array, norm: Array) -> Array:
