@@ -81,9 +81,8 @@ class Chunk:
         for start in range(0, m, width) or [0]:
             outs = slice(start, min(start + width, m))
             zeros, masked = self._negligible_zeros(outs), self.masked[:, outs]
-            cells = cells_where(
-                self.bundle, ~(zeros | masked) & self.bundle.in_pattern[:, outs], outs
-            )
+            here = ~(zeros | masked) & self.bundle.in_pattern[:, outs]
+            cells = cells_where(self.bundle, here, start)
             yield ChunkResult(outs, *self._settled(cells), zeros, masked)
 
     def _settled(self, cells: Cells) -> tuple[Judged, Mask]:

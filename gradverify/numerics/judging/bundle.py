@@ -188,33 +188,31 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
 T = TypeVar("T", bound=np.generic)
 
 
+@dataclass(frozen=True)
 class Cells:
-    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each shows.
+    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each shows."""
 
-    `block`: the outputs of which these are the elements along all lines, the most frequent case: slices do for
-    look-ups then, in three quarters of the time of a softmax.
-    """
-
-    def __init__(self, bundle: Bundle, line: Index, out: Index, block: slice | None = None) -> None:
-        self.bundle, self.line, self.out, self.block = bundle, line, out, block
-        self.column = self.by_line_and_output(bundle.column_of)
+    bundle: Bundle
+    line: Index
+    out: Index
 
     def __len__(self) -> int:
         return len(self.out)
 
+    @cached_property
+    def column(self) -> Index:
+        return self.by_line_and_output(self.bundle.column_of)
+
     def by_line_and_output(self, values: NDArray[T]) -> NDArray[T]:
         """What is known by line and output [n, M], by element [E]."""
-        return values[self.line, self.out] if self.block is None else values[:, self.block].reshape(-1)
+        return values[self.line, self.out]
 
     def take(self, i: Index) -> Cells:
         """Elements i (ascending)."""
         return self if len(i) == len(self.out) else Cells(self.bundle, self.line[i], self.out[i])
 
 
-def cells_where(bundle: Bundle, mask: Mask, outs: slice) -> Cells:
-    """The elements of a bundle where the mask [n, outs] is true."""
-    if mask.size and mask.all():
-        n, width = mask.shape
-        return Cells(bundle, np.repeat(np.arange(n), width), np.tile(np.arange(outs.start, outs.stop), n), outs)
+def cells_where(bundle: Bundle, mask: Mask, first: int) -> Cells:
+    """The elements of a bundle where the mask [n, outs], of outputs from the `first` on, is true."""
     line, out = np.nonzero(mask) if mask.any() else np.zeros((2, 0), np.intp)  # to find nothing takes NumPy as long as to find much
-    return Cells(bundle, line, out + outs.start)
+    return Cells(bundle, line, out + first)

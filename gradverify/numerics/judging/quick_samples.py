@@ -47,10 +47,6 @@ class QuickSamples:
         """Of the k pairs of steps [rungs, k]."""
         return self.step_up + self.step_down
 
-    def widths(self, lines: slice, outs: slice) -> Array:
-        """Of some outputs along some lines [rungs, lines, outs or 1]."""
-        return self.width.take(self.place[lines, outs if self.bundle.grouped else slice(None)], 1)
-
     def at(self, n: int, line: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
         place = self.place[line, out if self.bundle.grouped else 0]
@@ -185,23 +181,11 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
 
 
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
-    """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
-    if cells.block is not None:
-        for lines, outs in _parts(len(s.bundle.column_of), cells.block):
-            yield smooth_estimate(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
-        return
+    """What is plain, some elements at a time."""
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.line[part], cells.out[part]
         width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
         yield smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
-
-
-def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:
-    """A block of some outputs along all lines in parts, in order: several lines, or some outputs of one."""
-    count = max(1, PLAIN_PIECE // max(outs.stop - outs.start, 1))
-    for line in range(0, lines, count):
-        for out in range(outs.start, outs.stop, PLAIN_PIECE):
-            yield slice(line, line + count), slice(out, min(out + PLAIN_PIECE, outs.stop))
 
 
 # ---- Elements measured at every step, each by moving its column alone
