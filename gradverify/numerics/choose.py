@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from gradverify.model.case import Mode as Mode
-from gradverify.numerics.entries.consistency import VERIFIED_ALONG
 from gradverify.numerics.grouped_vjps import shared_groups
-from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.probing.screen import DIRECTIONS, PROBES
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.probing.screen import DIRECTIONS, PROBES, VERIFIED_ALONG
 from gradverify.numerics.probing.seed_matrices import SCREEN
 from gradverify.numerics.rungs import QUICK
 
@@ -112,7 +111,8 @@ def predicted(counts: Counts, seconds: float) -> Costs:
     room, pulling = max(1, TILES // 2 // (FLOAT64 * max(m, 1))), PULLED * counts.row_groups * n
     passes = 1 if grouped <= room else 1 + -(-grouped // room)      # each tile of the Jacobian is pulled back anew
     entries = cost(RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups + directions(check, nonlinear, VERIFYING),
-                   passes * counts.row_groups + check, grouped * m, RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
+                   passes * counts.row_groups + check * counts.output_tensors, grouped * m,
+                   RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
                    CLIMBED * RUNG_CALLS * counts.column_groups * forward + pulling)
     # rows of tensors in which f is linear take one wide rung, and are verified near x
     wide = (LINEAR_CALLS * DIRECTIONS - SURVEYED) * linear + directions(VERIFIED_ALONG, linear)
@@ -126,18 +126,18 @@ def predicted(counts: Counts, seconds: float) -> Costs:
 
 
 # ---- What the structure of a function says of the calls that a comparison takes: its counts of columns, rows, groups and blocks
-def counts(prepared: Prepared) -> Counts:
+def counts(run: Run) -> Counts:
     """Of coordinates, tensors, groups and blocks."""
-    point, structure = prepared.point, prepared.structure
-    planned = {plan.tensor: plan.grouping.groups.count for plan in structure.plans}
+    point, structure = run.point, run.structure
+    planned = {t: plan.groups.count for t, plan in structure.plans.items()}
     column_groups = {t: planned.get(t, len(point.columns.of(t))) for t in structure.patterns}
-    linear_groups = sum(count for t, count in column_groups.items() if t in prepared.linear)
+    linear_groups = sum(count for t, count in column_groups.items() if t in run.linear)
     blocks = sum(pattern.blocks for patterns in structure.patterns.values() for pattern in patterns)
-    row_groups = sum(shared.groups.count for shared in shared_groups([plan.rows for plan in structure.plans]))
+    row_groups = sum(shared.groups.count for shared in shared_groups([plan.rows for plan in structure.plans.values()]))
     if structure.patterns.keys() - planned.keys():
         row_groups += len(point.f0)     # one-hot rows, which tell all tensors without structure
     return Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(column_groups.values()) - linear_groups, linear_groups,
-                  row_groups, blocks, len(prepared.linear))
+                  row_groups, blocks, len(run.linear))
 
 
 # ---- Which comparison a check can afford: the choice among the three, and what spoke against the others

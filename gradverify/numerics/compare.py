@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from gradverify.model.interrupt import Spent
-from gradverify.numerics.choose import Choice, Costs, Limits, Mode, Why, cheapest, choose, counts, predicted, to_power_of_two
+from gradverify.numerics.choose import Choice, Limits, Mode, Why, cheapest, choose, counts, predicted, to_power_of_two
 from gradverify.numerics.entries.confirm import with_asked
 from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Clock, Function
+from gradverify.numerics.judging.bundle import Structure
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
-from gradverify.numerics.prepare import Prepared, Structure, prepare
+from gradverify.numerics.prepare import prepare
 from gradverify.numerics.probing.seed_matrices import SCREEN_LOW, screen_of
 from gradverify.numerics.screens import compare_sums
 from gradverify.numerics.seeds import Seed
@@ -43,39 +45,30 @@ def compare(
     clock: Clock | None = None, over_budget: OverBudget = no_budget, asked: Asked | None = None,
 ) -> Compared:
     """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
-    prepared = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, seed=seed,
-                       thrifty=mode in (None, Mode.ENTRIES), clock=clock)
-    if prepared is None:
+    run = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, seed=seed,
+                  thrifty=mode in (None, Mode.ENTRIES), clock=clock)
+    if run is None:
         return Compared((), None, Structure(), 0, 0, 0)
-    prepared = replace(prepared, over_budget=over_budget, asked=asked)
-    point = prepared.point
-    costs = predicted(counts(prepared), to_power_of_two(point.fastest))
+    run, point = replace(run, over_budget=over_budget, asked=asked), run.point
+    costs = predicted(counts(run), to_power_of_two(point.fastest))
     choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point))
     if watch:
         watch(choice)
-    pairs, structure, choice = _by(choice, mode, prepared, costs, keep)
-    pairs = beside_insensitive(prepared, with_asked(prepared, pairs))
-    return Compared(tuple(pairs), choice, structure, point.forward, prepared.survey.forward, point.backward)
-
-
-def _by(choice: Choice, mode: Mode | None, prepared: Prepared, costs: Costs, keep: int) -> tuple[list[Pair], Structure, Choice]:
-    """The pairs, the structure that held, and the comparison that was made in the end."""
-    entries, afforded = choice.mode is Mode.ENTRIES, choice.budget.excess(choice.cost) is None
-    if not entries:
-        pairs, structure, unfollowed = compare_sums(prepared, choice, keep)
-        choice = replace(choice, left=unfollowed)
-        if not (_open(pairs) and choice.spared_entries):
-            return pairs, structure, choice
-        choice = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES)
-    pairs, structure, finished = compare_entries(replace(prepared, stops=mode is None and afforded), keep)
-    if finished or mode is not None or any(pair.count(Outcome.MISMATCH) for pair in pairs):
-        return pairs, structure, choice
-    try:
-        left = cheapest(choice, costs)
-        screened, structure, unfollowed = compare_sums(prepared, left, keep)
-    except Spent:
-        return pairs, structure, choice
-    return screened, structure, replace(left, left=unfollowed)
+    by_entries, afforded = choice.mode is Mode.ENTRIES, choice.budget.excess(choice.cost) is None
+    if not by_entries:
+        pairs, structure, left = compare_sums(run, choice, keep)
+        choice = replace(choice, left=left)
+        if choice.spared_entries and _open(pairs):
+            choice, by_entries = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES), True
+    if by_entries:
+        pairs, structure, finished = compare_entries(replace(run, stops=mode is None and afforded), keep)
+        if not finished and mode is None and not any(pair.count(Outcome.MISMATCH) for pair in pairs):
+            with suppress(Spent):
+                one_probe = cheapest(choice, costs)
+                pairs, structure, left = compare_sums(run, one_probe, keep)
+                choice = replace(one_probe, left=left)
+    pairs = beside_insensitive(run, with_asked(run, pairs))
+    return Compared(tuple(pairs), choice, structure, point.forward, run.survey.forward, point.backward)
 
 
 def _open(pairs: Sequence[Pair]) -> bool:

@@ -123,7 +123,7 @@ def measure(
         )
         checked = pair.asked
     assert checked is not None
-    run, point, a = prepared.run(), prepared.point, np.array([checked.analytic])
+    run, point, a = prepared.fresh(), prepared.point, np.array([checked.analytic])
     columns, outs = (
         np.array([column]),
         np.array([point.parts[output_at.tensor].start + output_at.coordinate]),

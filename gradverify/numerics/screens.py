@@ -3,127 +3,67 @@ judged element by element."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 
 from gradverify.numerics.choose import Choice, Mode
-from gradverify.numerics.entries.consistency import VERIFIED_ALONG
-from gradverify.numerics.excuses.treads import ending_columns
-from gradverify.numerics.flagged.follow import FollowUp
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.prepare import Level, Prepared, Structure
-from gradverify.numerics.probing.screen import DIRECTIONS, Screened, screen
+from gradverify.numerics.flagged.follow import FollowedPair, FollowUp
+from gradverify.numerics.judging.bundle import Structure
+from gradverify.numerics.judging.run import Run
+from gradverify.numerics.pairs.pair import Pair
+from gradverify.numerics.prepare import with_other_groups
+from gradverify.numerics.probing.screen import DIRECTIONS, VERIFIED_ALONG, screen
 from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
-from gradverify.numerics.verdict import Verdict
 
 
-def compare_sums(
-    prepared: Prepared, choice: Choice, keep: int
-) -> tuple[list[Pair], Structure, int]:
+def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Structure, int]:
     """A pair per (input, output), its lines judged; the structure that held; and how many flagged
     lines the end of the budget left.
 
-    Once more with complete detection where lines stay open. `keep`: how many of the worst elements
-    a pair keeps.
+    Rows are verified by blocks along the first direction of the survey, on the quick rungs, also
+    where f is linear: whoever takes one wide step leaps over what f does near x. Once more with
+    complete detection where lines stay open. `keep`: how many of the worst elements a pair keeps.
     """
+    point, survey, linear, rows = run.point, run.survey, run.linear, choice.mode is Mode.ROWS
+    surveyed = SurveyedPoint(point, survey)
     while True:
+        pairs, open_, structure = list[Pair](), set[int](), run.structure
+        follow_up = FollowUp(run.fresh(), keep)
         with np.errstate(all="ignore"):
-            screened, verifying = _screened(prepared, choice)
-            follow_up = FollowUp(prepared.run(), prepared.structure, keep)
-            pairs, open_ = follow_up.pairs(choice.mode, screened, verifying)
-        if prepared.over_budget():
-            return pairs, prepared.structure, follow_up.unfollowed
-        broken = frozenset(
-            t
-            for t in open_
-            if prepared.structure.level.get(t) == Level.GUESSED and prepared.structure.plan(t)
-        )
-        if not broken:
-            return (
-                _beside_ends(prepared, choice, keep, [*screened, *verifying], pairs),
-                prepared.structure,
-                0,
+            near = [
+                draw_directions(
+                    point,
+                    t,
+                    (VERIFIED_ALONG if t in linear else DIRECTIONS) if rows else choice.probes,
+                    sample,
+                )
+                for t, sample in enumerate(survey.direction_samples)
+            ]
+            along = near
+            if rows:
+                along = [
+                    draw_directions(point, t, DIRECTIONS, linear[t]) if t in linear else near_x
+                    for t, near_x in enumerate(near)
+                ]
+            screened = screen(
+                surveyed, structure.patterns, along, rows=rows, linear=linear if rows else ()
             )
-        prepared = prepared.again(broken)
-
-
-def _screened(prepared: Prepared, choice: Choice) -> tuple[list[Screened], list[Screened]]:
-    """The lines, and the blocks that verify rows: along one direction, which rows may have sampled
-    already.
-
-    That is the direction of the survey, on the quick rungs, also where f is linear: whoever takes
-    one wide step leaps over what f does near x.
-    """
-    point, survey = prepared.point, prepared.survey
-    surveyed, tensors, linear = (
-        SurveyedPoint(point, survey),
-        range(len(point.buffers)),
-        prepared.linear,
-    )
-    patterns = [prepared.structure.patterns[t] for t in tensors]
-    if choice.mode is Mode.BLOCKS:
-        return screen(
-            surveyed,
-            patterns,
-            [
-                draw_directions(point, t, choice.probes, survey.direction_samples[t])
-                for t in tensors
-            ],
-            rows=False,
-        ), []
-    near = [
-        draw_directions(point, t, VERIFIED_ALONG if t in linear else DIRECTIONS, sample)
-        for t, sample in enumerate(survey.direction_samples)
-    ]
-    drawn = [
-        draw_directions(point, t, DIRECTIONS, linear[t]) if t in linear else near[t]
-        for t in tensors
-    ]
-    return screen(surveyed, patterns, drawn, rows=True, linear=linear), screen(
-        surveyed, patterns, [near_x.first() for near_x in near], rows=False
-    )
-
-
-def _beside_ends(
-    prepared: Prepared, choice: Choice, keep: int, screened: Sequence[Screened], pairs: list[Pair]
-) -> list[Pair]:
-    """Screened once more without the columns along which f ends, where sums are lost to them: they
-    tell nothing of what else is wrong."""
-    undecided = {(pair.input, pair.output) for pair in pairs if pair.verdict is Verdict.UNDECIDED}
-    lost = undecided & {(pair.input, pair.output) for pair in screened if len(pair.lost)}
-    if not lost:
-        return pairs
-    with np.errstate(all="ignore"):
-        ends = ending_columns(prepared.run(), prepared.structure, lost)
-        if not len(ends):
-            return pairs
-        held = prepared.holding(ends)
-        follow_up = FollowUp(held.run(), held.structure, keep)
-        beside, _ = follow_up.pairs(choice.mode, *_screened(held, choice))
-    return [
-        _wrong_beside(pair, without_ends) if (pair.input, pair.output) in lost else pair
-        for pair, without_ends in zip(pairs, beside, strict=True)
-    ]
-
-
-def _wrong_beside(pair: Pair, without_ends: Pair) -> Pair:
-    """The pair with the lines that are wrong beside those that stay open, if any; `without_ends`:
-    as it is without the columns that f ends along."""
-    wrong = without_ends.count(Outcome.MISMATCH)
-    if not wrong:
-        return pair
-    counts = [0] * len(Outcome)
-    counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = (
-        wrong,
-        min(pair.count(Outcome.UNDECIDED), pair.elements - wrong),
-    )
-    counts[Outcome.PASS] = pair.elements - sum(counts)
-    return replace(
-        without_ends,
-        elements=pair.elements,
-        counts=tuple(counts),
-        quick=pair.quick,
-        limits=pair.limits,
-    )
+            verifying = screened
+            if rows:
+                verifying = screen(
+                    surveyed, structure.patterns, [near_x.first() for near_x in near], rows=False
+                )
+            for lines, blocks in zip(screened, verifying, strict=True):
+                followed = FollowedPair(follow_up, lines)
+                followed.follow(lines, rows)
+                if rows and not followed.wrong:
+                    followed.follow(blocks, rows=False, verifying=True)
+                if (
+                    followed.open
+                    and lines.input in structure.plans
+                    and not structure.level[lines.input]
+                ):
+                    open_.add(lines.input)
+                pairs.append(followed.result(choice.mode))
+        if run.over_budget() or not open_:
+            return pairs, structure, follow_up.unfollowed if run.over_budget() else 0
+        run = with_other_groups(run, open_)

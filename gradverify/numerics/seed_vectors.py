@@ -90,12 +90,6 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
     return point.function.vjp(cotangents)
 
 
-def pull_back_all(point: Point, w: Array) -> Array:
-    """The gradient [C] of a dense cotangent [M] of all outputs at once, one backward."""
-    point.backward += 1
-    return point.by_column(point.function.vjp([cotangent(point, n, w[part]) for n, part in enumerate(point.parts)]))
-
-
 def gradient_of_rows(point: Point, output: int, rows: Index, weights: Array) -> Array:
     """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
     vector = np.zeros(point.parts[output].stop - point.parts[output].start)

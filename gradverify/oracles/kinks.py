@@ -109,7 +109,7 @@ class Kinks:
         point = prepared.point
         column = np.searchsorted(point.columns.coordinate, int(point.starts[tensor]) + in_)
         with np.errstate(all="ignore"):
-            run = prepared.run()
+            run = prepared.fresh()
             d = LoneLadders(run, column, out + point.parts[output].start).derivative()
         bar = np.maximum(d.left_bar, d.right_bar)
         kinks = np.flatnonzero(d.outcome == KINK)

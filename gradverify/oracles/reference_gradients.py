@@ -20,10 +20,10 @@ from gradverify.numerics.exact import exact_elements
 from gradverify.numerics.function.coordinates import Columns, columns_of, numbers, real_shape
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
+from gradverify.numerics.judging.bundle import Structure
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.prepare import Structure
 from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.rungs import U64, Array, Index, Mask, nonzero
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights

@@ -98,7 +98,7 @@ OPS = {
     # forward and inputs, which input, calls at most, column groups, row groups
     "gelu": ((F.gelu, [X]), 0, 4, 1, 1),
     "two outputs": ((lambda x: (x.sin(), x * 2), [X]), 0, 4, 1, 1),
-    "relu, some outputs dead": ((torch.relu, [X]), 0, 5, 1, 2),
+    "relu, some outputs dead": ((torch.relu, [X]), 0, 5, 1, 1),
     "broadcast of rows": ((lambda x: x * normal(3, 30, 50), [normal(0, 50)]), 0, 4, 1, 30),
     "broadcast of a number": ((lambda x: x * normal(3, 5), [leaf(2.0)[0]]), 0, 1, 1, 5),
     "transpose": ((lambda x: x.T * 2, [X]), 0, 1 + 8, 1, 1),

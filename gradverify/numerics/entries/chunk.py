@@ -17,7 +17,7 @@ from gradverify.numerics.estimate.kinks import NON_FINITE
 from gradverify.numerics.estimate.ladder import PIECE, Derivative
 from gradverify.numerics.excuses.cancelling import beyond_cancelling
 from gradverify.numerics.judging.bundle import Bundle, Cells, cells_where, widened
-from gradverify.numerics.judging.judged import Judged, columns_at_once, no_limits, worst_first
+from gradverify.numerics.judging.judged import Judged, columns_at_once, judged_now, worst_first
 from gradverify.numerics.judging.quick_samples import (
     linear_derivatives,
     plain_derivatives,
@@ -27,7 +27,6 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import CLIMB, QUICK, WIDE_RUNG, Array, Codes, Index, Mask
-from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import MISMATCH, Limit
 
 # rungs of outputs that may have structure near x
@@ -60,7 +59,7 @@ class Chunk:
 
     def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
         self.run, self.bundle, self.a, self.suspect = run, bundle, a, suspect
-        self.linear = bool(len(bundle.tensor)) and run.linear.issuperset(bundle.tensor.tolist())
+        self.linear = bool(len(bundle.tensor)) and run.linear.keys() >= {*bundle.tensor.tolist()}
         self.samples = (
             quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet)
             if self.linear
@@ -82,9 +81,8 @@ class Chunk:
         for start in range(0, m, width) or [0]:
             outs = slice(start, min(start + width, m))
             zeros, masked = self._negligible_zeros(outs), self.masked[:, outs]
-            cells = cells_where(
-                self.bundle, ~(zeros | masked) & self.bundle.in_pattern[:, outs], outs
-            )
+            here = ~(zeros | masked) & self.bundle.in_pattern[:, outs]
+            cells = cells_where(self.bundle, here, start)
             yield ChunkResult(outs, *self._settled(cells), zeros, masked)
 
     def _settled(self, cells: Cells) -> tuple[Judged, Mask]:
@@ -155,8 +153,7 @@ class Chunk:
 
     # ---- derivatives
     def _quick(self, cells: Cells) -> Derivative:
-        """Of elements [E], `unclear` where these rungs cannot tell. How far the outputs go is
-        learnt from them."""
+        """Of elements [E], `unclear` where these rungs cannot tell."""
         if self.linear:
             result = linear_derivatives(self.samples, self.run, cells)
         else:
@@ -172,7 +169,6 @@ class Chunk:
             result = replace(
                 result, unclear=result.unclear | cells.by_line_and_output(self.unmoved | self.wide)
             )
-        self.run.reach.add_cells(cells, result.value, result.bar)
         return result
 
     def _ladders(self, cells: Cells, wide: bool = False) -> Ladders:
@@ -187,20 +183,9 @@ class Chunk:
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         """By what is known now; what limits the undecided ones is left out."""
-        a, tolerances = cells.by_line_and_output(self.a), self.run.tolerances_of(cells)
         border_column = self.border.take(cells.column) if self.border.any() else None
-        codes = verdicts(a, d, tolerances, border_column=border_column)
-        return Judged(
-            cells.column,
-            cells.out,
-            a,
-            d,
-            tolerances,
-            codes,
-            no_limits(len(cells)),
-            cells.lines,
-            border_column,
-        )
+        a = cells.by_line_and_output(self.a)
+        return judged_now(self.run, cells.column, cells.out, a, d, border_column)
 
     def _pieces(self, cells: Cells, i: Index) -> Iterator[tuple[Index, bool]]:
         """Elements i in pieces that climb together: those on the scale of x, then those that only
@@ -229,9 +214,7 @@ class Chunk:
 
     def _climb(self, cells: Cells, quick: Derivative, wide: bool) -> Climb:
         def judge(i: Index, d: Derivative) -> Codes:
-            climbed = cells.take(i)
-            self.run.reach.add_cells(climbed, d.value, d.bar)
-            return self._judged(climbed, d).verdict
+            return self._judged(cells.take(i), d).verdict
 
         ladders = self._ladders(cells, wide)
         if self.linear or wide:

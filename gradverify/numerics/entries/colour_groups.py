@@ -9,36 +9,35 @@ each number comes from, or that it comes from several. The latter are pulled bac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gradverify.numerics.entries.chunk import SPAN, ChunkResult
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew, measured_alone
-from gradverify.numerics.entries.consistency import JacobianSums, moving_column
 from gradverify.numerics.estimate.climb import EVERY_RUNG
+from gradverify.numerics.estimate.kinks import SMOOTH
 from gradverify.numerics.estimate.ladder import at_rest
+from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
-from gradverify.numerics.judging.bundle import Bundle, GroupLine
-from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once, no_limits
+from gradverify.numerics.judging.bundle import Bundle, Plan
+from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once, judged_now
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.prepare import SMALL, Plan
-from gradverify.numerics.probing.off_pattern import change_along, present_at_x
-from gradverify.numerics.rungs import BASE, QUICK, RATIO, Array, Index, Mask, in_range
+from gradverify.numerics.prepare import SMALL
+from gradverify.numerics.rungs import BASE, QUICK, RATIO, VISIBLE, Array, Index, Mask, in_range, pieces, step
 from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY
-from gradverify.numerics.tolerance import verdicts
 from gradverify.numerics.verdict import Limit, Verdict
 
 # of a set of outputs that is searched: a full search takes a third more backwards than there are
 # outputs
 PARTS = 4
+NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
 MOST_ENTRIES = 1 << 21  # off the pattern of a group that are kept
-STRAYS = 12  # outputs that moved off the pattern that are followed at most
 LEAST_STEP = (
     WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 )  # of the scale: what a group's columns are moved by at least
@@ -46,25 +45,15 @@ LEAST_STEP = (
 
 # ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
 # together
-@dataclass(frozen=True)
-class OffPattern:
-    """A row group whose gradient has numbers where none of its outputs depends on the input;
-    `size`: the largest, in units of the inputs' sizes."""
-
-    tensor: int
-    output: int
-    group: int
-    size: float
-
-
 def analytic_values(
-    run: Run, plans: Sequence[Plan], weights: Array, spans: Mapping[int, range]
-) -> tuple[dict[int, Array], list[OffPattern]]:
-    """Per tensor the analytic values [groups, M] of these column groups, and the row groups that
-    have numbers off the pattern: one backward a row group. `weights` [M]: the cotangents of
+    run: Run, of: Mapping[int, Plan], weights: Array, spans: Mapping[int, range]
+) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
+    """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
+    number the row groups that have numbers where none of their outputs depends on the input, with
+    the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the cotangents of
     group members, continuous and signed; that of a lone one is 1."""
-    point, plans = run.point, [plan for plan in plans if plan.tensor in spans]
-    m, strays = len(point.f0), list[OffPattern]()
+    point, plans = run.point, [of[tensor] for tensor in spans]
+    m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
     for shared in shared_groups([plan.rows for plan in plans]):
         sharing, rows, part = (
@@ -81,16 +70,21 @@ def analytic_values(
             by_column = point.columns.combined(pulled)
             for plan in sharing:
                 span, entry = spans[plan.tensor], by_column[:, plan.first : plan.first + plan.size]
-                row, place = plan.rows[shared.output].rows_of(groups), np.arange(plan.size)
+                row, column = plan.rows[shared.output].rows_of(groups), np.arange(plan.size)
                 held = row != NO_ENTRY
                 if not held.all():
-                    strays += _strays(run, plan, shared.output, groups, np.where(held, 0.0, entry))
-                    at, place = np.nonzero(held)
-                    row, entry = row[at, place], entry[at, place]
+                    off = np.abs(np.where(held, 0.0, entry))
+                    size = point.columns.size[plan.first : plan.first + plan.size]
+                    for n in np.flatnonzero((off != 0).any(1)).tolist():
+                        largest = ((off[n] / WEIGHTS[0] - run.atol) * size)[off[n] != 0]
+                        place = plan.tensor, shared.output, groups[n]
+                        strays[place] = float(np.nan_to_num(largest, nan=np.inf).max())
+                    at, column = np.nonzero(held)
+                    row, entry = row[at, column], entry[at, column]
                 entry = entry / weight.take(row)
                 row = row + part.start
-                run.reach.add_entries(row, plan.first + place, entry)
-                group = plan.grouping.colour[place] - span.start
+                run.reach.add_entries(row, plan.first + column, entry)
+                group = plan.colour[column] - span.start
                 inside = (group >= 0) & (group < len(span))
                 if not inside.all():
                     inside = np.broadcast_to(inside, row.shape)
@@ -101,19 +95,6 @@ def analytic_values(
                     )
                 values[plan.tensor].reshape(-1)[group * m + row] = entry
     return values, strays
-
-
-def _strays(run: Run, plan: Plan, output: int, groups: range, off: Array) -> Iterator[OffPattern]:
-    """The groups [groups, N] that have numbers `off` the pattern."""
-    size = run.point.columns.size[plan.first : plan.first + plan.size]
-    for n in np.flatnonzero((off != 0).any(1)).tolist():
-        largest = (np.abs(off[n]) / WEIGHTS[0] - run.atol) * size
-        yield OffPattern(
-            plan.tensor,
-            output,
-            groups[n],
-            float(np.nan_to_num(largest[off[n] != 0], nan=np.inf).max()),
-        )
 
 
 # ---- One-hot numbers from compressed VJPs: what the backward of a row group has off the sparsity
@@ -240,15 +221,15 @@ class _Search:
 @dataclass(frozen=True)
 class ColourGroups:
     """One tensor of a sweep, whose columns are moved in groups. `weights` [M]: those of compressed
-    VJPs; `sums`: what its entries add up to; `one_hot`: what is known of row groups, by output
-    tensor and number."""
+    VJPs; `plain` [N]: columns whose elements are all right and smooth; `one_hot`: what is known of
+    row groups, by output tensor and number."""
 
     run: Run
     plan: Plan
     tallies: Mapping[tuple[int, int], Tally]
     weights: Array
     counts: Confirmations
-    sums: JacobianSums
+    plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
     def confirmed(self, result: ChunkResult) -> ChunkResult | None:
@@ -322,50 +303,29 @@ class ColourGroups:
             ).found()
         return self.one_hot[output, group]
 
-    def add_off_pattern(self, strays: Sequence[OffPattern]) -> bool:
+    def add_off_pattern(self, strays: Mapping[tuple[int, int, int], float]) -> bool:
         """Entries off the pattern, some at a time, as elements whose derivative is 0: of row groups
         that hold mismatches, and of `strays`.
 
         False where f does depend on one of these inputs, or a small tensor is better compared
         column by column.
         """
-        run, c, floors, counted = (
-            self.run,
-            self.run.point.columns,
-            self.run.floors(),
-            self.counts.counted_strays,
-        )
-        for stray in strays:
-            members = run.point.parts[stray.output].start + self.plan.rows[stray.output].members(
-                stray.group
-            )
-            if not stray.size <= floors[members].min(initial=np.inf):
-                if self._by_columns:
-                    return False
-                self._off_pattern(stray.output, stray.group)
+        run, c, floors = self.run, self.run.point.columns, self.run.floors()
+        for (tensor, output, group), size in strays.items():
+            if tensor == self.plan.tensor:
+                part, members = run.point.parts[output], self.plan.rows[output].members(group)
+                if not size <= floors[part][members].min(initial=np.inf):
+                    if self._by_columns:
+                        return False
+                    self._off_pattern(output, group)
         for found in self.one_hot.values():
-            new = np.flatnonzero(
-                [
-                    place not in counted
-                    for place in zip(found.column.tolist(), found.out.tolist(), strict=True)
-                ]
-            )
-            for i in (new[start : start + SPAN] for start in range(0, len(new), SPAN)):
+            for i in pieces(len(found.out), SPAN):
                 column, out, value = found.column[i], found.out[i], found.value[i]
                 d = at_rest(
                     np.where(np.isfinite(run.point.f0), run.noise, np.inf)[out]
                     / (LEAST_STEP * c.scale[column])
                 )
-                tolerances = run.tolerances(column, out)
-                judged = Judged(
-                    column,
-                    out,
-                    value,
-                    d,
-                    tolerances,
-                    verdicts(value, d, tolerances),
-                    no_limits(len(out)),
-                ).with_limits()
+                judged = judged_now(run, column, out, value, d).with_limits()
                 confirmed = self._confirmed(judged, judged.verdict == Verdict.MISMATCH)
                 if confirmed is None:
                     return False
@@ -430,48 +390,34 @@ class ColourGroups:
     # ---- outputs that moved off the pattern
     def consistent(self, bundle: Bundle, strays: Mask, first: int, judged: Judged) -> bool:
         """Are the groups what they were taken for, by all that these elements show, and by the
-        outputs that moved off the pattern [n, outs], counted from the `first`? Not where f truly
-        depends on a column, and backward rightly, or where such outputs are many."""
-        self.sums.add_numeric(judged)
+        outputs that moved off the pattern [n, outs], counted from the `first`?"""
+        if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
+            odd = (judged.verdict != Verdict.PASS) | (judged.derivative.outcome != SMOOTH)
+            self.plain[judged.column[odd] - self.plan.first] = False
         if not strays.any():
             return True
-        point, still = self.run.point, STRAY * self.run.survey.sigma
-        line, out = np.nonzero(strays)
-        out, lasts = out + first, np.ones(len(line), bool)
-        for n in np.unique(line).tolist():  # those that move near x: at most four calls a line
-            i = np.flatnonzero(line == n)
-            lasts[i] = present_at_x(
-                change_along(bundle.lines[n], point.f0), out[i], QUICK[0], still, self.run.noise
-            )
-        line, out = line[lasts], out[lasts]
-        for n, j in zip(line[: STRAYS + 1].tolist(), out[: STRAYS + 1].tolist(), strict=True):
-            if self.counts.budget_ended:
-                return True
-            group_line = bundle.lines[n]
-            column = (
-                moving_column(self.run, group_line, j)
-                if isinstance(group_line, GroupLine)
-                else None
-            )
-            if column is not None and self._is_right(column, j):
-                return False
-        return len(line) <= STRAYS or any(
-            self.counts.confirmed[self.plan.tensor, output] for output in range(len(point.parts))
+        return self.counts.budget_ended or not any(
+            _lasts(self.run, bundle.lines[n], np.flatnonzero(strays[n]) + first)
+            for n in np.flatnonzero(strays.any(1)).tolist()
         )
 
-    def _is_right(self, column: int, out: int) -> bool:
-        """Does f depend on an element that no group has, and is backward right there? It is added
-        as it is when measured alone, and once, in however many ways it is met."""
-        found = measured_alone(self.run, np.array([column]), np.array([out]))
-        right = bool(found.verdict[0] == Verdict.PASS and not found.is_zero[0])
-        if (column, out) not in self.counts.counted_strays:
-            self.counts.counted_strays.add((column, out))
-            found = excused(self.run, found)
-            self.counts.confirmed[self.plan.tensor, self.run.point.output_tensor(out)] += int(
-                np.sum(found.verdict == Verdict.MISMATCH)
-            )
-            self._add(found)
-        return right
+
+def _lasts(run: Run, line: Line, out: Index) -> bool:
+    """Does one of the outputs [k] that moved with a line, off the pattern, depend on it at x itself:
+    two calls, or four. What is not there (the next in a sort, the loser of a maximum) stops as the
+    step shrinks, unless noise would have hidden a linear dependence on the NEARER rung."""
+
+    def moved(rung: int) -> Array:
+        sides = (line.at(sign * step(line.scale, rung)) for sign in (1.0, -1.0))
+        f0, nan = run.point.f0[out], np.full(len(out), np.nan)
+        off = [nan if side is None else np.abs(side[0][out] - f0) for side in sides]
+        return np.asarray(np.max(off, 0))
+
+    near = moved(QUICK[0] + NEARER)
+    if not (rests := near <= STRAY * run.survey.sigma[out]).all():
+        return True
+    shown = moved(QUICK[0]) * RATIO ** float(-NEARER) > VISIBLE * run.noise[out]
+    return bool((rests & ~shown).any())
 
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:

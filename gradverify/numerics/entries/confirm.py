@@ -11,19 +11,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Judge, Ladders
-from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.judging.bundle import lone_columns
-from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, enough_confirmed, no_limits
+from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, enough_confirmed, judged_now
 from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
-from gradverify.numerics.prepare import Prepared
-from gradverify.numerics.rungs import QUICK, Array, Index
-from gradverify.numerics.tolerance import verdicts
+from gradverify.numerics.rungs import QUICK, Index
 from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
 
@@ -32,13 +29,6 @@ def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     """Elements (column, output) [E], in the order in which they were asked, and excused: one backward an output, 48 forward calls a column."""
     a, d = run.analytic(column, out), LoneLadders(run, column, out).derivative()
     return excused(run, judged_now(run, column, out, a, d).with_limits())
-
-
-def judged_now(run: Run, column: Index, out: Index, a: Array, d: Derivative) -> Judged:
-    """Elements (column, output) [E] by all that is known now, these derivatives included; what limits the undecided ones is left out."""
-    run.reach.add(column, out, d.value, d.bar)
-    tolerances = run.tolerances(column, out)
-    return Judged(column, out, a, d, tolerances, verdicts(a, d, tolerances), no_limits(len(out)))
 
 
 def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
@@ -60,13 +50,11 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
 
 @dataclass
 class Confirmations:
-    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or right (`cleared`), by (input, output) tensor; and
-    the (column, output) that were counted though no group has them."""
+    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or right (`cleared`), by (input, output) tensor."""
 
     run: Run
     confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
     cleared: Counter[tuple[int, int]] = field(default_factory=Counter)
-    counted_strays: set[tuple[int, int]] = field(default_factory=set)
 
     def count(self, pair: tuple[int, int], alone: Judged) -> None:
         self.confirmed[pair] += int(np.sum(alone.verdict == Verdict.MISMATCH))
@@ -83,13 +71,13 @@ class Confirmations:
 
 
 # ---- asked
-def with_asked(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
+def with_asked(run: Run, pairs: list[Pair]) -> list[Pair]:
     """The pairs; that of the element which is asked for with what came of it."""
-    asked = prepared.asked
-    if asked is None or column_at(prepared.point, asked.input, asked.input_index) is None:
+    asked = run.asked
+    if asked is None or column_at(run.point, asked.input, asked.input_index) is None:
         return pairs
     wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
-    return [replace(pair, asked=pair_of_one(prepared, asked).asked, by_itself=True) if is_wanted else pair
+    return [replace(pair, asked=pair_of_one(run, asked).asked, by_itself=True) if is_wanted else pair
             for is_wanted, pair in zip(wanted, pairs, strict=True)]
 
 
@@ -99,9 +87,9 @@ def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
     return int(found[0]) if found.size else None
 
 
-def pair_of_one(prepared: Prepared, asked: Asked) -> Pair:
+def pair_of_one(run: Run, asked: Asked) -> Pair:
     """A pair of this one element."""
-    run, point, part = prepared.run(), prepared.point, prepared.point.parts[asked.output]
+    run, point, part = run.fresh(), run.point, run.point.parts[asked.output]
     column, out = np.array([column_at(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
         run.learn_survey()

@@ -10,7 +10,7 @@ anew for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,16 +23,18 @@ from gradverify.numerics.entries.colour_groups import (
     structural_zeros,
 )
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
-from gradverify.numerics.entries.consistency import JacobianSums
 from gradverify.numerics.excuses.order import excused
-from gradverify.numerics.judging.bundle import Bundle, lone_columns, summed_by_output
+from gradverify.numerics.judging.bundle import Bundle, Plan, Structure, lone_columns
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import ElementRecord, Pair
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.prepare import SMALL, Plan, Prepared, Structure
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, Z, in_range
-from gradverify.numerics.seed_vectors import pull_back_all, signed_weights_float32
+from gradverify.numerics.prepare import SMALL, with_other_groups
+from gradverify.numerics.probing.screen import VERIFIED_ALONG, screen
+from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
+from gradverify.numerics.rungs import QUICK, Array, Mask, Z, in_range
+from gradverify.numerics.seed_vectors import signed_weights_float32
+from gradverify.numerics.survey import Directions
 from gradverify.numerics.verdict import PASS, Verdict
 
 SLACK = 1e-3  # of the sum along the ray: its own curvature
@@ -45,7 +47,7 @@ CHUNK_BYTES = (
 GROUP_BYTES = 600
 
 
-def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structure, bool]:
+def compare_entries(run: Run, keep: int) -> tuple[list[Pair], Structure, bool]:
     """A pair per (input, output), every element judged; the structure that held; and whether the
     budget ended before all were: the others are undecided then. `keep`: how many of the worst a
     pair keeps.
@@ -55,33 +57,34 @@ def compare_entries(prepared: Prepared, keep: int) -> tuple[list[Pair], Structur
     wrong element. And where elements do not add up.
     """
     with np.errstate(all="ignore"):
-        suspect = nothing = np.zeros(len(prepared.point.f0), bool)
+        suspect = nothing = np.zeros(len(run.point.f0), bool)
         while True:
-            sweep = Sweep(prepared.run(), prepared.structure, keep, TILE_LIMIT, suspect)
+            sweep = Sweep(run.fresh(), keep, TILE_LIMIT, suspect)
             try:
                 broken = sweep.judge_all()
             except Spent:
                 for tally in sweep.tallies.values():
                     tally.leave_rest()
-                return sweep.pairs(finished=False), prepared.structure, False
-            if sweep.complete and not (suspect.any() or prepared.over_budget()):
+                return sweep.pairs(finished=False), run.structure, False
+            if sweep.complete and not (suspect.any() or run.over_budget()):
                 suspect = sweep.not_adding_up()
                 if suspect.any():
                     continue
-            pairs = sweep.pairs(finished=True)
-            if not broken and not prepared.over_budget():
-                small = {plan.tensor for plan in prepared.structure.plans if plan.size <= SMALL}
+            pairs, plans = sweep.pairs(finished=True), run.structure.plans
+            if not broken and not run.over_budget():
                 broken = {
                     pair.input
                     for pair in pairs
-                    if pair.input in small and pair.verdict is not Verdict.PASS
+                    if pair.verdict is not Verdict.PASS
+                    and pair.input in plans
+                    and plans[pair.input].size <= SMALL
                 }
             if not broken:
-                return pairs, prepared.structure, True
+                return pairs, run.structure, True
             try:
-                prepared, suspect = prepared.again(frozenset(broken)), nothing
+                run, suspect = with_other_groups(run, broken), nothing
             except Spent:
-                return pairs, prepared.structure, False
+                return pairs, run.structure, False
 
 
 class Sweep:
@@ -91,32 +94,38 @@ class Sweep:
     together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
-    def __init__(
-        self, run: Run, structure: Structure, keep: int, limit: int, suspect: Mask
-    ) -> None:
-        point, sizes = run.point, np.diff(run.point.starts).tolist()
-        self.run, self.structure, self.limit, self.size = (
-            run,
-            structure,
-            limit,
-            max(len(point.f0), 1),
-        )
-        self.suspect, self.known = suspect, np.ones(len(point.f0), bool)
-        self.complete = True
-        self.sum, self.bar = np.zeros((2, len(point.f0)))
-        self.room = max(1, self.limit // 2 // (8 * self.size))
+    def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
+        point, m = run.point, len(run.point.f0)
+        self.run, self.plans, self.suspect = run, run.structure.plans, suspect
+        self.known, self.complete = np.ones(m, bool), True
+        self.sum, self.bar = np.zeros((2, m))
+        self.room = max(1, limit // 2 // (8 * max(m, 1)))
+        self.lone_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
+        self.groups_at_once = max(1, limit // (GROUP_BYTES * max(m, 1)))
         self.tallies = {
             (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.asked)
-            for t, size in enumerate(sizes)
+            for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
         }
 
     def judge_all(self) -> set[int]:
         """Lone columns, then groups; the tensors whose forward has other groups than their plan
         says. Raises Spent."""
-        self._judge_lone_columns()
-        broken = self._judge_groups() if self.structure.plans else set()
-        for plan in self.structure.plans:
+        point, at_once = self.run.point, self.lone_at_once
+        tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
+        lone = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
+        for first in range(0, len(lone), self.room):
+            tile = lone[first : first + self.room]
+            a = np.empty((len(tile), len(point.f0)))  # of the analytic Jacobian, transposed
+            for j in range(len(point.f0)):
+                row = point.row(j)
+                self.run.reach.add_row(j, row)
+                a[:, j] = row[tile]
+            for start in range(0, len(a), at_once):
+                chunk = slice(start, start + at_once)
+                self._judge(None, lone_columns(point, tile[chunk]), a[chunk])
+        broken = self._judge_groups() if self.plans else set()
+        for plan in self.plans.values():
             structural_zeros(self.run, plan, self.tallies)
         return broken
 
@@ -124,118 +133,79 @@ class Sweep:
         """What came of them."""
         point, low, pairs = self.run.point, self.run.low_precision(), list[Pair]()
         for (tensor, output), tally in self.tallies.items():
-            plan, part = self.structure.plan(tensor), point.parts[output]
-            groups = (
-                (plan.grouping.groups.count, plan.rows[output].count)
-                if plan
-                else (len(point.columns.of(tensor)), part.stop - part.start)
-            )
+            plan, part = self.plans.get(tensor), point.parts[output]
             pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
-            if (
-                finished
-                and plan
-                and pair.verdict is not Verdict.PASS
-                and plan.rows[output].count < part.stop - part.start
-            ):
-                pair = _as_returned(self.run, plan, pair)
-            pairs.append(replace(pair, groups=groups[0], row_groups=groups[1]))
+            columns, rows = len(point.columns.of(tensor)), part.stop - part.start
+            if plan:
+                few = plan.rows[output].count < rows
+                if finished and few and pair.verdict is not Verdict.PASS:
+                    pair = _as_returned(self.run, plan, pair)
+                columns, rows = plan.groups.count, plan.rows[output].count
+            pairs.append(replace(pair, groups=columns, row_groups=rows))
         return pairs
-
-    # ---- tensors without a plan
-    def _judge_lone_columns(self) -> None:
-        point, planned = self.run.point, {plan.tensor for plan in self.structure.plans}
-        ungrouped = [
-            point.columns.of(tensor)
-            for tensor in range(len(point.buffers))
-            if tensor not in planned
-        ]
-        columns, at_once = (
-            np.concatenate([*ungrouped, np.zeros(0, np.intp)]),
-            max(1, self.limit // 2 // (CHUNK_BYTES * self.size)),
-        )
-        for tile, a in self._tiles(columns):
-            for chunk in (slice(start, start + at_once) for start in range(0, len(a), at_once)):
-                self._judge(None, lone_columns(point, tile[chunk]), a[chunk])
-
-    def _tiles(self, columns: Index) -> Iterator[tuple[Index, Array]]:
-        """The analytic Jacobian, transposed: some columns [n] and their values [n, M] at a time."""
-        for tile in (
-            columns[first : first + self.room] for first in range(0, len(columns), self.room)
-        ):
-            a = np.empty((len(tile), len(self.run.point.f0)))
-            for j in range(len(self.run.point.f0)):
-                row = self.run.point.row(j)
-                self.run.reach.add_row(j, row)
-                a[:, j] = row[tile]
-            yield tile, a
 
     # ---- tensors with a plan
     def _judge_groups(self) -> set[int]:
         """The planned tensors, what their backwards gave off the pattern, and whether it all adds
         up; the tensors of which something is not so."""
-        run, plans, draw = self.run, self.structure.plans, self.run.point.seed.generator
-        counts = {plan.tensor: plan.grouping.groups.count for plan in plans}
-        weights, cotangent = (
-            signed_weights_float32(len(run.point.f0), draw(purpose))
-            for purpose in ("row groups", "sums pulled back")
-        )
+        run, point, broken = self.run, self.run.point, set[int]()
+        weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
         confirmations = Confirmations(run)
         tensors = {
-            plan.tensor: ColourGroups(
-                run, plan, self.tallies, weights, confirmations, JacobianSums(run, plan, cotangent)
-            )
-            for plan in plans
+            t: ColourGroups(run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool))
+            for t, plan in self.plans.items()
         }
-        one_tile = sum(counts.values()) <= self.room
-        values, strays = analytic_values(
-            run,
-            plans,
-            weights,
-            {tensor: range(count if one_tile else 0) for tensor, count in counts.items()},
-        )
-        broken = set[int]()
-        for tensor, count in counts.items():
-            width = count if one_tile else self.room
-            for span in (
-                range(first, min(first + width, count)) for first in range(0, count, width)
-            ):
-                a = (
-                    values[tensor]
-                    if one_tile
-                    else analytic_values(run, plans, weights, {tensor: span})[0][tensor]
-                )
-                if not self._judge_tile(tensors[tensor], span.start, a):
-                    broken.add(tensor)
+        counts = {t: plan.groups.count for t, plan in self.plans.items()}
+        one_tile, at_once = sum(counts.values()) <= self.room, self.groups_at_once
+        spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
+        values, strays = analytic_values(run, self.plans, weights, spans)
+        for t, groups in tensors.items():
+            width = counts[t] if one_tile else self.room
+            for first in range(0, counts[t], width):
+                span = range(first, min(first + width, counts[t]))
+                if not one_tile:
+                    values = analytic_values(run, self.plans, weights, {t: span})[0]
+                chunks = (values[t][n : n + at_once] for n in range(0, len(span), at_once))
+                if not all(
+                    self._judge(groups, groups.plan.bundle(point, first + n * at_once, len(a)), a)
+                    for n, a in enumerate(chunks)
+                ):
+                    broken.add(t)
                     break
-        broken |= {
-            tensor
-            for tensor, groups in tensors.items()
-            if tensor not in broken
-            and not groups.add_off_pattern([stray for stray in strays if stray.tensor == tensor])
-        }
+        for t, groups in tensors.items():
+            if t not in broken and not groups.add_off_pattern(strays):
+                broken.add(t)
         if broken:
             self.complete = False
             return broken
-        gradient = pull_back_all(run.point, cotangent)
-        off = {
-            tensor for tensor, groups in tensors.items() if groups.sums.disagree(gradient)
-        }  # though no element that was measured alone is wrong
-        return off - {
+        return self._off_together(tensors) - {  # though no element that was measured alone is wrong
             tensor
             for tensor, output in self.tallies
             if confirmations.confirmed[tensor, output] or confirmations.budget_ended
         }
 
-    def _judge_tile(self, groups: ColourGroups, first: int, a: Array) -> bool:
-        """Judge groups from the `first` on by their analytic values; are they as expected?"""
-        at_once = max(1, self.limit // (GROUP_BYTES * self.size))
-        for start in range(0, len(a), at_once):
-            values = a[start : start + at_once]
-            bundle = groups.plan.grouping.bundle(self.run.point, first + start, len(values))
-            if not self._judge(groups, bundle, values):
-                return False
-            groups.sums.add_analytic(bundle, values)
-        return True
+    def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
+        """The tensors of which one direction and one cotangent of the function as a whole do not
+        agree, though the elements do: it has another structure."""
+        run, point, patterns = self.run, self.run.point, dict(self.run.structure.patterns)
+        along = list[Directions]()
+        for t, groups in tensors.items():
+            drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
+            if not groups.plain.all():  # a tie that hid from the structure may move other outputs
+                move = np.where(groups.plain, drawn.moves[0], 0.0)
+                drawn = Directions(point, t, [move])
+                plain, shown = np.append(groups.plain, False), np.zeros(len(point.f0), bool)
+                for n in range(groups.plan.groups.count):  # the last one answers for NO_ENTRY
+                    shown |= plain[groups.plan.groups.columns_of(range(n, n + 1))[0]]
+                patterns[t] = tuple(
+                    replace(pattern, nothing=~shown[part])
+                    for pattern, part in zip(patterns[t], point.parts, strict=True)
+                )
+            along.append(drawn)
+        surveyed = SurveyedPoint(point, run.survey)
+        seen = {pair: tally.deviation for pair, tally in self.tallies.items()}
+        found = screen(surveyed, patterns, along, rows=False, linear=run.linear, seen=seen)
+        return {pair.input for pair in found if len(pair.flagged) or pair.stray_count}
 
     # ---- a chunk of either
     def _judge(self, groups: ColourGroups | None, bundle: Bundle, a: Array) -> bool:
@@ -269,7 +239,7 @@ class Sweep:
         rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
         self.known[judged.out[rough]] = False
         for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
-            sums += summed_by_output(judged.out, np.where(rough, 0.0, terms), m, judged.lines)
+            sums += np.bincount(judged.out, np.where(rough, 0.0, terms), m)
 
     def not_adding_up(self) -> Mask:
         """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x

@@ -17,9 +17,9 @@ from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import DirectionLine, Point
+from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import with_undecided
-from gradverify.numerics.prepare import Prepared
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
 from gradverify.numerics.verdict import Limit
@@ -49,7 +49,7 @@ class _WideSteps:
     found: Derivative
 
 
-def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
+def beside_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
     """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
 
     Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside or no gradient could have failed.
@@ -57,10 +57,10 @@ def beside_insensitive(prepared: Prepared, pairs: list[Pair]) -> list[Pair]:
     wide_steps: dict[int, _WideSteps | None] = {}
     with np.errstate(all="ignore"):
         for tensor in sorted({pair.input for pair in pairs}):
-            columns = _tiny(prepared.point, tensor)
-            affordable = len(columns) and not prepared.over_budget(CALLS)
-            wide_steps[tensor] = _wide_steps(prepared, columns, _never_above_tolerance(prepared.point, pairs, tensor)) if affordable else None
-        return [_judged(prepared, pair, of_tensor) if (of_tensor := wide_steps[pair.input]) else pair for pair in pairs]
+            columns = _tiny(run.point, tensor)
+            affordable = len(columns) and not run.over_budget(CALLS)
+            wide_steps[tensor] = _wide_steps(run, columns, _never_above_tolerance(run.point, pairs, tensor)) if affordable else None
+        return [_judged(run, pair, of_tensor) if (of_tensor := wide_steps[pair.input]) else pair for pair in pairs]
 
 
 def _tiny(point: Point, tensor: int) -> Index:
@@ -81,15 +81,15 @@ def _never_above_tolerance(point: Point, pairs: list[Pair], tensor: int) -> Mask
     return never_above
 
 
-def _wide_steps(prepared: Prepared, columns: Index, never_above: Mask) -> _WideSteps | None:
+def _wide_steps(run: Run, columns: Index, never_above: Mask) -> _WideSteps | None:
     """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `never_above`."""
-    point, weights = prepared.point, signed_weights(len(columns), prepared.point.seed.generator("wide steps", int(columns[0])))
+    point, weights = run.point, signed_weights(len(columns), run.point.seed.generator("wide steps", int(columns[0])))
     noise, suspect = _inner(point, columns, weights)
     if not (suspect | never_above).any():
         return None
     for part in point.parts:  # nine points do not show every output's
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
-    sigma = np.maximum(prepared.survey.sigma, noise)
+    sigma = np.maximum(run.survey.sigma, noise)
     outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
     return _WideSteps(columns, weights, suspect, never_above, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
 
@@ -113,11 +113,11 @@ def _through(points: Array) -> Array:
     return np.asarray(factors.prod(2) @ points)
 
 
-def _judged(prepared: Prepared, pair: Pair, wide_steps: _WideSteps) -> Pair:
-    part = prepared.point.parts[pair.output]
+def _judged(run: Run, pair: Pair, wide_steps: _WideSteps) -> Pair:
+    part = run.point.parts[pair.output]
     if not (wide_steps.suspect | wide_steps.never_above)[part].any() or not pair.compared:
         return pair
-    agrees = _agrees(prepared, pair.output, wide_steps)
+    agrees = _agrees(run, pair.output, wide_steps)
     if not wide_steps.suspect[part].any():
         return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if agrees is False else pair
     if pair.count(Outcome.MISMATCH) and agrees is not False:
@@ -125,9 +125,9 @@ def _judged(prepared: Prepared, pair: Pair, wide_steps: _WideSteps) -> Pair:
     return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
 
 
-def _agrees(prepared: Prepared, output: int, wide_steps: _WideSteps) -> bool | None:
+def _agrees(run: Run, output: int, wide_steps: _WideSteps) -> bool | None:
     """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
-    point, part, d = prepared.point, prepared.point.parts[output], wide_steps.found
+    point, part, d = run.point, run.point.parts[output], wide_steps.found
     usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
     rows = np.arange(part.start, part.stop)[usable]
     v = signed_weights(len(rows), point.seed.generator("wide steps pulled back", output, int(wide_steps.columns[0])))

@@ -8,7 +8,7 @@ something flat is about to be called wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from gradverify.numerics.judging.bundle import Bundle, lone_columns
 from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import quick_samples
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.prepare import Structure
 from gradverify.numerics.rungs import Array, Index, Mask
-from gradverify.numerics.seed_vectors import as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.tolerance import limits
 from gradverify.numerics.verdict import MISMATCH, Limit
@@ -69,9 +67,6 @@ def _within(run: Run, columns: Index, move: Array) -> Array:
 
 
 # ---- Columns along which f ends at x, or climbs without bound on both sides: asin at 1, sqrt at 0, the root of |x|
-MOST_LINES = 64  # columns of a tensor, or groups of them, that are moved at most
-
-
 def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     """The columns of a bundle's lines along which an output that they own ends or climbs without bound: six forward calls a line, 48 for a climb."""
     quick, found = quick_samples(run.point, bundle), np.zeros(len(run.point.columns) + 1, bool)  # the last one answers for NO_ENTRY
@@ -97,33 +92,3 @@ def excuse_ends(run: Run, judged: Judged) -> Iterator[Decided]:
 
         i = not_numbers[~standing(column, np.arange(len(column)), stands)]
         yield Decided(i, np.array(limits(judged.derivative.take(i)), object))
-
-
-def ending_columns(run: Run, structure: Structure, pairs: Iterable[tuple[int, int]]) -> Index:
-    """The columns that f ends along, among those asked: of these (input, output) pairs, the ones with a non-finite gradient before others.
-
-    One backward an output, and the calls of `columns_at_ends`.
-    """
-    not_finite = np.zeros(len(run.point.columns), bool)
-    asked = sorted(set(pairs))
-    for output in sorted({o for _, o in asked}):
-        part = run.point.parts[output]
-        weights = as_dtype_holds(run.point, output, signed_weights(part.stop - part.start, run.point.seed.generator("ends", output)))
-        gradient = run.point.by_column(pull_back(run.point, output, weights))
-        for columns in (run.point.columns.of(t) for t, o in asked if o == output):
-            not_finite[columns[~np.isfinite(gradient[columns])]] = True
-    found = [columns_at_ends(run, bundle) for t in sorted({t for t, _ in asked}) for bundle in _bundles(run, structure, t, not_finite)]
-    return np.unique(np.concatenate([*found, np.zeros(0, np.intp)]))
-
-
-def _bundles(run: Run, structure: Structure, tensor: int, not_finite: Mask) -> Iterable[Bundle]:
-    """Lines that move the columns of a tensor, the `not_finite` ones [C] first; none where there is no such."""
-    columns = run.point.columns.of(tensor)
-    if not not_finite[columns].any():
-        return []
-    plan = structure.plan(tensor)
-    order = np.argsort(~not_finite[columns], kind="stable")
-    if plan:
-        groups = list(dict.fromkeys(plan.grouping.colour[order].tolist()))
-        return [plan.grouping.bundle(run.point, group, 1) for group in groups[:MOST_LINES]]
-    return [lone_columns(run.point, columns[order][:MOST_LINES])]

@@ -101,9 +101,10 @@ class Search:
             self.point.columns.of(tensor),
         )
         schedule = surveyed.schedule(tensor)
+        self.noise = surveyed.survey.noise(self.point)
         self.stages: tuple[Stage, ...] = (schedule.start, *schedule.finer)
         if brief:
-            quiet = bool((surveyed.noise <= SILENT * surveyed.survey.size).all())
+            quiet = bool((self.noise <= SILENT * surveyed.survey.size).all())
             self.stages = (
                 (BRIEF if quiet and schedule.start is not LOW_START else schedule.start[-1],),
             )
@@ -174,7 +175,7 @@ class Search:
         move[columns] = probe.move[columns]
         norm = np.full(1, float(np.sqrt(np.sum((probe.gradient[columns] * scale) ** 2))))
         noise = np.sqrt(
-            np.sum((probe.weights * self.surveyed.noise[self.part]) ** 2, keepdims=True)
+            np.sum((probe.weights * self.noise[self.part]) ** 2, keepdims=True)
         )
         d = self._derivative(
             move,
@@ -227,7 +228,7 @@ class Search:
         column, if any."""
         scale, move = self.point.columns.scale[self.columns[column]], np.zeros(len(self.columns))
         move[column] = scale
-        d = self._derivative(move, lambda change: change, self.surveyed.noise[self.part])
+        d = self._derivative(move, lambda change: change, self.noise[self.part])
         used = probe.weights != 0
         rough = np.flatnonzero(used & ~d.clear)
         if rough.size:

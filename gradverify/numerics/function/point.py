@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -169,13 +169,6 @@ class Point:
     def backward_unit(self) -> float:
         """The unit roundoff that gradients come in."""
         return U32 if self.columns.rounded else self.narrow.unit if self.narrow else U64
-
-    def hold(self, columns: Index) -> None:
-        """From now on these columns stay where they are: their domain is their x."""
-        c, ends = self.columns, [self.columns.low.copy(), self.columns.high.copy()]
-        for end in ends:
-            end[columns] = c.x[columns]
-        self.columns = replace(c, low=ends[0], high=ends[1])
 
     def shared(self, sizes: Array) -> Array:
         """Sizes of outputs [M]; re and im of one number share the larger of theirs."""

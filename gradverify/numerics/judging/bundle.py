@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import cached_property
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.function.point import Point, element_line
 from gradverify.numerics.rungs import Array, Index, Mask, in_a_row
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern, RowGroups
 
 
 # ---- bundle
@@ -112,14 +113,6 @@ class Bundle:
         columns = [line.columns if isinstance(line, GroupLine) else self.column_of[n, :1] for n, line in enumerate(self.lines)]
         return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
-    @cached_property
-    def shift(self) -> int | None:
-        """Of a single line that shows the derivative of column j + shift at every output j: nothing needs to be looked up there. Else None."""
-        if len(self.column_of) != 1 or not self.column_of.size or self.column_of[0, 0] == NO_ENTRY:
-            return None
-        row = in_a_row(self.column_of[0])
-        return row.start if isinstance(row, slice) else None
-
 
 def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
     """Every column on a line of its own; `wide`: with at least unit scale."""
@@ -128,8 +121,9 @@ def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """The colour groups of one tensor whose first column is `first`; `weights` [C] of all columns, continuous and signed.
+class Plan:
+    """The groups of one input tensor, whose first column is `first`: of columns by colour, and per
+    output tensor of rows; `weights` [C] of all columns, continuous and signed.
 
     ±1 would let pairs of strays cancel, and ones all that sum to zero (method.md section 5).
     """
@@ -137,24 +131,18 @@ class Grouping:
     tensor: int
     first: int
     groups: ColumnGroups
+    rows: tuple[RowGroups, ...]
     weights: Array
+
+    @property
+    def size(self) -> int:
+        """Its columns."""
+        return self.rows[0].pattern.size
 
     @cached_property
     def colour(self) -> Index:
         """The group of each column of the tensor [N]."""
         return self.groups.colour()
-
-    @cached_property
-    def _order(self) -> Index:
-        return np.argsort(self.colour, kind="stable")
-
-    @cached_property
-    def _ends(self) -> Index:
-        return np.searchsorted(self.colour[self._order], np.arange(self.groups.count + 1))
-
-    def members(self, group: int) -> Index:
-        """The columns of a group, ascending."""
-        return self.first + self._order[self._ends[group] : self._ends[group + 1]]
 
     def bundle(self, point: Point, first: int, count: int) -> Bundle:
         """The lines of groups first … first + count − 1."""
@@ -162,8 +150,27 @@ class Grouping:
         if self.first:
             column_of = np.where(column_of == NO_ENTRY, NO_ENTRY, column_of + self.first)
         move = self.weights * point.columns.scale
-        lines = [GroupLine(point, self.members(first + n), move, column_of[n]) for n in range(count)]
+        members = (self.first + np.flatnonzero(self.colour == first + n) for n in range(count))
+        lines = [GroupLine(point, columns, move, row) for columns, row in zip(members, column_of, strict=True)]
         return Bundle(lines, column_of, np.full(count, self.tensor))
+
+
+class Level(IntEnum):
+    """How a tensor's structure was looked for."""
+
+    GUESSED = 0
+    COMPLETE = 1  # by the complete code
+    UNGROUPED = 2
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Plans of the tensors whose groups save calls, in order; the `patterns` of all, one per output
+    tensor; the `level` of each tensor."""
+
+    plans: Mapping[int, Plan] = field(default_factory=dict)
+    patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
+    level: Mapping[int, Level] = field(default_factory=dict)
 
 
 def widened(bundle: Bundle, point: Point) -> Bundle:
@@ -181,61 +188,31 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
 T = TypeVar("T", bound=np.generic)
 
 
+@dataclass(frozen=True)
 class Cells:
-    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each shows.
+    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each shows."""
 
-    `block`: the outputs of which these are the elements along all lines, the most frequent case: slices do for
-    look-ups then, in three quarters of the time of a softmax.
-    """
-
-    def __init__(self, bundle: Bundle, line: Index, out: Index, block: slice | None = None) -> None:
-        self.bundle, self.line, self.out, self.block = bundle, line, out, block
-        self.column = self.by_line_and_output(bundle.column_of)
+    bundle: Bundle
+    line: Index
+    out: Index
 
     def __len__(self) -> int:
         return len(self.out)
 
-    @property
-    def lines(self) -> int:
-        """Of a block, of how many lines; 0 of other elements."""
-        return 0 if self.block is None else len(self.bundle.column_of)
+    @cached_property
+    def column(self) -> Index:
+        return self.by_line_and_output(self.bundle.column_of)
 
     def by_line_and_output(self, values: NDArray[T]) -> NDArray[T]:
         """What is known by line and output [n, M], by element [E]."""
-        return values[self.line, self.out] if self.block is None else values[:, self.block].reshape(-1)
-
-    def by_output(self, values: NDArray[T]) -> NDArray[T]:
-        """What is known by output [M], by element [E]; a view of it where that will do."""
-        if self.block is None or self.lines != 1:
-            return values.take(self.out)
-        return values[self.block]
-
-    def by_column(self, values: NDArray[T]) -> NDArray[T]:
-        """What is known by column [C], by element [E]; a view of it where that will do."""
-        shift = None if self.block is None else self.bundle.shift
-        if self.block is None or shift is None:
-            return values.take(self.column)
-        return values[self.block.start + shift : self.block.stop + shift]
+        return values[self.line, self.out]
 
     def take(self, i: Index) -> Cells:
         """Elements i (ascending)."""
         return self if len(i) == len(self.out) else Cells(self.bundle, self.line[i], self.out[i])
 
 
-def cells_where(bundle: Bundle, mask: Mask, outs: slice) -> Cells:
-    """The elements of a bundle where the mask [n, outs] is true."""
-    if mask.size and mask.all():
-        n, width = mask.shape
-        return Cells(bundle, np.repeat(np.arange(n), width), np.tile(np.arange(outs.start, outs.stop), n), outs)
+def cells_where(bundle: Bundle, mask: Mask, first: int) -> Cells:
+    """The elements of a bundle where the mask [n, outs], of outputs from the `first` on, is true."""
     line, out = np.nonzero(mask) if mask.any() else np.zeros((2, 0), np.intp)  # to find nothing takes NumPy as long as to find much
-    return Cells(bundle, line, out + outs.start)
-
-
-def summed_by_output(out: Index, values: Array, m: int, lines: int) -> Array:
-    """Sums [m] of values [E] by output; of a block of so many `lines` (0: of no block) line after line."""
-    width = len(out) // lines if lines else 0
-    if width < 2:  # NumPy adds up a single column in another order
-        return np.asarray(np.bincount(out, values, m), float)
-    sums = np.zeros(m)
-    sums[out[0] : out[0] + width] = values.reshape(lines, width).sum(0)
-    return sums
+    return Cells(bundle, line, out + first)

@@ -30,7 +30,7 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged(Record):
-    """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs; `lines` as in `Cells`.
+    """Elements with their verdicts [E]; `column` counts through all inputs, `out` through all outputs.
 
     `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
     """
@@ -42,12 +42,7 @@ class Judged(Record):
     tolerances: Tolerances
     verdict: Codes
     limit: AnyArray
-    lines: int = 0
     border_column: Mask | None = None
-
-    def take(self, i: AnyArray | slice) -> Judged:
-        """Elements i; where these are all, in order."""
-        return self if not isinstance(i, slice) and len(i) == len(self.out) else replace(super().take(i), lines=0)
 
     def verdicts_with(self, extra: Array | float = 0.0, derivative: Derivative | None = None) -> Codes:
         """The verdicts [E] that bars wider by so much would give, or other derivatives."""
@@ -120,9 +115,11 @@ class Judged(Record):
         return np.select([self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH], [passed, Outcome.MISMATCH], undecided).astype(np.int8)
 
 
-def no_limits(n: int) -> AnyArray:
-    """Of n elements that nothing keeps from a verdict."""
-    return np.broadcast_to(np.array(Limit.NONE, object), n)
+def judged_now(run: Run, column: Index, out: Index, a: Array, d: Derivative, border_column: Mask | None = None) -> Judged:
+    """Elements (column, output) [E] by all that is known now, these derivatives included; what limits the undecided ones is left out."""
+    run.reach.add(column, out, d.value, d.bar)
+    tolerances, no_limits = run.tolerances(column, out), np.broadcast_to(np.array(Limit.NONE, object), len(out))
+    return Judged(column, out, a, d, tolerances, verdicts(a, d, tolerances, border_column=border_column), no_limits, border_column)
 
 
 # ---- Mismatches confirmed, the worst first: a few columns or rows at a time, until so many stand that the rest counts as wrong unasked

@@ -47,15 +47,6 @@ class QuickSamples:
         """Of the k pairs of steps [rungs, k]."""
         return self.step_up + self.step_down
 
-    def widths(self, lines: slice, outs: slice) -> Array:
-        """Of some outputs along some lines [rungs, lines, outs or 1]."""
-        if not self.bundle.grouped:
-            return self.width.take(self.place[lines], 1)
-        shift = self.bundle.shift
-        if shift is None:
-            return self.width.take(self.place[lines, outs], 1)
-        return self.width[:, None, outs.start + shift : outs.stop + shift]
-
     def at(self, n: int, line: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
         place = self.place[line, out if self.bundle.grouped else 0]
@@ -166,9 +157,9 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
 def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     """Derivatives [E] where f is linear: the wider the step, the better."""
     up, down, step_up, step_down = s.at(0, cells.line, cells.out)
-    f0, c = cells.by_output(s.f0), run.point.columns
-    found = secant(up, down, step_up + step_down, f0, cells.by_output(run.survey.sigma), cells.by_output(run.point.unit),
-                   None if c.rounded else np.abs(cells.by_column(c.x)))
+    f0, sigma, unit = (values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit))
+    rounding_of_x = None if run.point.columns.rounded else np.abs(run.point.columns.x.take(cells.column))
+    found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
     bad, nothing, nan = ~(np.isfinite(up) & np.isfinite(down)), np.zeros(len(cells), bool), np.full(len(cells), np.nan)
     value, bar, outcome = np.where(bad, 0.0, found.value), np.where(bad, np.inf, found.bar), np.full(len(cells), SMOOTH, np.int8)
     infinite = np.full(len(cells), np.inf)
@@ -190,23 +181,11 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
 
 
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
-    """What is plain, some elements at a time: parts of lines where they are a block, so that nothing is copied."""
-    if cells.block is not None:
-        for lines, outs in _parts(cells.lines, cells.block):
-            yield smooth_estimate(s.up[:, lines, outs], s.down[:, lines, outs], s.widths(lines, outs), s.f0[outs], sigma[outs], unit[outs])
-        return
+    """What is plain, some elements at a time."""
     for part in (slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]):
         i, j = cells.line[part], cells.out[part]
         width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
         yield smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
-
-
-def _parts(lines: int, outs: slice) -> Iterator[tuple[slice, slice]]:
-    """A block of some outputs along all lines in parts, in order: several lines, or some outputs of one."""
-    count = max(1, PLAIN_PIECE // max(outs.stop - outs.start, 1))
-    for line in range(0, lines, count):
-        for out in range(outs.start, outs.stop, PLAIN_PIECE):
-            yield slice(line, line + count), slice(out, min(out + PLAIN_PIECE, outs.stop))
 
 
 # ---- Elements measured at every step, each by moving its column alone

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -13,10 +13,10 @@ from gradverify.numerics.estimate.climb import Outputs
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.judging.bundle import Cells
+from gradverify.numerics.judging.bundle import Structure
 from gradverify.numerics.pairs.pair import Asked
 from gradverify.numerics.rungs import RESOLVED, U64, Array, Index, Mask, repeated
-from gradverify.numerics.survey import Survey, dense_ray
+from gradverify.numerics.survey import Directions, Survey, dense_ray
 from gradverify.numerics.tolerance import RTOL, RTOL_LOW, Magnitudes, Tolerances, floors, stands_out
 
 
@@ -33,7 +33,7 @@ class Reach:
         sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)
         self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
 
-    def add_entries(self, output: Index | slice, column: Index | slice, value: Array) -> None:
+    def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values of some elements; `column` may lack leading axes."""
         sizes = np.abs(value) * self._point.columns.scale[column]
         if not sizes.max(initial=0.0) < np.inf:
@@ -41,28 +41,17 @@ class Reach:
         self._raise(self._analytic, output, sizes)
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
-        """Derivatives of elements [E]."""
-        self._raise(self._numeric, out, _resolved(value, bar, self._point.columns.scale.take(column)))
-
-    def add_cells(self, cells: Cells, value: Array, bar: Array) -> None:
-        """Derivatives of the elements of a chunk."""
-        sizes = _resolved(value, bar, cells.by_column(self._point.columns.scale))
-        if cells.block is None:
-            self._raise(self._numeric, cells.out, sizes)
-        else:
-            self._raise(self._numeric, cells.block, sizes.reshape(cells.lines, -1).max(0) if cells.lines > 1 else sizes)
+        """Derivatives of elements [E]: |D|·s of those that stand out of their bars."""
+        size = np.abs(value)
+        stands = (size > RESOLVED * bar) & (size < np.inf)
+        self._raise(self._numeric, out, np.where(stands, size * self._point.columns.scale.take(column), 0.0))
 
     def add_surveyed(self, survey: Survey) -> None:
         """How far outputs surely go by the survey."""
-        self._raise(self._analytic, slice(0, len(survey.reach)), survey.reach)
+        self._floors = None
+        np.maximum(self._analytic, survey.reach, out=self._analytic)
 
-    def _raise(self, reach: Array, output: Index | slice, sizes: Array) -> None:
-        if isinstance(output, slice):
-            of_outputs = reach[output]
-            if (sizes > of_outputs).any():
-                np.maximum(of_outputs, sizes, out=of_outputs)
-                self._floors = None
-            return
+    def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
         larger = sizes > reach.take(output)
         count = np.count_nonzero(larger)
         if not count:
@@ -85,12 +74,6 @@ class Reach:
         x_size = float(self._point.columns.size.max(initial=0.0))
         return Magnitudes(np.maximum(analytic, numeric), survey.size, survey.sigma, self._point.parts, x_size, self._point.unit,
                           self._point.backward_unit, survey.far_change)
-
-
-def _resolved(value: Array, bar: Array, scale: Array) -> Array:
-    """|D|·s [E] of derivatives that stand out of their bars; 0 of others."""
-    size = np.abs(value)
-    return np.where((size > RESOLVED * bar) & (size < np.inf), size * scale, 0.0)
 
 
 # ---- The state of one comparison: the point, tolerances, and what is learnt on the way of how large each output's derivatives are
@@ -126,26 +109,33 @@ def far_noise(point: Point, survey: Survey, most: Array) -> Array:
 
 @dataclass(frozen=True)
 class Run:
-    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and what is learnt.
+    """One comparison: the point, its survey, tolerances as given (`rtol` None: by precision) and
+    what is learnt.
 
-    `linear`: the tensors in which f is linear. `tie_sums`: by tensor and number, how often the columns that hold it were moved together, and
-    by how much the outputs [M] did not add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
-    `over_budget`: what is flagged is then looked at no further than it takes to say that something is wrong. `asked`: the element to keep,
-    whatever comes of it. `stops`: elements that the budget does not afford are not
-    compared at all.
+    `linear`: the tensors in which f is linear, and what showed it. `tie_sums`: by tensor and number,
+    how often the columns that hold it were moved together, and by how much the outputs [M] did not
+    add up then. `certainly_wrong`: outputs with a mismatch that stands whatever f cancels.
+    `over_budget`: what is flagged is then looked at no further than it takes to say that something
+    is wrong. `asked`: the element to keep, whatever comes of it. `stops`: elements that the budget
+    does not afford are not compared at all.
     """
 
     point: Point
     survey: Survey
     atol: float
     rtol: float | None
+    linear: Mapping[int, Directions | None]
+    structure: Structure
     reach: Reach
-    linear: frozenset[int] = frozenset()
     tie_sums: dict[tuple[int, float], tuple[int, Array]] = field(default_factory=dict)
     certainly_wrong: set[int] = field(default_factory=set)
     over_budget: OverBudget = no_budget
     asked: Asked | None = None
     stops: bool = False
+
+    def fresh(self, structure: Structure | None = None) -> Run:
+        """With nothing learnt yet of how far the outputs go."""
+        return replace(self, structure=structure or self.structure, reach=Reach(self.point), tie_sums={}, certainly_wrong=set())
 
     def outputs(self) -> Outputs:
         return Outputs(self.point.f0, self.survey.sigma, lambda: self.point.unit, rounds_x=not self.point.columns.rounded)
@@ -180,11 +170,6 @@ class Run:
         """Tolerances of elements, by what is known now."""
         floor = self.floors().take(out) / self.point.columns.size.take(column)
         return Tolerances(self.atol, self._rtols(out), floor, self._unproven(column, out))
-
-    def tolerances_of(self, cells: Cells) -> Tolerances:
-        """Tolerances of the elements of a chunk, by what is known now."""
-        floor = cells.by_output(self.floors()) / cells.by_column(self.point.columns.size)
-        return Tolerances(self.atol, self._rtols(cells.out), floor, self._unproven(cells.column, cells.out))
 
     def _unproven(self, column: Index, out: Index) -> Mask:
         """Elements of rows that move and of which nothing was measured."""

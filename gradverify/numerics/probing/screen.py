@@ -13,7 +13,7 @@ what is flagged is resolved by entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,6 @@ import numpy as np
 from gradverify.numerics.estimate.samples import Rung
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
-from gradverify.numerics.probing.off_pattern import Strays
 from gradverify.numerics.probing.seed_matrices import (
     ProbeDerivative,
     Schedule,
@@ -49,8 +48,12 @@ from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 DIRECTIONS = 2  # of rows: what hides from one by chance does not hide from both
+# of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by chance
+VERIFIED_ALONG = 1
 PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
+SEEN = 4  # times the largest relative deviation of its elements: what their sum may be off by
 RARE = 0.01  # of the lines: fewer that agree within a wide bar are not worth more calls
+KEPT_STRAYS = 4096  # of a pair; they are all counted
 SPARSE = 4  # times as many lines as a piece has values: these are added one by one
 
 
@@ -60,21 +63,21 @@ class Screened:
     `flagged`, those that are off by most tolerances first.
 
     Lines are numbers of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`).
-    `strays` [s, 2] lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
+    `strays` lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
     that was pulled back; (NO_ENTRY, output) of blocks, where an output moved that depends on
     nothing. `resolution`: the largest tol + U of the lines that passed, as a derivative along the
-    probe; `relative`: the same over the line's norm, for lines that stand out of rounding. `lost`:
-    those of the flagged whose analytic sum is not finite.
+    probe; `stands`: some of them stand out of rounding. `lost`: those of the flagged whose analytic
+    sum is not finite.
     """
 
     input: int
     output: int
     lines: int
     flagged: Index
-    strays: Index
+    strays: Sequence[tuple[int, int]]
     stray_count: int
     resolution: float
-    relative: float
+    stands: bool
     lost: Index
 
 
@@ -100,7 +103,7 @@ class PairLines:
         )
         self.part, self.columns = surveyed.point.parts[output], surveyed.point.columns_of(tensor)
         self.analytic, self.square = np.zeros((2, probes, len(pattern) if rows else pattern.blocks))
-        self.strays = Strays()
+        self.strays, self.stray_count = list[tuple[int, int, float]](), 0
 
     def add(
         self, k: int, move: Array, line: Index, gradient: Array, part: slice = slice(None)
@@ -143,11 +146,15 @@ class PairLines:
         )
         for n in np.flatnonzero(found.any(1)).tolist():
             local = np.flatnonzero(self.columns.any_of(found[n]))
-            self.strays.add(
-                groups[n],
-                numbers[local],
-                np.abs(self.columns.combined(gradients[n])[local]) * self.columns.size[local],
-            )
+            sizes = np.abs(self.columns.combined(gradients[n])[local]) * self.columns.size[local]
+            self.add_strays(groups[n], numbers[local], sizes)
+
+    def add_strays(self, group: int, lines: Index, sizes: Array) -> None:
+        """Lines of a group that moved, or were pulled back, off the pattern; few are kept."""
+        kept = slice(KEPT_STRAYS - len(self.strays))
+        self.stray_count += len(lines)
+        for line, size in zip(lines[kept].tolist(), sizes[kept].tolist(), strict=True):
+            self.strays.append((group, line, size))
 
     def of_outputs(self, values: Callable[[slice], Array]) -> Array:
         """Sums over the outputs of each line; `values` of a part of all outputs."""
@@ -203,29 +210,27 @@ def _add_up(total: Array, line: Index, values: Array) -> None:
 
 def screen(
     surveyed: SurveyedPoint,
-    patterns: Sequence[Sequence[Pattern]],
+    patterns: Mapping[int, Sequence[Pattern]],
     directions: Sequence[Directions],
     *,
     rows: bool,
-    linear: Mapping[int, Directions | None] | None = None,
+    linear: Collection[int] = (),
+    seen: Mapping[tuple[int, int], float] | None = None,
 ) -> list[Screened]:
-    """Screens every row, or independent block, of every (input, output) pair. `patterns`: by input
-    tensor, then output tensor; `directions` of each input tensor.
+    """Screens every row, or independent block, of every pair of an input tensor that has
+    `directions`, and an output. `patterns`: by input tensor, then output tensor. `seen`: how far
+    the elements of each pair were seen to be off, which passed; only what is surely off by more is
+    flagged, by fewer calls.
 
     Six forward calls a direction, two where f is `linear` in the tensor; one backward a row group
-    (inputs with the same groups share it), or one a probe and output tensor, and one more where
-    outputs depend on nothing. More only along directions that the first rungs left open. Raises
-    what the backward raises.
+    (inputs with the same groups share it), or one a probe and output tensor. More only along
+    directions that the first rungs left open. Raises what the backward raises.
     """
-    point, tensors, outputs = (
-        surveyed.point,
-        range(len(directions)),
-        range(len(surveyed.point.parts)),
-    )
-    shapes = [paired(point, t, patterns[t]) for t in tensors]
+    point, outputs = surveyed.point, range(len(surveyed.point.parts))
+    shapes = [paired(point, each.tensor, patterns[each.tensor]) for each in directions]
     lines = [
-        [PairLines(surveyed, t, o, shapes[t][o], rows, len(directions[t].moves)) for o in outputs]
-        for t in tensors
+        [PairLines(surveyed, each.tensor, o, shape[o], rows, len(each.moves)) for o in outputs]
+        for each, shape in zip(directions, shapes, strict=True)
     ]
     w = (
         None
@@ -241,8 +246,15 @@ def screen(
         _pull_probes(point, w, directions, lines)
     return [
         pair
-        for t in tensors
-        for pair in _screened(surveyed, t, directions[t], lines[t], w, t in (linear or {}))
+        for each, of_tensor in zip(directions, lines, strict=True)
+        for pair in _screened(
+            surveyed,
+            each,
+            of_tensor,
+            w,
+            surveyed.schedule(each.tensor, each.tensor in linear, seen is not None),
+            seen or {},
+        )
     ]
 
 
@@ -279,45 +291,27 @@ def _pull_probes(
     for k, cotangent in enumerate(w):
         for o, part in enumerate(point.parts):
             gradient = point.by_column(pull_back(point, o, cotangent[part]))
-            for t, of_tensor in enumerate(lines):
-                columns = point.columns.of(t)
+            for each, of_tensor in zip(directions, lines, strict=True):
+                columns = point.columns.of(each.tensor)
                 of_tensor[o].add_block(
                     k,
-                    directions[t].moves[k],
+                    each.moves[k],
                     gradient[columns[0] : columns[-1] + 1] if len(columns) else gradient[:0],
                 )
             del gradient  # not held while the next one is pulled back
-            if not k:
-                _find_dead(point, cotangent[part], [of_tensor[o] for of_tensor in lines])
         del cotangent
-
-
-def _find_dead(point: Point, w: Array, lines: Sequence[PairLines]) -> None:
-    """The columns that outputs which depend on nothing pull back to: their gradient must be exactly
-    0. Such a stray is of group 0: of all outputs that do not depend on its tensor."""
-    done = list[tuple[Mask, Array]]()
-    for each in lines:
-        nothing = each.pattern.nothing
-        if not nothing.any():
-            continue
-        gradient = next((g for same, g in done if np.array_equal(same, nothing)), None)
-        if gradient is None:
-            gradient = point.by_column(pull_back(point, each.output, np.where(nothing, w, 0.0)))
-            done.append((nothing, gradient))
-        columns = point.columns.of(each.tensor)
-        each.strays.add(0, columns[gradient[columns] != 0])
 
 
 def _screened(
     surveyed: SurveyedPoint,
-    tensor: int,
     directions: Directions,
     lines: Sequence[PairLines],
     w: Drawn | None,
-    linear: bool,
+    schedule: Schedule,
+    seen: Mapping[tuple[int, int], float],
 ) -> list[Screened]:
     """The pairs of one input tensor, whose directions move all output tensors at once."""
-    point, schedule, m = surveyed.point, surveyed.schedule(tensor, linear), len(surveyed.point.f0)
+    point, tensor, m = surveyed.point, directions.tensor, len(surveyed.point.f0)
     reach, alive, moved = np.zeros(m), np.zeros(m, bool), np.zeros(m, bool)
     known, still = dict[tuple[int, Stage], list[ProbeDerivative]](), surveyed.still
 
@@ -358,7 +352,7 @@ def _screened(
         )  # a term may hide there
         count, doubt = (
             np.ones(len(numbers), bool),
-            np.full(len(numbers), surveyed.unmoved(tensor, o)),
+            np.full(len(numbers), not schedule.only_off and surveyed.unmoved(tensor, o)),
         )
         if each.rows:
             numbers, count, doubt = (
@@ -367,9 +361,11 @@ def _screened(
                 doubt | nothing,
             )
         else:
-            each.strays.add(NO_ENTRY, np.flatnonzero(nothing) + part.start)
+            outs = np.flatnonzero(nothing) + part.start
+            each.add_strays(NO_ENTRY, outs, np.full(len(outs), np.inf))
         share, slack = surveyed.relative(tensor, o)
-        off, resolution, relative = np.zeros(len(numbers)), 0.0, 0.0
+        share = max(share, SEEN * seen.get((tensor, o), 0.0))
+        off, resolution, stands = np.zeros(len(numbers)), 0.0, False
 
         def again(k: int, i: Index, rungs: Stage) -> ProbeDerivative:
             return read(k, rungs)[o].take(i)
@@ -386,17 +382,13 @@ def _screened(
                 schedule,
                 partial(again, k),
             )
-            seen, off = tolerance + bar, np.maximum(off, surely)
-            resolution = max(resolution, float(seen.max(initial=0.0, where=passed & count)))
-            # what is relative of the others is no more than rounding
-            stands = passed & count & (tolerance > 2 * floor)
-            relative = max(
-                relative,
-                float(
-                    np.divide(seen, norm, out=np.zeros(seen.shape), where=stands).max(initial=0.0)
-                ),
-            )
+            off, right = np.maximum(off, surely), passed & count
+            resolution = max(resolution, float((tolerance + bar).max(initial=0.0, where=right)))
+            stands |= bool((right & (tolerance > 2 * floor)).any())
             doubt |= ~passed
+        # without what is no larger than the rounding of forward, in which such a term may hide
+        rounding = WEIGHTS[0] * floors[part].min(initial=np.inf) if each.rows else 0.0
+        strays = [(group, line) for group, line, size in each.strays if not size <= rounding]
         flagged = np.flatnonzero(count & doubt & has_columns)
         flagged = flagged[np.argsort(-off[flagged], kind="stable")]
         lost = flagged[~np.isfinite(each.analytic[:, flagged]).all(0)]
@@ -405,9 +397,10 @@ def _screened(
             o,
             int(np.count_nonzero(count)),
             numbers[flagged],
-            *each.strays.pairs(WEIGHTS[0] * floors[part].min(initial=np.inf) if each.rows else 0.0),
+            strays,
+            each.stray_count - len(each.strays) + len(strays),
             resolution,
-            relative,
+            stands,
             numbers[lost],
         )
 
@@ -432,6 +425,8 @@ def _judged(
         found = guarded(np.abs(a[i] - d.value), d.bar, tolerance[i])
         found[~d.clear] = UNDECIDED
         found[~np.isfinite(a[i])] = MISMATCH
+        if steps.only_off:
+            found[found == UNDECIDED] = PASS
         return found
 
     def within(d: ProbeDerivative) -> Mask:

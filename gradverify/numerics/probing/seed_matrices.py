@@ -18,7 +18,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.ladder import solve
 from gradverify.numerics.estimate.samples import LOW_UNIT, Rung, Samples
-from gradverify.numerics.estimate.smooth import secant
+from gradverify.numerics.estimate.smooth import extrapolate_once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import (
@@ -29,7 +29,6 @@ from gradverify.numerics.rungs import (
     WIDE_RUNG,
     Array,
     Mask,
-    piecewise,
     repeated,
 )
 from gradverify.numerics.seed_vectors import (
@@ -74,7 +73,7 @@ class ProbeDerivative(Record):
 
 def probe_derivative(s: Samples) -> ProbeDerivative:
     """The derivative of every element from three rungs, 0 ± 0 where f is bitwise unchanged; from a
-    single one, which shows no curvature, as if f were linear."""
+    single one, which shows no curvature, as if f were linear; from two as if these converged."""
     if len(s.up) == 1:
         found = secant(
             s.up[0],
@@ -89,6 +88,11 @@ def probe_derivative(s: Samples) -> ProbeDerivative:
         return ProbeDerivative(
             found.value, bar, np.isfinite(bar) & np.isfinite(found.value), np.zeros(len(bar), bool)
         )
+    if len(s.up) == 2:
+        coarse, fine = (Rung(s.up[r], s.down[r], s.step_up[r], s.step_down[r]) for r in range(2))
+        value, bar = extrapolate_once(coarse, fine, s.sigma, s.unit)
+        known = np.isfinite(value) & np.isfinite(bar)
+        return ProbeDerivative(value, bar, known, np.zeros(len(bar), bool))
     d = solve(s, False)
     finite, clear = np.isfinite(d.bar), ~d.unclear
     noisy = finite & (d.noise_bar > DROWNS * d.bar)
@@ -107,13 +111,14 @@ class Schedule:
     else.
 
     Not `sure`: what the first rungs call off is measured again as well, because they rest on an
-    assumption.
+    assumption. `only_off`: only that is; what is not surely off passes.
     """
 
     start: Stage
     coarser: tuple[Stage, ...]
     finer: tuple[Stage, ...]
     sure: bool = True
+    only_off: bool = False
 
 
 def draw_directions(
@@ -187,27 +192,19 @@ class SurveyedPoint:
             else (screen_of(self.point), max(screen_of(self.point), SLACK))
         )
 
-    def schedule(self, tensor: int, linear: bool = False) -> Schedule:
+    def schedule(self, tensor: int, linear: bool = False, only_off: bool = False) -> Schedule:
         """The rungs for lines of a tensor, by precision; `linear`: f seems to be that in it, which
-        is doubted where it finds a line off."""
+        is doubted where it finds a line off. `only_off`: by two rungs near x, one of a linear f."""
         low = self.unit_of_x(tensor) > LOW_UNIT or any(
             self.part_unit(o) > LOW_UNIT for o in range(len(self.point.parts))
         )
         start, finer = (LOW_START, LOW_FINER) if low else (QUICK, FINER)
+        if only_off:
+            return Schedule(QUICK[: 2 - linear], (), (QUICK,), False, True)
         return (
             Schedule((WIDE_RUNG,), COARSER, (start, *finer), sure=False)
             if linear
             else Schedule(start, COARSER, finer)
-        )
-
-    @property
-    def noise(self) -> Array:
-        """Standard deviation of f [M], rounding included."""
-        return piecewise(
-            lambda sigma, unit, size: np.maximum(sigma, unit * size),
-            self.survey.sigma,
-            self.point.unit,
-            self.survey.size,
         )
 
     def noise_along(self, tensor: int, noise: Array, norm: Array) -> Array:

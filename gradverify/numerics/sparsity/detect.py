@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
-from typing import Protocol
 
 import numpy as np
 
@@ -24,50 +23,6 @@ from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
 # ---- What sparsity detection asks of a function: slices of one axis of an input are perturbed in
 # one call, and the outputs that changed are seen
 STEP = 1.4e-3  # of the scale: finer steps hide small terms behind the rounding of large ones
-
-
-class Probe(Protocol):
-    """An input tensor of a function. A number has one axis of one slice."""
-
-    def moved(self, axis: int, slices: Mask) -> Mask:
-        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of
-        one axis were perturbed. A call each.
-
-        Where n is more than the axis has, it is one with the axes before it: of the last axis, the
-        elements of the tensor.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis of the input: its length and stride (elements of the flat input); the shapes and
-    parts of the output tensors.
-
-    `repeats`: the calls that each question takes, what moved in any of them moved.
-    """
-
-    probe: Probe
-    axis: int
-    length: int
-    stride: int
-    shapes: tuple[tuple[int, ...], ...]
-    parts: tuple[slice, ...]
-    repeats: int = 1
-
-    @property
-    def outputs(self) -> int:
-        return self.parts[-1].stop if self.parts else 0
-
-    def moved(self, slices: Mask) -> Mask:
-        moved = self.probe.moved(self.axis, slices)
-        for _ in range(1, self.repeats):
-            moved = moved | self.probe.moved(self.axis, slices)
-        return moved
-
-    def responses(self, code: Code, calls: Iterable[int]) -> list[Mask]:
-        """What moved [M] in each of the calls."""
-        return [self.moved(code.slices(call)) for call in calls]
 
 
 class PointProbe:
@@ -95,8 +50,12 @@ class PointProbe:
         self._defined = bool(np.isfinite(point.f0).all())
 
     def moved(self, axis: int, slices: Mask) -> Mask:
-        """Which outputs [M] changed when the slices of an axis were perturbed; those that became
-        NaN, or all if the call raised, did."""
+        """Which outputs [M] of all output tensors changed when all elements of these slices [n] of
+        one axis were perturbed; those that became NaN, or all if the call raised, did. A call each.
+
+        Where n is more than the axis has, it is one with the axes before it: of the last axis, the
+        elements of the tensor. A number has one axis of one slice.
+        """
         self.calls += 1
         places = self._chosen(axis, slices)
         step = self._step.take(places)
@@ -105,16 +64,7 @@ class PointProbe:
             STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step,
         )
         self._step[places] = -step
-        return self._differs(self._at(places, to))
-
-    def _at(self, places: Index, to: Array) -> Array:
-        """f [M], lent, with these elements [k] moved; without a domain all are written, which takes
-        less time than to gather a half of them."""
-        if not self.point.columns.free:
-            return self.point.values_at(self._columns[places], to)
-        x = self._x.copy()
-        x[places] = to
-        return self.point.values_inside(self._columns, x, lent=True)
+        return self._differs(self.point.values_at(self._columns[places], to))
 
     def _chosen(self, axis: int, slices: Mask) -> Index:
         """The elements [k] of the slices, ascending."""
@@ -125,10 +75,7 @@ class PointProbe:
     def _perturbed(self, places: Index, step: Array) -> Array:
         """x [k] of elements after a step: the other way at the border of a domain, none where
         neither way is inside."""
-        c, x = self.point.columns, self._x.take(places)
-        if c.free and not c.rounded:
-            return x + step
-        columns = self._columns.take(places)
+        c, x, columns = self.point.columns, self._x.take(places), self._columns.take(places)
         up = c.cast(x + step, columns)
         if c.free:
             return up
@@ -148,6 +95,37 @@ class PointProbe:
                 else np.abs(f - f0) > self.threshold
             )
         return np.asarray(ended | changed)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the input: its length and stride (elements of the flat input); the shapes and
+    parts of the output tensors.
+
+    `repeats`: the calls that each question takes, what moved in any of them moved.
+    """
+
+    probe: PointProbe
+    axis: int
+    length: int
+    stride: int
+    shapes: tuple[tuple[int, ...], ...]
+    parts: tuple[slice, ...]
+    repeats: int = 1
+
+    @property
+    def outputs(self) -> int:
+        return self.parts[-1].stop if self.parts else 0
+
+    def moved(self, slices: Mask) -> Mask:
+        moved = self.probe.moved(self.axis, slices)
+        for _ in range(1, self.repeats):
+            moved = moved | self.probe.moved(self.axis, slices)
+        return moved
+
+    def responses(self, code: Code, calls: Iterable[int]) -> list[Mask]:
+        """What moved [M] in each of the calls."""
+        return [self.moved(code.slices(call)) for call in calls]
 
 
 # ---- Sparsity by bisection: the window of input slices that each output depends on, by blocks of
@@ -206,49 +184,6 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
     return low * size, np.minimum((high + 1) * size, axis.length) - 1
 
 
-# ---- Outputs that nothing moved (the dead half of a relu), with the place in the pattern that they
-# would have if they were alive
-def with_dead_outputs(pattern: Pattern, output: Sequence[int]) -> Pattern:
-    """The pattern with windows for dead outputs, where those of all others follow one rule;
-    `output`: the shape of the output tensor.
-
-    More than what was seen is sound, and a gradient that passes the dead half is then told element
-    by element.
-    """
-    live = ~pattern.nothing
-    if live.all() or not live.any():
-        return pattern
-    windows = [_windows_by_rule(pattern, axis, output, live) for axis in range(len(pattern.shape))]
-    known = [window for window in windows if window is not None]
-    if len(known) < len(windows):
-        return pattern
-    return replace(
-        pattern,
-        low=tuple(low for low, _ in known),
-        high=tuple(high for _, high in known),
-        nothing=np.zeros(len(live), bool),
-    )
-
-
-def _windows_by_rule(
-    pattern: Pattern, axis: int, output: Sequence[int], live: Mask
-) -> tuple[Index, Index] | None:
-    """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run
-    along the output in order."""
-    low, high, n = pattern.low[axis], pattern.high[axis], pattern.shape[axis]
-    first = int(np.argmax(live))
-    if (low[live] == low[first]).all() and (high[live] == high[first]).all():
-        return np.full_like(low, low[first]), np.full_like(high, high[first])
-    for stride in {math.prod(output[k:]) for k in range(1, len(output) + 1)} | {
-        pattern.strides[axis]
-    }:
-        if stride * n and len(low) % (stride * n) == 0:
-            place = np.arange(len(low)) // stride % n
-            if (low[live] == place[live]).all() and (high[live] == place[live]).all():
-                return place, place
-    return None
-
-
 # ---- detect
 BYTE = 8  # calls whose bits take an eighth of the memory
 ALONE_AT_ONCE = 5  # slices of an axis up to which each is perturbed alone at once
@@ -273,7 +208,7 @@ class Windows:
 
 
 def detect(
-    probe: Probe,
+    probe: PointProbe,
     shape: Sequence[int],
     outputs: Sequence[Sequence[int]],
     seed: Seed,
@@ -314,7 +249,7 @@ def _may_be_elementwise(lengths: Sequence[int], parts: Sequence[slice]) -> bool:
 
 
 def _elementwise(
-    probe: Probe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed
+    probe: PointProbe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed
 ) -> tuple[Pattern, ...] | None:
     """The patterns of outputs that each depend on the input in their own place alone; None where
     they do not.
@@ -350,14 +285,6 @@ def _elementwise(
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:
     alive = live[part]
-    if windows and alive.all():
-        of_axes = windows[: len(shape)]
-        return Pattern(
-            tuple(shape),
-            tuple(w.low[part] for w in of_axes),
-            tuple(w.high[part] for w in of_axes),
-            ~alive,
-        )
     none = np.zeros(part.stop - part.start, np.intp)
     low = [np.where(alive, w.low[part], 0) for w in windows] or [none] * len(shape)
     high = [np.where(alive, w.high[part], -1) for w in windows] or [none - 1] * len(shape)

@@ -71,17 +71,6 @@ class Pattern:
         """Its outputs in groups that share no input."""
         return _row_groups(self)
 
-    @cached_property
-    def runs(self) -> tuple[Index, int] | None:
-        """The first input [M] of each output, and how many in a row it depends on, where its window is one slice of the first axes and all of the
-        others; None elsewhere."""
-        split = next((k for k, width in enumerate(self.widths) if width > 1), len(self.shape))
-        whole = (bool((self.low[k] == 0).all() and (self.high[k] == self.shape[k] - 1).all()) for k in range(split, len(self.shape)))
-        if self.nothing.any() or not len(self) or not all(whole):
-            return None
-        first = (low * stride for low, stride in zip(self.low[:split], self.strides, strict=False))
-        return sum(first, np.zeros(len(self), np.intp)), math.prod(self.shape[split:])
-
     def block_of_outputs(self, part: slice = slice(None)) -> Index:
         """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends on nothing."""
         nothing = self.nothing[part]
@@ -112,7 +101,7 @@ def dense(shape: Sequence[int], outputs: int) -> Pattern:
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on nothing are the last group."""
+    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on nothing are in the first one."""
 
     pattern: Pattern
     group: Index
@@ -146,11 +135,6 @@ class RowGroups:
             return np.arange(self.pattern.size)[None]
         order, begins = self._sorted
         pattern, rows = self.pattern, order[begins[groups.start] : begins[groups.stop]]
-        if pattern.runs:    # of one width: do they fill the inputs in order, group after group?
-            starts, width = pattern.runs
-            count = pattern.size // width
-            if len(rows) == len(groups) * count and (starts[rows].reshape(-1, count) == width * np.arange(count)).all():
-                return rows.repeat(width).reshape(len(groups), pattern.size)
         nothing = pattern.nothing[rows]
         rows = rows[~nothing] if nothing.any() else rows
         place, inside = ((self.group[rows] - groups.start) * pattern.size)[:, None], np.ones((len(rows), 1), bool)
@@ -201,9 +185,7 @@ def _row_groups(pattern: Pattern) -> RowGroups:
     if not alone:
         colours = colours * (count + 1) + rank_among(kind) if colours.any() else rank_among(kind)
     group[live] = _numbered(colours)
-    last = int(group[live].max(initial=-1)) + 1
-    group[pattern.nothing] = last
-    return RowGroups(pattern, group, last + bool(pattern.nothing.any()))
+    return RowGroups(pattern, group, int(group.max(initial=-1)) + 1)
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
