@@ -29,7 +29,7 @@ from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked, Key
-from gradverify.oracles.reference_gradients import Layout, reference_gradients
+from gradverify.oracles.reference_gradients import reference_gradients
 from gradverify.oracles.rounding import InFloat64, beside_rounding, row_of
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
@@ -185,7 +185,7 @@ class AgainstReference:
 
         def compared(function: Differentiable) -> dict[tuple[int, int], Pair]:
             return reference_gradients(Filled(function), Filled(self.reference), seen.settings,
-                                       lambda: Layout(seen.jacobian.structure, seen.jacobian.choice), Kinks(seen).beside, seen.spending.short_of)
+                                       lambda: seen.jacobian, Kinks(seen).beside, seen.spending.short_of)
 
         def tighter(key: tuple[int, int]) -> Pair:
             return seen.tighter(seen.subject, compared)[key]
