@@ -15,7 +15,7 @@ from gradverify.numerics.function.coordinates import DOUBLE, WIDE, numbers, rms
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.finite_difference import Gives, Jacobian
+from gradverify.oracles.finite_difference import Gives, Jacobian, rounded_anew
 from gradverify.subject.another import beside
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
@@ -163,13 +163,14 @@ class InFloat64:
         return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, found, strict=True)]
 
     def perturbed(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """As `full` at inputs, with roundings of float32 in every operation."""
-        with Perturbed(generator(number, "narrow", "rounding")):
-            return self.full(cotangents, inputs)
-
-    def rounding(self) -> Array:
-        """By how much the forward in float32 is off [M], at most, at the point and nearby."""
-        return np.asarray(np.nanmax(np.abs([np.concatenate([*each, np.zeros(0)]) for each in (self._off, *self._beside)]), 0))
+        """As `full` at inputs, with roundings of float32 in every operation; where it refuses float64, as it rounds itself at random."""
+        source = generator(number, "narrow", "rounding")
+        with Perturbed(source):
+            found = self.full(cotangents, inputs)
+        if found is not None:
+            return found
+        gradients = rounded_anew(source, self._narrow.inputs, lambda moved: self.vjp_at(moved, cotangents))
+        return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]
 
     def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
         return [None if v is None else v.to(dtype=dtype) for v, dtype in zip(cotangents, self._dtypes, strict=True)]
