@@ -67,23 +67,20 @@ def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch |
              over_budget: OverBudget = no_budget, asked: Asked | None = None) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
-    found, choice, structure = _compared(filled, settings, wishes, watch, clock, over_budget, asked)
-    pairs = {(pair.input, pair.output): pair for pair in found}
-    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
-
-
-def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None,
-              over_budget: OverBudget, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None, Structure]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None, Structure()
-    mode = None if settings.mode == "auto" else Mode(settings.mode)
-    limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
-    atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
-    compared = compare(function, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, specified=wishes.specified, seed=wishes.seed, keep=WORST, watch=watch, clock=clock,
-                       over_budget=over_budget, asked=asked)
-    return compared.pairs, compared.choice, compared.structure
+        found = check_fixed(filled, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked)
+        choice, structure = None, Structure()
+    else:
+        mode = None if settings.mode == "auto" else Mode(settings.mode)
+        limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
+        atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
+        compared = compare(filled, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
+                           symmetric=wishes.symmetric, specified=wishes.specified, seed=wishes.seed, keep=WORST, watch=watch, clock=clock,
+                           over_budget=over_budget, asked=asked)
+        found, choice, structure = compared.pairs, compared.choice, compared.structure
+    pairs = {(pair.input, pair.output): pair for pair in found}
+    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
 
 
 class Gives(Protocol):

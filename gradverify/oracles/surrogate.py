@@ -51,16 +51,15 @@ class Surrogate:
     def differentiates_to(self, cotangents: Sequence[Tensor]) -> bool:
         """Does torch differentiate the surrogate to what backward gives? Where its finite differences are others, it detaches on the way."""
         try:
-            graph = self._soft.graph(self.inputs)
-            pulled = [y for y in graph.outputs if y.requires_grad]
+            pulled = [y for y in self._soft.outputs if y.requires_grad]
             if not pulled or function_nodes(pulled):
                 return False
-            theirs = self._soft.gradients(graph, [v.to(y.dtype) for y, v in zip(graph.outputs, cotangents, strict=True)])
-            mine = self.vjp(cotangents)
+            theirs = self._soft.vjp([v.to(y.dtype) for y, v in zip(self._soft.outputs, cotangents, strict=True)])
+            sides = zip(self.inputs, self.vjp(cotangents), theirs, strict=True)
         except (UserCodeError, RuntimeError):
             return False
-        sides = [[torch.zeros_like(x) if g is None else g for x, g in zip(self.inputs, side, strict=True)] for side in (mine, theirs)]
-        return all(a.numel() == 0 or torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in zip(*sides, strict=True))
+        filled = [[torch.zeros_like(x) if g is None else g for g in both] for x, *both in sides if x.numel()]
+        return all(torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in filled)
 
     def _fitting(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
         """In the dtype and on the device of the function's outputs, which need not be the surrogate's."""
