@@ -96,6 +96,32 @@ class Gives(Protocol):
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
 
 
+class Split:
+    """The values of one function beside the backward of another, whose inputs and outputs may have other dtypes."""
+
+    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Sequence[Tensor]) -> None:
+        """`outputs`: of the function whose backward it is."""
+        self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
+
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        return self._full.inputs
+
+    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self._full.values(inputs)
+
+    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return self._narrow.vjp(self._cast(cotangents))
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """At other inputs, rounded to its dtypes."""
+        own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
+        return self._narrow.vjp_at(own, self._cast(cotangents))
+
+    def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+        return [None if v is None else v.to(dtype=y.dtype, device=y.device) for v, y in zip(cotangents, self._outputs, strict=True)]
+
+
 class Filled:
     """A function whose missing gradients are zeros; `given` are the (input, output) pairs for which backward ever gave one."""
 

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
 from gradverify.numerics.exact import add_exact
 from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot, rms
-from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U32, Array, Z
@@ -24,7 +23,7 @@ from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.oracles.convergence import beside_largest
-from gradverify.oracles.finite_difference import WORST, Filled, Gives, Wishes
+from gradverify.oracles.finite_difference import WORST, Filled, Gives
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import Kernel, as_reference
@@ -60,52 +59,6 @@ def off_both(subject: Subject, checked: Sequence[int]) -> Sequence[tuple[TensorR
     return [(a, b) if a.miss and b.miss else None for a, b in zip(reference, kernel.outputs, strict=True)]
 
 
-# ---- Forward values against a reference's, within bars: the noise of both, measured where they differ
-def reference_values(mine: Sequence[Tensor], theirs: Sequence[Tensor], ours: Function, reference: Function, settings: Settings,
-                     wishes: Wishes) -> dict[int, Pair | str]:
-    """Forward values per output: a Pair, or the sentence that says how the shapes differ."""
-    result: dict[int, Pair | str] = {}
-    noise: list[Array] | None = None
-    for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        seen = _complaint(a, b) or _values(place, a, b, np.zeros(numbers(a).shape), settings)
-        if not isinstance(seen, str) and seen.count(Outcome.MISMATCH, Outcome.UNDECIDED):
-            noise = noise or _noise(ours, reference, settings, wishes)
-            seen = _values(place, a, b, noise[place], settings)
-        result[place] = seen
-    return result
-
-
-def _complaint(mine: Tensor, theirs: Tensor) -> str | None:
-    if mine.shape != theirs.shape:
-        return f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
-    if mine.is_complex() != theirs.is_complex():
-        return f"the function returns {mine.dtype}, the reference {theirs.dtype}"
-    return None
-
-
-def _noise(ours: Function, reference: Function, settings: Settings, wishes: Wishes) -> list[Array]:
-    """Z standard deviations of the noise of both, per output [M]; nothing where one of them has none to measure (a shape that differs)."""
-    columns = wishes.columns(ours.inputs)
-    (one, parts), (other, others) = (_sigma(Point(function, columns, seed=wishes.seed)) for function in (ours, reference))
-    same = [a.stop - a.start for a in parts] == [b.stop - b.start for b in others]
-    return [Z * (one[part] + (other[part] if same else 0.0)) for part in parts]
-
-
-def _sigma(point: Point) -> tuple[Array, list[slice]]:
-    with np.errstate(all="ignore"):
-        return survey(point).sigma, point.parts
-
-
-def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Settings) -> Pair:
-    """One output [M]. The floor is the rounding of the tensor's typical size; two equal infinities agree."""
-    a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
-    tally, (atol, rtol) = Tally(0, place, (len(a), 1), WORST), settings.tolerances()
-    with np.errstate(all="ignore"):
-        add_exact(tally, a[:, None], v[:, None], FLOOR * unit * rms(np.abs(v)), atol=atol, rtol=rtol, unit=unit, rows=np.arange(len(a)), first=0,
-                  broken=Outcome.MISMATCH, noise=noise[:, None])
-    return tally.result(unit, False)
-
-
 # ---- Another implementation, called with the same arguments in the same order: its values, and autograd through it
 class AgainstReference:
     """Backward and forward of what is checked against those of the function or module under `reference`, both within rounding."""
@@ -134,19 +87,50 @@ class AgainstReference:
 
     @cached_property
     def values(self) -> Mapping[int, Pair | str]:
-        """Forward values per checked output: a Pair, or the sentence that says how the shapes differ."""
+        """Forward values per checked output, within bars: a Pair, or the sentence that says how the shapes differ."""
         seen = self._checked
 
-        def compared(function: Differentiable, outputs: Sequence[Tensor]) -> Mapping[int, Pair | str]:
-            return reference_values(outputs, self.outputs, Filled(function), Filled(self.reference), seen.settings, seen.wishes)
-
         def again(place: int, function: Differentiable) -> Pair:
-            found = compared(function, function.values(function.inputs))[place]
+            found = self._values(function, function.values(function.inputs))[place]
             assert isinstance(found, Pair)
             return found
 
         return {place: each if isinstance(each, str) else beside_largest(each, seen, partial(again, place))
-                for place, each in compared(seen.function, seen.outputs).items()}
+                for place, each in self._values(seen.function, seen.outputs).items()}
+
+    def _values(self, function: Differentiable, outputs: Sequence[Tensor]) -> dict[int, Pair | str]:
+        """The noise of both is measured where they differ."""
+        result: dict[int, Pair | str] = {}
+        noise: list[Array] | None = None
+        for place, (mine, theirs) in enumerate(zip(outputs, self.outputs, strict=True)):
+            if mine.shape != theirs.shape:
+                result[place] = f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
+            elif mine.is_complex() != theirs.is_complex():
+                result[place] = f"the function returns {mine.dtype}, the reference {theirs.dtype}"
+            else:
+                pair = self._compared(place, mine, theirs, 0.0)
+                if pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
+                    noise = noise or self._noise(function)
+                    pair = self._compared(place, mine, theirs, noise[place][:, None])
+                result[place] = pair
+        return result
+
+    def _noise(self, function: Differentiable) -> list[Array]:
+        """Z standard deviations of the noise of both, per output [M]; of the function alone where the reference has another shape."""
+        seen = self._checked
+        points = [Point(Filled(each), seen.wishes.columns(function.inputs), seed=seen.wishes.seed) for each in (function, self.reference)]
+        with np.errstate(all="ignore"):
+            one, other = (survey(point).sigma for point in points)
+        return [Z * (one[a] + (other[b] if len(one[a]) == len(other[b]) else 0.0)) for a, b in zip(points[0].parts, points[1].parts, strict=True)]
+
+    def _compared(self, place: int, mine: Tensor, theirs: Tensor, noise: Array | float) -> Pair:
+        """One output [M]. The floor is the rounding of the tensor's typical size; two equal infinities agree."""
+        a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
+        tally, (atol, rtol) = Tally(0, place, (len(a), 1), WORST), self._checked.settings.tolerances()
+        with np.errstate(all="ignore"):
+            add_exact(tally, a[:, None], v[:, None], FLOOR * unit * rms(np.abs(v)), atol=atol, rtol=rtol, unit=unit, rows=np.arange(len(a)), first=0,
+                      broken=Outcome.MISMATCH, noise=noise)
+        return tally.result(unit, False)
 
     @cached_property
     def beyond_float32(self) -> Sequence[tuple[TensorResult, TensorResult] | None]:

@@ -61,14 +61,13 @@ def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
 
     Ten calls a row. A mismatch that numbers which cancel in float64 may explain does not keep other rows from being looked at.
     """
-    narrow, reach, over_budget = run.point.narrow, run.reach.rows(run.survey).reach, run.over_budget(POINTS)
+    reach = run.reach.rows(run.survey).reach
 
     def excuse_row(i: Index, row: int) -> Iterator[Decided]:
         part = judged.take(i)
         of_row = reach[row] / run.point.columns.size[part.column]
         explicable = _right_in_float64(run, part, row, of_row)
-        if not explicable.any() or over_budget:
-            yield Decided(i[explicable], Limit.BUDGET)
+        if not explicable.any():
             return
         sigma = run.point.row_rounding(row, POINTS)
         noise = np.zeros(len(i)) if sigma is None else Z * np.nan_to_num(sigma[part.column])
@@ -77,8 +76,8 @@ def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
         yield Decided(i[right], Limit.NONE)
         yield Decided(i[explained & ~right], Limit.ROUNDED)
 
-    if narrow is not None:
-        yield from row_by_row(judged, 1 if over_budget else ROWS_AT_ONCE, excuse_row, ~beyond_cancelling(run, judged))
+    if run.point.narrow is not None:
+        yield from row_by_row(judged, 1 if run.over_budget(POINTS) else ROWS_AT_ONCE, excuse_row, ~beyond_cancelling(run, judged))
 
 
 def _right_in_float64(run: Run, part: Judged, row: int, of_row: Array) -> Mask:
