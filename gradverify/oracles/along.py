@@ -16,7 +16,7 @@ from gradverify.numerics.estimate.climb import Ladders, Outputs, along_line
 from gradverify.numerics.estimate.ladder import Derivative, as_derivative
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.smooth import secant
-from gradverify.numerics.function.coordinates import SINGLE, Columns, columns_of, flat_all, numbers, rms
+from gradverify.numerics.function.coordinates import SINGLE, Columns, flat_all, numbers, rms
 from gradverify.numerics.function.point import DirectionLine, Function, Point
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask
 from gradverify.numerics.seed_vectors import cotangent, signed_tensor
@@ -186,7 +186,7 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
     the outputs are not finite by right (masks of −inf); they are left out. `invented`: the point may lie where f is not meant to be called, so that
     outputs which no step moves are judged apart.
     """
-    along = Along(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+    along = Along(Filled(function), wishes.columns(function.inputs))
     point = along.point
     if np.sum(~np.isfinite(point.f0)) > infinite:
         return Screen.NON_FINITE

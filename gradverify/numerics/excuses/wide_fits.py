@@ -52,8 +52,7 @@ def _of_column(run: Run, judged: Judged, column: int) -> Judged:
         values.append(value)
         bars.append(bar)
         value, bar = _agreed(np.array(values), np.array(bars))
-        d = judged.derivative
-        d = replace(d, value=np.where(np.isfinite(bar), value, d.value), bar=np.where(np.isfinite(bar), bar, d.bar), noise_bar=bar)
+        d = replace(judged.derivative, value=value, bar=bar, noise_bar=bar)
         i = np.flatnonzero(judged.verdicts_with(derivative=d) == PASS)
         best = replace(judged, derivative=judged.derivative.replaced(i, d.take(i))).passed(i)
         if len(i) == len(value) or (len(bars) == TOLD and not np.isfinite(bars).any()):
