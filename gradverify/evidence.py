@@ -22,12 +22,11 @@ from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
+from gradverify.oracles.catalogue import GIVEN
 from gradverify.oracles.convergence import left_open, noise_left_open, without_leftovers, zeros_left_open
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.given import Given
-from gradverify.oracles.gradient import HandWritten
 from gradverify.oracles.legs import Kernel, Standing, as_reference
-from gradverify.oracles.literal import Expected
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
@@ -292,13 +291,8 @@ class Evidence(BaseCall):
 
     @cached_property
     def given(self) -> Sequence[Given]:
-        """The gradients that the spec gives: numbers, a hand-written function."""
-        spec, found = self.subject.case.oracles, list[Given]()
-        if spec.expected is not None:
-            found.append(Expected(self, "`expected` in the spec", "the numbers in the spec (`expected`)"))
-        if spec.gradient is not None:
-            found.append(HandWritten(self, f"gradient {spec.gradient}"))
-        return found
+        """What knows the gradient for one cotangent per output: numbers in the spec, a hand-written function."""
+        return [oracle for make in GIVEN if (oracle := make(self)) is not None]
 
     @cached_property
     def reference(self) -> AgainstReference:

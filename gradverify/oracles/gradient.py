@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import arranged
+from gradverify.oracles.oracle import Checked
 from gradverify.subject.arguments import Members, where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
@@ -21,6 +22,12 @@ from gradverify.subject.target import Target, callable_target, live
 from gradverify.torch_private import pytree
 
 _LIBRARIES = {"numpy", "torch"}
+
+
+def oracle(checked: Checked) -> Given | None:
+    """The function under `gradient`."""
+    named = checked.subject.case.oracles.gradient
+    return None if named is None else HandWritten(checked, f"gradient {named}")
 
 
 class HandWritten(Given):

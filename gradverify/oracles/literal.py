@@ -10,11 +10,18 @@ from torch import Tensor
 
 from gradverify.model.case import Json
 from gradverify.oracles.given import Given
+from gradverify.oracles.oracle import Checked
 from gradverify.subject.arguments import where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
 from gradverify.subject.failure import CODE, UserCodeError, blamed
 from gradverify.subject.subject import Subject
+
+
+def oracle(checked: Checked) -> Given | None:
+    """The numbers under `expected`."""
+    given = checked.subject.case.oracles.expected is not None
+    return Expected(checked, "`expected` in the spec", "the numbers in the spec (`expected`)") if given else None
 
 
 class Expected(Given):

@@ -1,18 +1,16 @@
-"""Whatever knows a derivative is held against backward, and blames nobody where it agrees.
+"""Whatever knows a derivative is held against backward once it is registered, and blames nobody where it agrees.
 
-The class of faults: an oracle that is never asked, that is asked where the check has none of its kind, or whose calls are made before anybody wants
-its answer.
+The class of faults: an oracle that is registered and never asked, that is asked where the check has none of its kind, or whose calls are made before
+anybody wants its answer.
 """
-
-from functools import cached_property
 
 import pytest
 import torch
 from live import check, codes, evidence, randn
 from rules.functions import unary
 
-from gradverify.evidence import Evidence
 from gradverify.model.case import Oracles
+from gradverify.oracles import catalogue
 from gradverify.oracles.given import Given
 
 
@@ -31,13 +29,12 @@ def sine(factor):
 
 
 @pytest.fixture
-def given(monkeypatch):
-    monkeypatch.setattr(Evidence, "given", cached_property(lambda seen: [Cosine(seen, "the cosine")]))
-    Evidence.given.__set_name__(Evidence, "given")
+def registered(monkeypatch):
+    monkeypatch.setattr("gradverify.evidence.GIVEN", (*catalogue.GIVEN, lambda checked: Cosine(checked, "the cosine")))
 
 
 @pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (1.1, {"GV107"})])
-def test_what_is_given_is_compared(given, factor, found):
+def test_what_is_registered_is_compared(registered, factor, found):
     result = check(sine(factor), randn(3), ignore=("GV101",))
     assert codes(result) == found
     assert [each.rule for each in result.comparisons if each.rule == "GV107"] == ["GV107"]
