@@ -150,9 +150,9 @@ class _Comparison:
     def _add(self, output: int, read: Mapping[int, Entries]) -> None:
         """Elements, but for infinities that both give."""
         for t, elements in read.items():
-            masked = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
-            self.tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked[masked])
-            rest = elements.take(np.flatnonzero(~masked)) if masked.any() else elements
+            rest = _apart(elements)
+            masked = np.ones(len(elements.output) - len(rest.output), bool)
+            self.tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked)
             self.tallies[t, output].add(self.revised(t, output, rest))
 
     # ---- one cotangent of both
@@ -245,7 +245,7 @@ class _Comparison:
                 row, room = halved(left, differ), room - 1
                 elements, difference = self._row(output, row, range(len(self.tensors)))
                 for t, each in elements.items():
-                    each = self.revised(t, output, each)
+                    each = self.revised(t, output, _apart(each))
                     bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
                     wrong[self.tensors[t].start + each.input[bad]] = True
                     self.tallies[t, output].add(each.take(bad) if len(bad) else each)
@@ -281,6 +281,12 @@ class _Comparison:
             resolution=float(allowed.max(initial=0.0)) / WEIGHTS[0],
             ratios=None,
         )
+
+
+def _apart(elements: Entries) -> Entries:
+    """Without infinities that both give."""
+    both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
+    return elements.take(np.flatnonzero(~both)) if both.any() else elements
 
 
 def _same(first: Entries, second: Entries) -> bool:
