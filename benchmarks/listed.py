@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 ROUGH, FAMILIES = "rough", "families"
-TREADS, TINY, SATURATED, NOISE, FLOAT32 = (("treads",), ("tiny",), ("saturated",), ("noise",), ("float32",))  # a few functions for each
+TREADS, TINY, NOISE, FLOAT32 = (("treads",), ("tiny",), ("noise",), ("float32",))  # a few functions for each
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.treads.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
     "excuses.treads.LEVELS": Listed("How many values must an output of the tensor take?", counted=True, on=TREADS),
     "excuses.treads.HIGHEST": Listed("From which share of the outputs on are steps the function's own?", on=TREADS),
-    "excuses.rounded.SATURATES": Listed("By which share of its row must float32 round f so that f saturates?", on=SATURATED),
-    "excuses.rounded.TIMES": Listed("How many times as much may its derivative be off then?", on=SATURATED),
-    "excuses.rounded.IN_FULL": Listed("How far may a backward in float64 be off there?", on=SATURATED),
-    "excuses.rounded.GONE": Listed("From which loss on has float32 nothing of f?", on=SATURATED),
-    "excuses.rounded.LOST": Listed("How many times the share that f loses may its slope lose?", on=SATURATED),
     "excuses.rounded.LIBRARY": Listed("How many roundings of its arguments may an operation of backward lose?", on=FLOAT32),
-    "excuses.rounded.PASSES": Listed("Up to how many roundings of a row does a noisy float32 gradient pass?"),
     # columns, rows, blocks
     "probing.seed_matrices.SCREEN": Listed("By which share of its norm may a row or block be off?"),
     "probing.seed_matrices.SLACK": Listed("How wide may the bar of one be that agrees?"),

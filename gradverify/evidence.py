@@ -22,11 +22,11 @@ from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.catalogue import ORACLES
+from gradverify.oracles.catalogue import GIVEN
 from gradverify.oracles.convergence import left_open, noise_left_open, without_leftovers, zeros_left_open
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.oracles.given import Given
 from gradverify.oracles.legs import Kernel, Standing, as_reference
-from gradverify.oracles.oracle import Oracle
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.surrogate import Surrogate
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
@@ -290,17 +290,14 @@ class Evidence(BaseCall):
         return "triton" if found else None
 
     @cached_property
-    def oracles(self) -> Mapping[str, Oracle]:
-        """What else knows the derivative, finite differences first: by the names of the oracles' catalogue, those that this check has."""
-        made = {name: make(self) for name, make in ORACLES.items()}
-        return {name: oracle for name, oracle in made.items() if oracle is not None}
+    def given(self) -> Sequence[Given]:
+        """What knows the gradient for one cotangent per output: numbers in the spec, a hand-written function."""
+        return [oracle for make in GIVEN if (oracle := make(self)) is not None]
 
-    @property
+    @cached_property
     def reference(self) -> AgainstReference:
         """Of a check that names one."""
-        found = self.oracles["reference"]
-        assert isinstance(found, AgainstReference)
-        return found
+        return AgainstReference(self)
 
     @cached_property
     def modes(self) -> Modes:

@@ -10,7 +10,8 @@ from gradverify.element.places import Found, input_element, output_element, pair
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured
 from gradverify.numerics.choose import Choice
-from gradverify.numerics.explain import asked_for, fixed_step, measure
+from gradverify.numerics.explain import fixed_step, measure
+from gradverify.numerics.pairs.pair import Asked as PairElement
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
@@ -109,11 +110,15 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
 def _explained(evidence: Evidence, asked: Asked | None) -> Element:
     if asked is not None:
         moved, seen = input_element(evidence, asked.input), output_element(evidence, asked.output)
-        found = evidence.compared(asked_for(moved.at, seen.at))
+        found = evidence.compared(_of(moved, seen))
         return _element(evidence, moved, seen, found, found.pairs[moved.tensor, seen.tensor].asked)
     moved, seen, worst = _worst(evidence)
     element = _element(evidence, moved, seen, evidence.jacobian, worst)
     return replace(element, notes=(WORST, *element.notes))
+
+
+def _of(moved: Found, seen: Found) -> PairElement:
+    return PairElement(moved.tensor, seen.tensor, moved.coordinate, seen.coordinate)
 
 
 def _element(evidence: Evidence, moved: Found, seen: Found, found: Jacobian, told: ElementRecord | None) -> Element:
@@ -138,10 +143,10 @@ def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) 
 def _measured(evidence: Evidence, moved: Found, seen: Found, told: ElementRecord | None) -> Measured:
     function, settings = Filled(evidence.measured), evidence.settings
     if settings.eps == "auto":
-        return measure(function, moved.at, seen.at, checked=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
+        return measure(function, _of(moved, seen), checked=told, atol=settings.atol or 0.0, rtol=settings.rtol, domains=evidence.wishes.domains,
                        symmetric=evidence.wishes.symmetric, specified=evidence.wishes.specified, seed=evidence.wishes.seed)
     atol, rtol = settings.tolerances()
-    return replace(measure(function, moved.at, seen.at, seed=evidence.wishes.seed), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
+    return replace(measure(function, _of(moved, seen), seed=evidence.wishes.seed), fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol))
 
 
 def _otherwise(measured: Measured, pair: Pair, choice: Choice | None) -> str | None:

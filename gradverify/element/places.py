@@ -11,7 +11,6 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.element import Part, Place
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.numerics.explain import Coordinate
 from gradverify.numerics.function.coordinates import mirror_of, place
 from gradverify.report.names import element as named
 from gradverify.spec.fault import allowed
@@ -34,10 +33,6 @@ class Found:
     def place(self) -> Place:
         index, part = place(self.value.shape, self.value.is_complex(), self.coordinate)
         return Place(self.name, index, part)
-
-    @property
-    def at(self) -> Coordinate:
-        return Coordinate(self.tensor, self.coordinate)
 
 
 def input_element(evidence: Evidence, text: str) -> Found:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -28,7 +27,6 @@ from gradverify.model.element import (
 )
 from gradverify.model.result import Outcome
 from gradverify.numerics.entries.confirm import climber, column_at, pair_of_one
-from gradverify.numerics.estimate.climb import Ladders
 from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
 from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.romberg import (
@@ -39,19 +37,17 @@ from gradverify.numerics.estimate.romberg import (
     table,
     with_tail_noise,
 )
-from gradverify.numerics.estimate.samples import Line, Samples
+from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Function
 from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Asked, ElementRecord
 from gradverify.numerics.prepare import prepare
-from gradverify.numerics.rungs import RATIO, RUNGS, Array, Index, Z
+from gradverify.numerics.rungs import RATIO, Array, Z
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.tolerance import Tolerances, verdicts
 from gradverify.numerics.verdict import Limit
 
-TOP_RUNG = -RUNGS  # no climb above the scale goes further
 SLOPES = (
     4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
 )
@@ -72,24 +68,9 @@ VERDICTS: dict[Outcome, Decision] = {
 }  # of the outcomes; "undecided" of the rest
 
 
-@dataclass(frozen=True)
-class Coordinate:
-    """A real coordinate of a tensor: `tensor` is its place among inputs or outputs; re and im of
-    one number are neighbours."""
-
-    tensor: int
-    coordinate: int
-
-
-def asked_for(input_at: Coordinate, output_at: Coordinate) -> Asked:
-    """The element by which a comparison knows it."""
-    return Asked(input_at.tensor, output_at.tensor, input_at.coordinate, output_at.coordinate)
-
-
 def measure(
     function: Function,
-    input_at: Coordinate,
-    output_at: Coordinate,
+    asked: Asked,
     *,
     checked: ElementRecord | None = None,
     atol: float = 0.0,
@@ -102,7 +83,7 @@ def measure(
     """One element on every rung; tolerances, `domains` and `symmetric` as in `prepare`.
 
     `checked`: what came of it in the check; None: it is confirmed by itself. Raises ValueError
-    where `input_at` has no column of its own (`symmetric`).
+    where it has no column of its own (`symmetric`).
     """
     prepared = prepare(
         function,
@@ -114,28 +95,26 @@ def measure(
         seed=seed,
         grouped=False,
     )
-    column = column_at(prepared.point, input_at.tensor, input_at.coordinate) if prepared else None
+    column = column_at(prepared.point, asked.input, asked.input_index) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
     if checked is None:
-        [pair] = beside_insensitive(
-            prepared, [pair_of_one(prepared, asked_for(input_at, output_at))]
-        )
+        [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked)])
         checked = pair.asked
     assert checked is not None
     run, point, a = prepared.fresh(), prepared.point, np.array([checked.analytic])
     columns, outs = (
         np.array([column]),
-        np.array([point.parts[output_at.tensor].start + output_at.coordinate]),
+        np.array([point.parts[asked.output].start + asked.output_index]),
     )
     tolerances = Tolerances(
         prepared.atol, run.rtols()[outs], np.array([checked.floor]), np.zeros(1, bool)
     )
     with np.errstate(all="ignore"):  # as a check climbs, and then every rung, settled or not
-        line, climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
+        _, climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
         climb.run()
         climb.every_rung(np.arange(1))
-        s, d = _samples(run, climb.ladders, line, outs), climb.derivative
+        s, d = climb.ladders.samples(np.arange(1), climb.ladders.known), climb.derivative
         by_rungs = Judged(
             columns,
             outs,
@@ -204,29 +183,6 @@ def fixed_step(checked: ElementRecord | None, eps: float, *, atol: float, rtol: 
     if checked is None:
         return FixedStep(eps, math.nan, atol, rtol, math.nan, "non_finite")
     return FixedStep(eps, checked.numeric, atol, rtol, checked.tolerance, NAMES[checked.outcome])
-
-
-def _samples(run: Run, ladders: Ladders, line: Line, outs: Index) -> Samples:
-    """What the ladder has of one element, coarsest rung first."""
-    up, down, step_up, step_down = np.stack(
-        [ladders.known(k) for k in range(TOP_RUNG, RUNGS) if ladders.knows(k)], 1
-    )
-    o, (size, magnitude) = (
-        run.outputs(),
-        (np.atleast_1d(np.asarray(x, float)) for x in (line.size, line.magnitude)),
-    )
-    return Samples(
-        up,
-        down,
-        step_up,
-        step_down,
-        o.f0[outs],
-        o.sigma[outs],
-        o.unit()[outs],
-        magnitude,
-        size,
-        o.rounds_x,
-    )
 
 
 def _shown(s: Samples, d: Derivative) -> tuple[tuple[Rung, ...], Chosen | None, Truncation | None]:

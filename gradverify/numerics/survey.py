@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.estimate.noise import POINTS, Ray, noise_along, pooled, repeat_noise
+from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.samples import Rung, sample_rung
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.function.point import DirectionLine, Point
@@ -409,21 +409,3 @@ def dense_ray(point: Point, purpose: str, *which: object) -> tuple[Index, Ray]:
     """All columns of finite x, and a ray along which they all move."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
     return columns, _ray(point, columns, _signs(point, columns, purpose, *which))
-
-
-def narrow_points(point: Point, output: int) -> tuple[Index, Array]:
-    """Columns [k] and nine points [9, k] near x that float32 holds, within some of its spacings;
-    each column goes its own way, as a shift in common may leave all roundings as they are."""
-    columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    c, sign = (
-        replace(point.columns, single=np.ones(len(point.columns), bool)),
-        _signs(point, columns, "narrow points", output),
-    )
-    ray = replace(
-        _ray(point, columns, sign), ulp=lambda: c.ulp(columns), cast=lambda at: c.cast(at, columns)
-    )
-    apart = ray.finest() * ray.sign
-    source = point.seed.generator("narrow points", output)
-    return columns, np.array(
-        [ray.cast(ray.x + uniform(len(columns), source) * POINTS * apart) for _ in range(POINTS)]
-    )

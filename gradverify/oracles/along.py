@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -12,54 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.estimate.climb import Outputs, derivative, from_quick_rungs
+from gradverify.numerics.estimate.climb import Ladders, Outputs, along_line
 from gradverify.numerics.estimate.ladder import Derivative, as_derivative
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.estimate.samples import Line, Rung, sample_rung, selected
-from gradverify.numerics.estimate.smooth import SmoothEstimate, secant
-from gradverify.numerics.function.coordinates import SINGLE, Columns, columns_of, flat_all, numbers, rms
+from gradverify.numerics.estimate.smooth import secant
+from gradverify.numerics.function.coordinates import SINGLE, Columns, flat_all, numbers, rms
 from gradverify.numerics.function.point import DirectionLine, Function, Point
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask, step
+from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask
 from gradverify.numerics.seed_vectors import cotangent, signed_tensor
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
 
 # ---- The derivative of a function along one direction of all its inputs, by finite differences of many steps, with an error bar
-KEPT = 1 << 22          # numbers of one direction's values
 GUESS = QUICK[-1]       # truncation is 2e-9 of the third derivative, over the first: far below float64's tolerance; noise 1e-12 of f
-
-
-@dataclass(frozen=True)
-class Remembered:
-    """A line of which the values that were asked for are kept, as far as there is `room` for so many."""
-
-    line: DirectionLine
-    room: int
-    taken: dict[float, tuple[Array, float] | None] = field(default_factory=dict)
-
-    @property
-    def scale(self) -> float:
-        return self.line.scale
-
-    @property
-    def size(self) -> float:
-        return self.line.size
-
-    @property
-    def magnitude(self) -> float:
-        return self.line.magnitude
-
-    def at(self, t: float) -> tuple[Array, float] | None:
-        if t in self.taken:
-            return self.taken[t]
-        found = self.line.at(t)
-        if len(self.taken) < self.room:
-            self.taken[t] = found
-        return found
-
-    def moved(self, m: int) -> Mask:
-        """Which of the values [m] were not one and the same at all points beyond x; all where few were asked for."""
-        beyond = [found[0] for t, found in self.taken.items() if t > 0 and found is not None]
-        return np.any([f != beyond[0] for f in beyond[1:]], 0) if len(beyond) >= len(QUICK) else np.ones(m, bool)
 
 
 class Along:
@@ -71,7 +35,7 @@ class Along:
         if columns.rounded and not any(x.dtype in SINGLE for x in function.inputs):
             columns = replace(columns, single=np.zeros(len(columns), bool))
         self.columns, self.point = columns, Point(function, columns)
-        self._last: tuple[Array, Remembered] | None = None
+        self._last: tuple[Array, Ladders] | None = None
 
     @property
     def value(self) -> Array:
@@ -88,47 +52,40 @@ class Along:
 
         The bar is rounding alone, and nothing tells how well it converges: what agrees with it to a tolerance is right, anything else is no news.
         """
-        line, point, m = self._line(direction), self.point, len(self.value)
-        taken = sample_rung(line, GUESS) or Rung(np.full(m, np.nan), np.full(m, np.nan), step(1.0, GUESS), step(1.0, GUESS))
         with np.errstate(all="ignore"):
-            found = secant(taken.up, taken.down, taken.step_up + taken.step_down, point.f0, self._rounding(), point.unit,
-                           None if self.columns.rounded else line.magnitude)
-        return as_derivative(SmoothEstimate(found.value, found.bar, found.noise, np.isfinite(found.bar)))
+            s = self._ladders(direction, self._rounding()).samples(self._everything, [GUESS])
+            return as_derivative(secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, s.sigma, s.unit, s.magnitude if s.rounds_x else None))
 
     def at_rounding(self, direction: Array) -> Derivative:
         """As `quick`, as if f were as good as its rounding: a better guess, in six calls."""
-        return self._quick(direction, self.point.unit * np.abs(self.point.f0))
+        return self._quick(direction, self.point.unit * np.abs(self.point.f0), self._everything)
 
     def quick(self, direction: Array, only: Index | None = None) -> Derivative:
         """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a column; 0: it does not move. `only`: of these
         outputs."""
-        return self._quick(direction, np.maximum(self._repeated, self._rounding()), only)
+        return self._quick(direction, np.maximum(self._repeated, self._rounding()), self._everything if only is None else only)
 
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):
-            return derivative(*self._seen(direction, self.noise(direction), only), every_rung=True)
+            return self._ladders(direction, self.noise(direction)).solve(self._everything if only is None else only, range(RUNGS), True)
 
-    def _quick(self, direction: Array, sigma: Array, only: Index | None = None) -> Derivative:
+    def _quick(self, direction: Array, sigma: Array, only: Index) -> Derivative:
         with np.errstate(all="ignore"):
-            return from_quick_rungs(*self._seen(direction, sigma, only), {})
+            return self._ladders(direction, sigma).solve(only, QUICK, False)
 
-    def _seen(self, direction: Array, sigma: Array, only: Index | None) -> tuple[Line, Outputs]:
-        """The line, and what is known of the outputs that are looked at."""
-        line, outputs = self._line(direction), self._outputs(sigma)
-        if only is None:
-            return line, outputs
-        unit = self.point.unit[only]
-        return selected(line, only), Outputs(outputs.f0[only], sigma[only], lambda: unit, outputs.rounds_x)
+    @property
+    def _everything(self) -> Index:
+        return np.arange(len(self.value))
 
-    def _line(self, direction: Array) -> Remembered:
+    def _ladders(self, direction: Array, sigma: Array) -> Ladders:
+        """Of an f that is known to have this noise [M]; what was sampled along the direction before is not sampled again."""
         if self._last is None or not np.array_equal(direction, self._last[0]):
             moving = np.flatnonzero(direction)
-            self._last = direction, Remembered(DirectionLine(self.point, moving, direction[moving]), max(KEPT // max(len(self.value), 1), 2))
-        return self._last[1]
-
-    def _outputs(self, sigma: Array) -> Outputs:
-        return Outputs(self.point.f0, sigma, lambda: self.point.unit, rounds_x=not self.columns.rounded)
+            line = DirectionLine(self.point, moving, direction[moving])
+            quiet = Outputs(self.value, np.zeros_like(self.value), lambda: self.point.unit, rounds_x=not self.columns.rounded)
+            self._last = direction, along_line(line, quiet)
+        return self._last[1].under(sigma)
 
     @cached_property
     def _repeated(self) -> Array:
@@ -150,7 +107,9 @@ class Along:
                   lambda at: point.values_at(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         with np.errstate(all="ignore"):
-            found = noise_along(ray, size, self._line(direction).moved(len(size)))[0]
+            ladders = self._ladders(direction, repeated)
+            beyond = ladders.samples(self._everything, known).up if len(known := ladders.known) >= len(QUICK) else np.arange(2)[:, None]
+            found = noise_along(ray, size, np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape))[0]
         return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 
@@ -227,7 +186,7 @@ def screened(function: Gives, wishes: Wishes, source: torch.Generator, rtol: flo
     the outputs are not finite by right (masks of −inf); they are left out. `invented`: the point may lie where f is not meant to be called, so that
     outputs which no step moves are judged apart.
     """
-    along = Along(Filled(function), columns_of(function.inputs, wishes.domains, wishes.symmetric, wishes.specified))
+    along = Along(Filled(function), wishes.columns(function.inputs))
     point = along.point
     if np.sum(~np.isfinite(point.f0)) > infinite:
         return Screen.NON_FINITE

@@ -1,20 +1,17 @@
-"""The oracles there are: each makes, of what is checked, what it knows of its derivative; None where the check has none of its kind."""
+"""What knows the gradient for one cotangent per output: each makes its oracle of what is checked, None where the check has none of its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gradverify.oracles import (
     gradient,
     literal,
-    measured,
-    reference,
 )
-from gradverify.oracles.oracle import Checked, Oracle
+from gradverify.oracles.given import Given
+from gradverify.oracles.oracle import Checked
 
-ORACLES: Mapping[str, Callable[[Checked], Oracle | None]] = {
-    "finite differences": measured.oracle,
-    "reference": reference.oracle,
-    "expected": literal.oracle,
-    "gradient": gradient.oracle,
-}
+GIVEN: tuple[Callable[[Checked], Given | None], ...] = (
+    literal.oracle,
+    gradient.oracle,
+)

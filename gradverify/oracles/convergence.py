@@ -8,19 +8,21 @@ its output is too much to be left.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import nan
 
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, Array
 from gradverify.numerics.verdict import Limit
+from gradverify.oracles.along import parts
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
+from gradverify.oracles.oracle import Checked
+from gradverify.subject.differentiable import Differentiable
 
 SHRINKS = 2.0**-5       # what is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before; a mistake stays
 FEW_BARS = 16.0         # that noise may move an element by, where it moves others of its pair
@@ -89,71 +91,55 @@ class _Sizes:
     """The reach of each row of each output, and the size of each input's elements."""
 
     def __init__(self, pairs: Mapping[tuple[int, int], Pair], inputs: Sequence[Tensor], wishes: Wishes) -> None:
-        columns = columns_of(inputs, wishes.domains, wishes.symmetric, wishes.specified)
-        start, self._scale, self._size = 0, list[Array](), list[Array]()
-        for place, x in enumerate(inputs):
-            n, own = x.numel() * (2 if x.is_complex() else 1), columns.of(place)
-            for kept, values in ((self._scale, columns.scale), (self._size, columns.size)):
-                each = np.ones(n)
-                each[columns.coordinate[own] - start] = values[own]
-                kept.append(each)
-            start += n
-        self._reach: dict[int, Array] = {}
-        for pair in pairs.values():
-            self._reached(pair)
-
-    def _reached(self, pair: Pair) -> None:
-        seen = pair.entries
-        if seen is None:
-            return
-        told = np.maximum(np.abs(seen.analytic), np.where(np.abs(seen.numeric) > RESOLVED * seen.bar, np.abs(seen.numeric), 0.0))
-        reach = np.nan_to_num(told * self._scale[pair.input][seen.input], nan=0.0, posinf=0.0)
-        rows = np.zeros(max(int(seen.output.max(initial=-1)) + 1, len(self._reach.get(pair.output, ()))))
-        rows[:len(self._reach.get(pair.output, ()))] = self._reach.get(pair.output, ())
-        np.maximum.at(rows, seen.output, reach)
-        self._reach[pair.output] = rows
+        columns, self._parts = wishes.columns(inputs), parts(inputs)
+        scale, self._size = np.ones((2, self._parts[-1].stop))
+        scale[columns.coordinate], self._size[columns.coordinate] = columns.scale, columns.size
+        kept = [(pair, pair.entries) for pair in pairs.values() if pair.entries is not None]
+        rows = 1 + max((int(seen.output.max(initial=-1)) for _, seen in kept), default=-1)
+        self._reach: defaultdict[int, Array] = defaultdict(lambda: np.zeros(rows))
+        for pair, seen in kept:
+            known = np.where(np.abs(seen.numeric) > RESOLVED * seen.bar, np.abs(seen.numeric), 0.0)
+            reach = np.maximum(np.abs(seen.analytic), known) * scale[self._parts[pair.input]][seen.input]
+            np.maximum.at(self._reach[pair.output], seen.output, np.nan_to_num(reach, nan=0.0, posinf=0.0))
 
     def hold(self, pair: Pair, of_row: float, of_largest: float) -> bool:
         """Is every mismatch of the pair off by less than these shares of its row and of the largest row, beside the tolerance it has anyway?"""
-        wrong, rows = mismatches(pair), self._reach.get(pair.output, np.zeros(0))
+        wrong, rows = mismatches(pair), self._reach[pair.output]
         if wrong is None or not len(rows) or not of_row + of_largest:
             return False
         row = np.where(wrong.output < len(rows), rows[np.minimum(wrong.output, len(rows) - 1)], 0.0)
-        return bool((wrong.off <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / self._size[pair.input][wrong.input]).all())
+        size = self._size[self._parts[pair.input]][wrong.input]
+        return bool((wrong.off <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / size).all())
 
 
-def beside_largest(pair: Pair, leftover: Callable[[], float], tighter: Callable[[], Pair]) -> Pair:
-    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than `leftover` of the largest of these numbers, and none is
-    there in the `tighter` one, of the function that iterates on."""
+def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable], Pair]) -> Pair:
+    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than an iteration may leave of the largest of these numbers,
+    and none is there when the function that iterates on is compared `again`."""
     wrong, seen = mismatches(pair), pair.entries
     if not pair.count(Outcome.MISMATCH) or wrong is None or seen is None:
         return pair
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
-    share = leftover()
+    share = checked.leftover
     small = share > 0 and bool((wrong.off <= wrong.tolerance + share * size).all())
-    return _passed(pair) if small and _shrinks(pair, tighter()) else pair
+    return _passed(pair) if small and _shrinks(pair, checked.tighter(checked.subject, again)) else pair
 
 
 def _shrinks(pair: Pair, further: Pair) -> bool:
     """Is every element that is off in the comparison of the function that iterates on off by a small part of what it is off in the other, and has
     what was off moved by as much as that? What stays as it is was left by no iteration, also where it cannot be decided there."""
-    before, after = mismatches(pair), mismatches(further)
+    before, after, seen = mismatches(pair), mismatches(further), further.entries
     if before is None or after is None:
         return False
-    off = dict(zip(_places(before), np.abs(before.analytic - before.numeric).tolist(), strict=True))
-    if not all(now <= SHRINKS * off.get(place, 0.0) for place, now in zip(_places(after), after.off.tolist(), strict=True)):
-        return False
-    seen = further.entries
-    now = {} if seen is None else dict(zip(_places(seen), zip(seen.analytic.tolist(), seen.numeric.tolist(), strict=True), strict=True))
-    for place, a, value in zip(_places(before), before.analytic.tolist(), before.numeric.tolist(), strict=True):
-        new_a, new_value = now.get(place, (nan, nan))
-        if abs(new_a - a) + abs(new_value - value) < (1 - SHRINKS) * abs(a - value):
-            return False
-    return True
+    was, now = _by_place(before), {} if seen is None else _by_place(seen)
+    shrink = all(off - bar <= SHRINKS * was[place][0] if place in was else off <= bar for place, (off, _, _, bar) in _by_place(after).items())
+    return shrink and not any(abs(now[place][1] - a) + abs(now[place][2] - value) < (1 - SHRINKS) * off
+                              for place, (off, a, value, _) in was.items() if place in now)
 
 
-def _places(elements: Entries) -> list[tuple[int, int]]:
-    return list(zip(elements.output.tolist(), elements.input.tolist(), strict=True))
+def _by_place(e: Entries) -> dict[tuple[int, int], tuple[float, ...]]:
+    """By how much elements are off, their two numbers and the bar."""
+    numbers = (each.tolist() for each in (np.abs(e.analytic - e.numeric), e.analytic, e.numeric, e.bar))
+    return dict(zip(zip(e.output.tolist(), e.input.tolist(), strict=True), zip(*numbers, strict=True), strict=True))
 
 
 def _passed(pair: Pair) -> Pair:

@@ -67,23 +67,20 @@ def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch |
              over_budget: OverBudget = no_budget, asked: Asked | None = None) -> Jacobian:
     """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
-    found, choice, structure = _compared(filled, settings, wishes, watch, clock, over_budget, asked)
-    pairs = {(pair.input, pair.output): pair for pair in found}
-    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
-
-
-def _compared(function: Filled, settings: Settings, wishes: Wishes, watch: Watch | None, clock: Clock | None,
-              over_budget: OverBudget, asked: Asked | None) -> tuple[Sequence[Pair], Choice | None, Structure]:
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
-        return check_fixed(function, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked), None, Structure()
-    mode = None if settings.mode == "auto" else Mode(settings.mode)
-    limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
-    atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
-    compared = compare(function, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
-                       symmetric=wishes.symmetric, specified=wishes.specified, seed=wishes.seed, keep=WORST, watch=watch, clock=clock,
-                       over_budget=over_budget, asked=asked)
-    return compared.pairs, compared.choice, compared.structure
+        found = check_fixed(filled, settings.eps, atol=atol, rtol=rtol, keep=WORST, asked=asked)
+        choice, structure = None, Structure()
+    else:
+        mode = None if settings.mode == "auto" else Mode(settings.mode)
+        limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
+        atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
+        compared = compare(filled, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
+                           symmetric=wishes.symmetric, specified=wishes.specified, seed=wishes.seed, keep=WORST, watch=watch, clock=clock,
+                           over_budget=over_budget, asked=asked)
+        found, choice, structure = compared.pairs, compared.choice, compared.structure
+    pairs = {(pair.input, pair.output): pair for pair in found}
+    return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
 
 
 class Gives(Protocol):
@@ -97,6 +94,32 @@ class Gives(Protocol):
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
+
+
+class Split:
+    """The values of one function beside the backward of another, whose inputs and outputs may have other dtypes."""
+
+    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Sequence[Tensor]) -> None:
+        """`outputs`: of the function whose backward it is."""
+        self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
+
+    @property
+    def inputs(self) -> Sequence[Tensor]:
+        return self._full.inputs
+
+    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self._full.values(inputs)
+
+    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        return self._narrow.vjp(self._cast(cotangents))
+
+    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """At other inputs, rounded to its dtypes."""
+        own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
+        return self._narrow.vjp_at(own, self._cast(cotangents))
+
+    def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+        return [None if v is None else v.to(dtype=y.dtype, device=y.device) for v, y in zip(cotangents, self._outputs, strict=True)]
 
 
 class Filled:

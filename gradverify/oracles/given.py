@@ -15,14 +15,14 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST
-from gradverify.oracles.oracle import Checked, Key
-from gradverify.oracles.rounding import beside_rounding, whole_of
+from gradverify.oracles.oracle import Checked
+from gradverify.oracles.rounding import beside_rounding
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.target import Target
 
 
 class Given:
-    """An `Oracle` whose subclass says `gradients`. `name`: as messages call it, `says`: as what backward differs from.
+    """An oracle whose subclass says `gradients`. `name`: as messages call it, `says`: as what backward differs from.
 
     `everywhere`: it knows them at other inputs too, which shows what it rounds inside.
     """
@@ -47,22 +47,22 @@ class Given:
         raise NotImplementedError
 
     @cached_property
-    def pairs(self) -> Mapping[Key, Pair]:
+    def pairs(self) -> Mapping[int, Pair]:
         """By input, of those for which it gives one."""
-        cotangents = self.cotangents
-        wanted = self.gradients(cotangents)
-        function = self.checked.function
+        cotangents, function = self.cotangents, self.checked.function
+        wanted, ours = self.gradients(cotangents), function.vjp([cotangent.clone() for cotangent in cotangents])
+        result = dict[int, Pair]()
 
-        def ours_at(inputs: Sequence[Tensor]) -> Gradients:
+        def mine_at(inputs: Sequence[Tensor], _: int) -> Gradients:
             return function.vjp_at(inputs, [cotangent.clone() for cotangent in cotangents])
 
-        pulls = [ours_at, lambda inputs: self.gradients(cotangents, inputs)] if self.everywhere else [ours_at]
-        ours = function.vjp([cotangent.clone() for cotangent in cotangents])
-        result: dict[Key, Pair] = {}
+        def theirs_at(inputs: Sequence[Tensor], _: int) -> Gradients:
+            return self.gradients(cotangents, inputs)
+
         for place, (x, gradient, theirs) in enumerate(zip(self.checked.subject.inputs, ours, wanted, strict=True)):
             if theirs is not None:
                 pair = self._exactly(place, x, torch.zeros_like(x) if gradient is None else gradient, theirs)
-                result[place, None] = beside_rounding(pair, self.checked.subject, [whole_of(pull, place) for pull in pulls])
+                result[place] = beside_rounding(pair, self.checked.subject, [mine_at, theirs_at] if self.everywhere else [mine_at])
         return result
 
     def _exactly(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:
@@ -70,8 +70,7 @@ class Given:
             found = function.vjp([cotangent.clone() for cotangent in self.cotangents])[place]
             return self._compared(place, x, torch.zeros_like(x) if found is None else found, wanted)
 
-        return beside_largest(self._compared(place, x, gradient, wanted), lambda: self.checked.leftover,
-                              lambda: self.checked.tighter(self.checked.subject, tighter))
+        return beside_largest(self._compared(place, x, gradient, wanted), self.checked, tighter)
 
     def _compared(self, place: int, x: Tensor, gradient: Tensor, wanted: Tensor) -> Pair:
         columns, unit = columns_of([x], [None], [False]), self.checked.unit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -83,10 +83,8 @@ def _called(target: Target, name: str, subject: Subject, cotangents: Sequence[Te
 
 def _taken(target: Target, named: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors by keyword that it has parameters for."""
-    parameters = target.parameters or ()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(named)
-    return {name: value for name, value in named.items() if any(parameter.name == name for parameter in parameters)}
+    kinds = {parameter.name: parameter.kind for parameter in target.parameters or ()}
+    return dict(named) if inspect.Parameter.VAR_KEYWORD in kinds.values() else {name: named[name] for name in named if name in kinds}
 
 
 def _copied(value: Any, as_numpy: bool) -> Any:
@@ -119,7 +117,8 @@ def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[An
     wanted, by_name = subject.differentiable, [members for members in subject.positions if members[0].keyword]
     given = list(gradients)
     if len(gradients) == len(subject.positions) - len(by_name) and by_name:     # none for what is passed by keyword
-        given = [None if members[0].keyword else gradients[place] for place, members in _numbered(subject.positions)]
+        rest = iter(gradients)
+        given = [None if members[0].keyword else next(rest) for members in subject.positions]
     if len(given) == len(subject.positions):
         flat = [each for members, gradient in zip(subject.positions, given, strict=True) for each in _of_position(members, gradient, name)]
         return [gradient for gradient, argument in zip(flat, subject.arguments, strict=True) if argument.differentiable]
@@ -128,14 +127,6 @@ def _per_input(gradients: Sequence[Any], subject: Subject, name: str) -> list[An
     found = "1 gradient" if len(gradients) == 1 else f"{len(gradients)} gradients"
     inputs = "1 input" if len(subject.positions) == 1 else f"{len(subject.positions)} inputs"
     raise UserCodeError("GV002", f"{name} returned {found} for {inputs}, {len(wanted)} of them differentiable")
-
-
-def _numbered(positions: Sequence[Members]) -> Iterator[tuple[int, Members]]:
-    """With their places among those that are not passed by keyword."""
-    place = 0
-    for members in positions:
-        yield place, members
-        place += not members[0].keyword
 
 
 def _of_position(members: Members, gradient: Any, name: str) -> Sequence[Any]:

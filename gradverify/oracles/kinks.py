@@ -13,7 +13,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.judging.quick_samples import LoneLadders
-from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
+from gradverify.numerics.pairs.pair import Entries, Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.rungs import AnyArray, Array, Index, Mask
 from gradverify.numerics.verdict import Limit
@@ -65,11 +65,17 @@ class Kinks:
 
         And the elements that were looked at. `values` [2, E]: those of one kind are told by one.
         """
-        pair = self._checked.jacobian.pairs[tensor, output]
-        kept = self._kept_of(pair)
-        places = list(zip(out.tolist(), in_.tolist(), strict=True))
+        jacobian, key = self._checked.jacobian, (tensor, output)
+        seen = jacobian.pairs[key].entries
+        if key not in self._kept:  # those that the comparison with finite differences kept
+            self._kept[key] = {}
+            if seen is not None:
+                kinks = seen.take(np.flatnonzero(seen.outcome == np.int8(Outcome.KINK)))
+                numbers = (kinks.output, kinks.input, kinks.left, kinks.right, kinks.bar)
+                self._kept[key] = _by_place(numbers)
+        kept, places = self._kept[key], list(zip(out.tolist(), in_.tolist(), strict=True))
         known = np.array([place in kept for place in places])
-        if self._checked.jacobian.choice is None or (pair.entries and pair.entries.complete):
+        if jacobian.choice is None or (seen and seen.complete):
             known[:] = True  # what is not kept has no kink, or nothing looks for one
         if not known.all() and self._room:
             rest = np.flatnonzero(~known)
@@ -79,20 +85,8 @@ class Kinks:
             some = rest[np.isin(in_[rest], columns)]
             kept.update(self._alone(tensor, output, out[some], in_[some]))
             known[some] = True
-        nothing = (np.nan, np.nan, np.nan)
-        found = np.array([kept.get(place, nothing) for place in places])
+        found = np.array([kept.get(place, (np.nan, np.nan, np.nan)) for place in places])
         return found[:, 0], found[:, 1], found[:, 2], known
-
-    def _kept_of(self, pair: Pair) -> Slopes:
-        """The kinks that the comparison with finite differences kept, by (output, input)."""
-        key, seen = (pair.input, pair.output), pair.entries
-        if key not in self._kept:
-            self._kept[key] = {}
-            if seen is not None:
-                at = np.flatnonzero(seen.outcome == np.int8(Outcome.KINK))
-                numbers = (seen.output, seen.input, seen.left, seen.right, seen.bar)
-                self._kept[key] = _by_place([each[at] for each in numbers])
-        return self._kept[key]
 
     def _alone(self, tensor: int, output: int, out: Index, in_: Index) -> Slopes:
         """The kinks among elements, each column moved by itself."""

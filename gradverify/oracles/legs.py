@@ -92,11 +92,8 @@ def as_reference(subject: Subject) -> Subject:
     return other
 
 
-@dataclass(frozen=True, slots=True)
-class _Pulled:
-    """Checked outputs, and gradients after them, in float64."""
-
-    tensors: tuple[Tensor, ...]
+Pulled = tuple[Tensor, ...]
+"""Checked outputs, and gradients after them, in float64."""
 
 
 class Kernel:
@@ -144,10 +141,10 @@ class Kernel:
             kernel = [_pulled(self._narrow, self._checked, each) for each in cotangents]
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
         own, runs = self._native
-        for n, tensor in enumerate(zip(kernel[0].tensors, exact[0].tensors, strict=True)):
+        for n, tensor in enumerate(zip(kernel[0], exact[0], strict=True)):
             if tensor[0].shape != tensor[1].shape:
                 raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
-        legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0].tensors))]
+        legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0]))]
         return tuple(judge(each, self.dtype) for each in legs)
 
     def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None) -> tuple[TensorResult, ...]:
@@ -158,8 +155,8 @@ class Kernel:
             here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
             with inside or nullcontext():
                 there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
-        there = [_Pulled(tuple(y.to(device=x.device) for x, y in zip(a.tensors, b.tensors, strict=True))) for a, b in zip(here, there, strict=True)]
-        both = ((self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native)) for n in range(len(here[0].tensors)))
+        there = [tuple(y.to(device=x.device) for x, y in zip(a, b, strict=True)) for a, b in zip(here, there, strict=True)]
+        both = ((self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native)) for n in range(len(here[0])))
         return tuple(judge(replace(a, rounded=a.rounded.hypot(b.rounded.to(a.rounded)), moved=a.moved.hypot(b.moved.to(a.moved))), self.dtype)
                      for a, b in both)
 
@@ -167,14 +164,14 @@ class Kernel:
     def rounds(self) -> bool:
         """Is any output of the computation another one in its dtype? If not, it computes out of torch's sight, and what that costs is not known."""
         places = range(len(self._checked))
-        return any(not torch.equal(exact.tensors[n], low.tensors[n]) for exact, low in self._native[1] for n in places)
+        return any(not torch.equal(exact[n], low[n]) for exact, low in self._native[1] for n in places)
 
     @cached_property
     def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
         """Of each tensor what identical calls of the kernel give."""
         with undisguised():
             calls = [_pulled(self._narrow, self._checked, self._cotangents[0]) for _ in range(REPEATED)]
-        return tuple(zip(*(each.tensors for each in calls), strict=True))
+        return tuple(zip(*(each for each in calls), strict=True))
 
     def _spread(self, n: int) -> Tensor | None:
         """Of tensor n; None where all calls give the same."""
@@ -183,7 +180,7 @@ class Kernel:
         return apart if bool(apart.any()) else None
 
     @cached_property
-    def _native(self) -> tuple[list[_Pulled], list[tuple[_Pulled, _Pulled]]]:
+    def _native(self) -> tuple[list[Pulled], list[tuple[Pulled, Pulled]]]:
         """The computation that says what 16 bits cost: exact, for each cotangent, and in a number of runs, exact and in 16 bits."""
         cotangents = self._cotangents
         own = [_pulled(self._costs, self._checked, each) for each in cotangents]
@@ -193,29 +190,29 @@ class Kernel:
     def _named(self, n: int) -> str:
         return f"output {self._checked[n]}" if n < len(self._checked) else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
 
-    def _legs(self, n: int, kernel: Sequence[_Pulled], exact: Sequence[_Pulled], own: Sequence[_Pulled],
-              runs: Sequence[tuple[_Pulled, _Pulled]]) -> Legs:
+    def _legs(self, n: int, kernel: Sequence[Pulled], exact: Sequence[Pulled], own: Sequence[Pulled],
+              runs: Sequence[tuple[Pulled, Pulled]]) -> Legs:
         """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
-        there = torch.stack([at.tensors[n] for at, _ in runs])
-        here = torch.stack([own[r % COTANGENTS].tensors[n] for r in range(RUNS)])
+        there = torch.stack([at[n] for at, _ in runs])
+        here = torch.stack([own[r % COTANGENTS][n] for r in range(RUNS)])
         draws = slice(1) if n < len(self._checked) else slice(None)     # no cotangent changes what forward returns
-        return Legs(torch.stack([each.tensors[n] for each in kernel[draws]]), torch.stack([each.tensors[n] for each in exact[draws]]),
-                    torch.stack([each.tensors[n] for _, each in runs]) - there, (there[:RUNS] - here) / 2, there)
+        return Legs(torch.stack([each[n] for each in kernel[draws]]), torch.stack([each[n] for each in exact[draws]]),
+                    torch.stack([each[n] for _, each in runs]) - there, (there[:RUNS] - here) / 2, there)
 
     @cached_property
     def _cotangents(self) -> list[list[Tensor]]:
         """Dense ones, numbers of the narrow dtype."""
-        outputs = _pulled(self._wide, self._checked, None).tensors
+        outputs = _pulled(self._wide, self._checked, None)
         return [[signed(y, self._source).to(dtype=self.dtype).double() for y in outputs] for _ in range(COTANGENTS)]
 
-    def _run(self, cotangents: Sequence[Tensor]) -> tuple[_Pulled, _Pulled]:
+    def _run(self, cotangents: Sequence[Tensor]) -> tuple[Pulled, Pulled]:
         """At inputs an ulp away: the exact computation, and the same in 16 bits."""
         pairs = list(zip(self._costs.arguments, self._narrow.arguments, strict=True))
         moved = [replace(a, value=nudged(a.value, self.dtype, self._source)) if a.differentiable and own.value.dtype in (self.dtype, *SIXTEEN) else a
                  for a, own in pairs]
         return _pulled(self._costs.twin(moved), self._checked, cotangents), self._in_its_dtype(moved, cotangents)
 
-    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> _Pulled:
+    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> Pulled:
         """What the computation gives when all of its operations run in 16 bits."""
         single = self.dtype == torch.float32    # all of it is disguised
         twin = self._costs.twin(arguments if single else [_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
@@ -230,11 +227,11 @@ def _as_given(argument: Argument, own: Argument) -> Argument:
     return replace(argument, value=argument.value.to(dtype=torch.float32)) if narrow else argument
 
 
-def _pulled(subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None) -> _Pulled:
+def _pulled(subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None) -> Pulled:
     """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
     function = Differentiable(subject, checked)
     if cotangents is None:
-        return _Pulled(tuple(y.detach().double() for y in function.values(subject.leaves())))
+        return tuple(y.detach().double() for y in function.values(subject.leaves()))
     outputs, gradients = function.once([cotangent.clone() for cotangent in cotangents])
     filled = [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(subject.inputs, gradients, strict=True)]
-    return _Pulled(tuple(each.detach().double() for each in (*outputs, *filled)))
+    return tuple(each.detach().double() for each in (*outputs, *filled))

@@ -1,24 +1,20 @@
-"""What an oracle is: whatever knows the derivative of the checked function without its backward, and so can be held against it."""
+"""What is checked, as an oracle sees it: whatever knows the derivative of the function without its backward, and so can be held against it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from torch import Tensor
 
 from gradverify.model.case import Settings
-from gradverify.numerics.pairs.pair import Pair
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.subject.base_call import ForwardSeen
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Subject
-from gradverify.subject.target import Target
 
 Told = TypeVar("Told")
-Key = tuple[int, int | None]
-"""Which differentiable input, and which checked output; None: all outputs, weighted by cotangents."""
 
 
 class Checked(Protocol):
@@ -43,9 +39,6 @@ class Checked(Protocol):
     def unit(self) -> float:
         """The roundoff of the coarsest differentiable input's dtype."""
     @property
-    def precision(self) -> float:
-        """The roundoff that the forward computes in."""
-    @property
     def leftover(self) -> float:
         """The most that may be left of an iteration, as a share of a row."""
     @property
@@ -57,28 +50,8 @@ class Checked(Protocol):
     @property
     def measured(self) -> Gives:
         """What finite differences are taken of: of a function in float32 its values in float64, where it has those."""
-    @property
-    def difference(self) -> str:
-        """What those are of, in words."""
-
     def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
         """What is measured where the function iterates to a tighter tolerance."""
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random ones, one per checked output, always the same for a purpose."""
-
-
-class Oracle(Protocol):
-    """Made where a check has it, at no cost: whatever calls the function, or raises, waits until it is asked."""
-
-    @property
-    def name(self) -> str:
-        """As messages call it: `reference torch.nn.functional:gelu`."""
-
-    @property
-    def target(self) -> Target | None:
-        """The code that it is, where there is any."""
-
-    @property
-    def pairs(self) -> Mapping[Key, Pair]:
-        """Backward against it, element by element, compared once. Raises UserCodeError that names it."""

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Settings
 from gradverify.numerics.exact import add_exact
-from gradverify.numerics.function.coordinates import UNITS, numbers, rms
-from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot, rms
+from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U32, Array, Z
@@ -24,13 +23,13 @@ from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.oracles.convergence import beside_largest
-from gradverify.oracles.finite_difference import WORST, Filled, Wishes
+from gradverify.oracles.finite_difference import WORST, Filled, Gives
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import Kernel, as_reference
-from gradverify.oracles.oracle import Checked, Key
-from gradverify.oracles.reference_gradients import Layout, reference_gradients
-from gradverify.oracles.rounding import InFloat64, beside_rounding, row_of
+from gradverify.oracles.oracle import Checked
+from gradverify.oracles.reference_gradients import reference_gradients
+from gradverify.oracles.rounding import beside_rounding
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
@@ -39,97 +38,30 @@ from gradverify.subject.wide import InDouble, widened
 
 
 # ---- A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs
-def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[TensorResult, TensorResult] | None]:
+def off_both(subject: Subject, checked: Sequence[int]) -> Sequence[tuple[TensorResult, TensorResult] | None]:
     """Of each checked output, how far it is from the reference and from the function itself in float64, where both are more than float32 explains.
 
-    None of all where nothing tells whose noise it is: as in `off_itself`, and where the reference refuses float64.
+    None of all where nothing tells whose noise it is: where a differentiable input is not float32, where one of the two refuses float64, and where
+    the function computes out of torch's sight.
     """
-    if any(argument.parameter for argument in subject.arguments):
-        return [None] * len(checked)
-    itself = off_itself(subject, checked)
-    if not any(itself):
-        return [None] * len(checked)
+    nothing = [None] * len(checked)
+    if any(argument.parameter for argument in subject.arguments) or any(x.dtype != torch.float32 for x in subject.inputs):
+        return nothing
+    alone, other = (widened(subject, InDouble(lifts=True)) for _ in range(2))
+    alone.case = replace(alone.case, oracles=replace(alone.case.oracles, reference=None))
+    kernel = Kernel(alone, subject, checked)
     try:
-        reference = Kernel(as_reference(_wide(subject)), subject, checked).outputs
+        if not (any(each.miss for each in kernel.outputs) and kernel.rounds):
+            return nothing
+        reference = Kernel(as_reference(other), subject, checked).outputs
     except UserCodeError:
-        return [None] * len(checked)
-    return [(a, b) if a.miss and b else None for a, b in zip(reference, itself, strict=True)]
-
-
-def off_itself(subject: Subject, checked: Sequence[int]) -> list[TensorResult | None]:
-    """Of each checked output, how far it is from the same function in float64, where that is more than float32 costs it.
-
-    None of all where a differentiable input is not float32, where the function refuses float64, and where it computes out of torch's sight.
-    """
-    if any(x.dtype != torch.float32 for x in subject.inputs):
-        return [None] * len(checked)
-    wide = _wide(subject)
-    wide.case = replace(wide.case, oracles=replace(wide.case.oracles, reference=None))
-    kernel = Kernel(wide, subject, checked)
-    try:
-        return [each if each.miss and kernel.rounds else None for each in kernel.outputs]
-    except UserCodeError:
-        return [None] * len(checked)
-
-
-def _wide(subject: Subject) -> Subject:
-    return widened(subject, InDouble(lifts=True))
-
-
-# ---- Forward values against a reference's, within bars: the noise of both, measured where they differ
-def reference_values(mine: Sequence[Tensor], theirs: Sequence[Tensor], ours: Function, reference: Function, settings: Settings,
-                     wishes: Wishes) -> dict[int, Pair | str]:
-    """Forward values per output: a Pair, or the sentence that says how the shapes differ."""
-    result: dict[int, Pair | str] = {}
-    noise: list[Array] | None = None
-    for place, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-        seen = _complaint(a, b) or _values(place, a, b, np.zeros(numbers(a).shape), settings)
-        if not isinstance(seen, str) and seen.count(Outcome.MISMATCH, Outcome.UNDECIDED):
-            noise = noise or _noise(ours, reference, settings, wishes)
-            seen = _values(place, a, b, noise[place], settings)
-        result[place] = seen
-    return result
-
-
-def _complaint(mine: Tensor, theirs: Tensor) -> str | None:
-    if mine.shape != theirs.shape:
-        return f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
-    if mine.is_complex() != theirs.is_complex():
-        return f"the function returns {mine.dtype}, the reference {theirs.dtype}"
-    return None
-
-
-def _noise(ours: Function, reference: Function, settings: Settings, wishes: Wishes) -> list[Array]:
-    """Z standard deviations of the noise of both, per output [M]; nothing where one of them has none to measure (a shape that differs)."""
-    columns = wishes.columns(ours.inputs)
-    (one, parts), (other, others) = (_sigma(Point(function, columns, seed=wishes.seed)) for function in (ours, reference))
-    same = [a.stop - a.start for a in parts] == [b.stop - b.start for b in others]
-    return [Z * (one[part] + (other[part] if same else 0.0)) for part in parts]
-
-
-def _sigma(point: Point) -> tuple[Array, list[slice]]:
-    with np.errstate(all="ignore"):
-        return survey(point).sigma, point.parts
-
-
-def _values(place: int, mine: Tensor, theirs: Tensor, noise: Array, settings: Settings) -> Pair:
-    """One output [M]. The floor is the rounding of the tensor's typical size; two equal infinities agree."""
-    a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
-    tally, (atol, rtol) = Tally(0, place, (len(a), 1), WORST), settings.tolerances()
-    with np.errstate(all="ignore"):
-        add_exact(tally, a[:, None], v[:, None], FLOOR * unit * rms(np.abs(v)), atol=atol, rtol=rtol, unit=unit, rows=np.arange(len(a)), first=0,
-                  broken=Outcome.MISMATCH, noise=noise[:, None])
-    return tally.result(unit, False)
+        return nothing
+    return [(a, b) if a.miss and b.miss else None for a, b in zip(reference, kernel.outputs, strict=True)]
 
 
 # ---- Another implementation, called with the same arguments in the same order: its values, and autograd through it
-def oracle(checked: Checked) -> AgainstReference | None:
-    """The function or module under `reference`."""
-    return AgainstReference(checked) if checked.subject.case.oracles.reference else None
-
-
 class AgainstReference:
-    """Backward and forward of what is checked against the reference's, both within rounding."""
+    """Backward and forward of what is checked against those of the function or module under `reference`, both within rounding."""
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
@@ -155,28 +87,55 @@ class AgainstReference:
 
     @cached_property
     def values(self) -> Mapping[int, Pair | str]:
-        """Forward values per checked output: a Pair, or the sentence that says how the shapes differ."""
+        """Forward values per checked output, within bars: a Pair, or the sentence that says how the shapes differ."""
         seen = self._checked
 
-        def compared(function: Differentiable, outputs: Sequence[Tensor]) -> Mapping[int, Pair | str]:
-            return reference_values(outputs, self.outputs, Filled(function), Filled(self.reference), seen.settings, seen.wishes)
-
-        def tighter(place: int) -> Pair:
-            found = seen.tighter(seen.subject, lambda function: compared(function, function.values(function.inputs)))[place]
+        def again(place: int, function: Differentiable) -> Pair:
+            found = self._values(function, function.values(function.inputs))[place]
             assert isinstance(found, Pair)
             return found
 
-        return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover, partial(tighter, place))
-                for place, each in compared(seen.function, seen.outputs).items()}
+        return {place: each if isinstance(each, str) else beside_largest(each, seen, partial(again, place))
+                for place, each in self._values(seen.function, seen.outputs).items()}
+
+    def _values(self, function: Differentiable, outputs: Sequence[Tensor]) -> dict[int, Pair | str]:
+        """The noise of both is measured where they differ."""
+        result: dict[int, Pair | str] = {}
+        noise: list[Array] | None = None
+        for place, (mine, theirs) in enumerate(zip(outputs, self.outputs, strict=True)):
+            if mine.shape != theirs.shape:
+                result[place] = f"the function returns shape {list(mine.shape)}, the reference {list(theirs.shape)}"
+            elif mine.is_complex() != theirs.is_complex():
+                result[place] = f"the function returns {mine.dtype}, the reference {theirs.dtype}"
+            else:
+                pair = self._compared(place, mine, theirs, 0.0)
+                if pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
+                    noise = noise or self._noise(function)
+                    pair = self._compared(place, mine, theirs, noise[place][:, None])
+                result[place] = pair
+        return result
+
+    def _noise(self, function: Differentiable) -> list[Array]:
+        """Z standard deviations of the noise of both, per output [M]; of the function alone where the reference has another shape."""
+        seen = self._checked
+        points = [Point(Filled(each), seen.wishes.columns(function.inputs), seed=seen.wishes.seed) for each in (function, self.reference)]
+        with np.errstate(all="ignore"):
+            one, other = (survey(point).sigma for point in points)
+        return [Z * (one[a] + (other[b] if len(one[a]) == len(other[b]) else 0.0)) for a, b in zip(points[0].parts, points[1].parts, strict=True)]
+
+    def _compared(self, place: int, mine: Tensor, theirs: Tensor, noise: Array | float) -> Pair:
+        """One output [M]. The floor is the rounding of the tensor's typical size; two equal infinities agree."""
+        a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
+        tally, (atol, rtol) = Tally(0, place, (len(a), 1), WORST), self._checked.settings.tolerances()
+        with np.errstate(all="ignore"):
+            add_exact(tally, a[:, None], v[:, None], FLOOR * unit * rms(np.abs(v)), atol=atol, rtol=rtol, unit=unit, rows=np.arange(len(a)), first=0,
+                      broken=Outcome.MISMATCH, noise=noise)
+        return tally.result(unit, False)
 
     @cached_property
-    def beyond_float32(self) -> list[tuple[TensorResult, TensorResult] | None]:
+    def beyond_float32(self) -> Sequence[tuple[TensorResult, TensorResult] | None]:
         """Of each checked output in float32, how far it is off this and itself in float64, where float32 explains neither."""
         return off_both(self._checked.subject, self._checked.forward.checked)
-
-    @property
-    def pairs(self) -> Mapping[Key, Pair]:
-        return {(place, output): pair for (place, output), pair in self.rows.items()}
 
     @cached_property
     def rows(self) -> Mapping[tuple[int, int], Pair]:
@@ -185,27 +144,18 @@ class AgainstReference:
 
         def compared(function: Differentiable) -> dict[tuple[int, int], Pair]:
             return reference_gradients(Filled(function), Filled(self.reference), seen.settings,
-                                       lambda: Layout(seen.jacobian.structure, seen.jacobian.choice), Kinks(seen).beside, seen.spending.short_of)
+                                       lambda: seen.jacobian, Kinks(seen).beside, seen.spending.short_of)
 
-        def tighter(key: tuple[int, int]) -> Pair:
-            return seen.tighter(seen.subject, compared)[key]
+        def again(key: tuple[int, int], function: Differentiable) -> Pair:
+            return compared(function)[key]
 
-        return {key: self._unrounded(beside_largest(pair, lambda: seen.leftover, partial(tighter, key)), *key)
-                for key, pair in compared(seen.function).items()}
+        return {key: self._unrounded(beside_largest(pair, seen, partial(again, key)), key[1]) for key, pair in compared(seen.function).items()}
 
-    def _unrounded(self, pair: Pair, tensor: int, output: int) -> Pair:
-        seen = self._checked
-        routes = [row_of(each, seen.outputs, tensor, output) for each in (seen.function, self.reference)]
+    def _unrounded(self, pair: Pair, output: int) -> Pair:
+        y, count = self._checked.outputs[output], len(self._checked.outputs)
 
-        def in_float64() -> InFloat64 | None:
-            if not all(x.dtype == torch.float32 for x in seen.subject.inputs):
-                return None
-            try:
-                wide = widened(seen.subject, InDouble(lifts=True))
-                sides = [Differentiable(each, seen.forward.checked) for each in (wide, as_reference(wide))]
-                mine, theirs = (row_of(each, each.values(each.inputs), tensor, output) for each in sides)
-            except UserCodeError:
-                return None
-            return wide.inputs, mine, theirs
+        def row_of(function: Gives, inputs: Sequence[Tensor], row: int) -> Sequence[Tensor | None]:
+            one = one_hot(y.shape, y.dtype, y.device, row)
+            return function.vjp_at(inputs, [one if place == output else None for place in range(count)])
 
-        return beside_rounding(pair, seen.subject, routes, in_float64, seen.settings.tolerances()[1])
+        return beside_rounding(pair, self._checked.subject, [partial(row_of, each) for each in (self._checked.function, self.reference)])

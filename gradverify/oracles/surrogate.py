@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradverify.oracles.finite_difference import Split
 from gradverify.oracles.implementation import Implementation
-from gradverify.subject.differentiable import Differentiable, Gradients
+from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Subject
@@ -20,48 +21,27 @@ from gradverify.subject.subject import Subject
 ALIKE = 1e-4    # of the largest number of a gradient: float32's rounding is less, and a factor is more
 
 
-class Surrogate:
+class Surrogate(Split):
     """The values of the surrogate beside the backward of the function. Raises UserCodeError (GV002) where their outputs do not fit."""
 
     def __init__(self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Sequence[Tensor]) -> None:
-        self._function, self._outputs = function, tuple(outputs)
         self._soft = Implementation(subject, "surrogate", str(subject.case.oracles.surrogate), checked)
+        super().__init__(self._soft, function, outputs)
         self.name = self._soft.name
         for mine, theirs in zip(self._outputs, self.values(subject.leaves()), strict=True):
             if mine.shape != theirs.shape or mine.is_complex() != theirs.is_complex():
                 raise UserCodeError("GV002", f"{self.name} returned shape {list(theirs.shape)} ({theirs.dtype}), the function {list(mine.shape)} "
                                     f"({mine.dtype}): its finite differences cannot be compared")
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._function.inputs
-
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Of the surrogate. Raises UserCodeError (GV002) that names it."""
-        return self._soft.values(inputs)
-
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """Of the function."""
-        return self._function.vjp(self._fitting(cotangents))
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """Of the function, at other inputs."""
-        return self._function.vjp_at(inputs, self._fitting(cotangents))
-
     def differentiates_to(self, cotangents: Sequence[Tensor]) -> bool:
         """Does torch differentiate the surrogate to what backward gives? Where its finite differences are others, it detaches on the way."""
         try:
-            graph = self._soft.graph(self.inputs)
-            pulled = [y for y in graph.outputs if y.requires_grad]
+            pulled = [y for y in self._soft.outputs if y.requires_grad]
             if not pulled or function_nodes(pulled):
                 return False
-            theirs = self._soft.gradients(graph, [v.to(y.dtype) for y, v in zip(graph.outputs, cotangents, strict=True)])
-            mine = self.vjp(cotangents)
+            theirs = self._soft.vjp([v.to(y.dtype) for y, v in zip(self._soft.outputs, cotangents, strict=True)])
+            sides = zip(self.inputs, self.vjp(cotangents), theirs, strict=True)
         except (UserCodeError, RuntimeError):
             return False
-        sides = [[torch.zeros_like(x) if g is None else g for x, g in zip(self.inputs, side, strict=True)] for side in (mine, theirs)]
-        return all(a.numel() == 0 or torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in zip(*sides, strict=True))
-
-    def _fitting(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """In the dtype and on the device of the function's outputs, which need not be the surrogate's."""
-        return [None if v is None else v.to(dtype=y.dtype, device=y.device) for v, y in zip(cotangents, self._outputs, strict=True)]
+        filled = [[torch.zeros_like(x) if g is None else g for g in both] for x, *both in sides if x.numel()]
+        return all(torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in filled)

@@ -15,7 +15,7 @@ from gradverify.numerics.function.coordinates import DOUBLE, WIDE, numbers, rms
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.verdict import Limit
-from gradverify.oracles.finite_difference import Gives, Jacobian
+from gradverify.oracles.finite_difference import Gives, Jacobian, Split, rounded_anew
 from gradverify.subject.another import beside
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
@@ -95,7 +95,7 @@ class RefusedError(Exception):
     """The function is another one in float64; the text says how."""
 
 
-class InFloat64:
+class InFloat64(Split):
     """`narrow` in float32, whose gradients count, and `full`, the same function in float64, whose values do; at the same numbers."""
 
     unit = U32
@@ -104,9 +104,8 @@ class InFloat64:
                  of_reference: bool = False) -> None:
         """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation.
         Raises UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
-        self.of_reference = of_reference
-        self._narrow, self._full, self._nearby, self._mode = narrow, full, nearby, mode
-        self._dtypes = [y.dtype for y in outputs]
+        super().__init__(full, narrow, outputs)
+        self.of_reference, self._nearby, self._mode = of_reference, nearby, mode
         self._gives_many = getattr(narrow, "vjps", None)
         self._here = self._at(full.inputs)
         self._off = _deviation(outputs, self._here)
@@ -125,10 +124,6 @@ class InFloat64:
         """The backward, as `numerics.function.point.Function` may have it."""
         return self
 
-    @property
-    def inputs(self) -> Sequence[Tensor]:
-        return self._full.inputs
-
     def here(self) -> list[Tensor]:
         """In float64, at its inputs."""
         return self._here
@@ -137,20 +132,11 @@ class InFloat64:
         """In float64."""
         return list(self._full.values([wide(x) for x in inputs]))
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """In float32."""
-        return tuple(self._narrow.vjp(self._cast(cotangents)))
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """In float32, at other inputs, rounded to it."""
-        own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
-        return tuple(self._narrow.vjp_at(own, self._cast(cotangents)))
-
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
         """In float32, many at once; None where the function does not offer it."""
         if self._gives_many is None:
             return None
-        found: Gradients | None = self._gives_many(output, cotangents.to(dtype=self._dtypes[output]), wanted)
+        found: Gradients | None = self._gives_many(output, cotangents.to(dtype=self._outputs[output].dtype), wanted)
         return found
 
     def full(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor] | None:
@@ -163,16 +149,14 @@ class InFloat64:
         return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, found, strict=True)]
 
     def perturbed(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """As `full` at inputs, with roundings of float32 in every operation."""
-        with Perturbed(generator(number, "narrow", "rounding")):
-            return self.full(cotangents, inputs)
-
-    def rounding(self) -> Array:
-        """By how much the forward in float32 is off [M], at most, at the point and nearby."""
-        return np.asarray(np.nanmax(np.abs([np.concatenate([*each, np.zeros(0)]) for each in (self._off, *self._beside)]), 0))
-
-    def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-        return [None if v is None else v.to(dtype=dtype) for v, dtype in zip(cotangents, self._dtypes, strict=True)]
+        """As `full` at inputs, with roundings of float32 in every operation; where it refuses float64, as it rounds itself at random."""
+        source = generator(number, "narrow", "rounding")
+        with Perturbed(source):
+            found = self.full(cotangents, inputs)
+        if found is not None:
+            return found
+        gradients = rounded_anew(source, self._narrow.inputs, lambda moved: self.vjp_at(moved, cotangents))
+        return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]
 
     @cached_property
     def _beside(self) -> list[list[Array]]:
@@ -184,7 +168,7 @@ class InFloat64:
         """What roundings of float32 in every operation do to the outputs in float64, one standard deviation: also those that are the same at all
         nearby points, as of the mean that a nearly constant row is less than. 0 where numbers are cast inside, whose own steps are then judged."""
         if self._mode.count:
-            return [0.0] * len(self._dtypes)
+            return [0.0] * len(self._here)
         found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
         return [_spread([numbers(each[place]) for each in found], numbers(y)) for place, y in enumerate(self._here)]
 

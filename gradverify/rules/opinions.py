@@ -9,7 +9,6 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
-from gradverify.oracles.given import Given
 from gradverify.rules.protocol import Findings, NotApplicable, Told
 from gradverify.rules.shown import comparison, differs, element_name
 from gradverify.subject.target import Target
@@ -106,11 +105,10 @@ def _other_values(evidence: Evidence, output: int) -> bool:
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives
 def gv107(evidence: Evidence) -> Told:
-    given = [oracle for oracle in evidence.oracles.values() if isinstance(oracle, Given)]
-    if not given:
+    if not evidence.given:
         raise NotApplicable("the spec gives neither `expected` nor `gradient`")
-    for oracle in given:
-        for (index, _), pair in oracle.pairs.items():
+    for oracle in evidence.given:
+        for index, pair in oracle.pairs.items():
             argument = evidence.inputs[index]
             yield comparison("GV107", argument, None, None, pair)
             if pair.count(Outcome.MISMATCH):

@@ -10,17 +10,17 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.element import Measured
 from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.explain import Coordinate, fixed_step, measure
+from gradverify.numerics.explain import fixed_step, measure
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.pairs.pair import Asked, Outcome
 from numerics.differentiable import DOUBLE, Differentiable, leaf, with_backward
 from numerics.entries.test_hard_cases import hashed
 
-FIRST = Coordinate(0, 0)
+FIRST = Asked(0, 0, 0, 0)
 
 
-def seen(forward, *inputs, moved=FIRST, output=FIRST, damage=None, **options):
-    return measure(Differentiable(forward, *inputs, damage=damage), moved, output, **options)
+def seen(forward, *inputs, moved=FIRST, damage=None, **options):
+    return measure(Differentiable(forward, *inputs, damage=damage), moved, **options)
 
 
 def at(forward, x, slope, **options):
@@ -71,10 +71,10 @@ def test_the_tolerance_is_the_sum_of_its_parts():
 
 def test_under_symmetric_an_element_moves_with_its_mirror_image():
     a = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=DOUBLE)
-    m = seen(lambda x: x[0, 1] * 5 + x[1, 0] * 7, a, moved=Coordinate(0, 1), symmetric=[True])
+    m = seen(lambda x: x[0, 1] * 5 + x[1, 0] * 7, a, moved=Asked(0, 0, 1, 0), symmetric=[True])
     assert m.verdict == "pass" and m.numeric == pytest.approx(12.0) == m.analytic
     with pytest.raises(ValueError, match="mirror"):
-        seen(lambda x: x[0, 1] * 5, a, moved=Coordinate(0, 2), symmetric=[True])
+        seen(lambda x: x[0, 1] * 5, a, moved=Asked(0, 0, 2, 0), symmetric=[True])
 
 
 def under_step(function, eps, atol, rtol):
@@ -88,7 +88,7 @@ def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
     fixed, truth = under_step(f, 0.1, 1e-5, 1e-3), math.cos(1.0) * math.sin(0.1) / 0.1
     assert fixed.quotient == pytest.approx(truth, rel=1e-12)
     assert fixed.tolerance == pytest.approx(1e-5 + 1e-3 * truth) and fixed.outcome == "mismatch"
-    assert measure(f, FIRST, FIRST).verdict == "pass"
+    assert measure(f, FIRST).verdict == "pass"
     assert under_step(f, 1e-20, 1e-5, 1e-3).outcome == "undecided"
 
 

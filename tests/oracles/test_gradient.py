@@ -53,7 +53,7 @@ def test_an_oracle_that_does_not_fit_is_blamed_as_the_oracle(name, said):
 def test_gradients_come_one_per_argument_or_one_per_differentiable_input(name):
     index = fixed(torch.tensor([0, 2, 2]))
     seen = evidence(handmade.product, randn(4), torch.tensor(3.0, dtype=torch.float64), index, oracles=Oracles(gradient=f"{HERE}:{name}"))
-    found = {place: tally for (place, _), tally in seen.oracles["gradient"].pairs.items()}
+    found = seen.given[0].pairs
     assert {place: tally.elements for place, tally in found.items()} == ({0: 4} if "one" in name else {0: 4, 1: 1})
     assert all(tally.counts[0] == tally.elements for tally in found.values())
 
@@ -83,5 +83,5 @@ def cat_gradient(tensors, dim, grad_output):
 
 def test_a_list_of_tensors_has_a_list_of_gradients():
     seen = evidence(torch.cat, [randn(2, 1), randn(2, 3)], 1, oracles=Oracles(gradient="oracles.test_gradient:cat_gradient"))
-    found = {place: (pair.elements, pair.count(Outcome.PASS)) for (place, _), pair in seen.oracles["gradient"].pairs.items()}
+    found = {place: (pair.elements, pair.count(Outcome.PASS)) for place, pair in seen.given[0].pairs.items()}
     assert found == {0: (2, 2), 1: (6, 6)}

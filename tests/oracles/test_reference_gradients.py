@@ -12,7 +12,8 @@ from gradverify.model.case import Settings
 from gradverify.numerics.choose import Choice, Cost, Limits, Mode, Why
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
-from gradverify.oracles.reference_gradients import Layout, reference_gradients
+from gradverify.oracles.finite_difference import Jacobian
+from gradverify.oracles.reference_gradients import reference_gradients
 
 SETTINGS = Settings()
 
@@ -39,8 +40,8 @@ def compared(right, backward, shape, mode=Mode.ENTRIES, **options):
     function.pulls = 0
     free = Cost(0, 0, 0.0)
     choice = Choice(mode, free, why=Why.FITS, relative=1e-8, passed_over=(), budget=Limits(), gradcheck=free)
-    layout = Layout(structure, choice)
-    pair = reference_gradients(function, reference, SETTINGS, lambda: layout, **options)[0, 0]
+    measured = Jacobian({}, frozenset(), choice, structure=structure)
+    pair = reference_gradients(function, reference, SETTINGS, lambda: measured, **options)[0, 0]
     return pair, function.pulls + reference.pulls
 
 

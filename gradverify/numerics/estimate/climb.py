@@ -6,7 +6,7 @@ Noise-limited elements get coarser rungs, also above the scale; the others finer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -66,30 +66,30 @@ class Ladders:
         self._samples[k] = samples
         self._sampled.update((n, k) for n in self._members)
 
-    def knows(self, k: int) -> bool:
-        """Was rung k sampled?"""
-        return k in self._samples
-
-    def known(self, k: int) -> Array:
-        """The samples [4, E] of rung k."""
-        return self._samples[k]
-
     def under(self, noise: Array) -> Ladders:
         """The same samples where f is known to have at least this noise [M]."""
         other = copy(self)
         other.outputs = replace(self.outputs, sigma=np.maximum(self.outputs.sigma, noise))
         return other
 
-    def solve(self, i: Index, rungs: Sequence[int], full: bool) -> Derivative:
-        """Elements i from these rungs, sampled where they were not yet."""
-        lines = np.unique(self.elements.line[i]).tolist()
+    @property
+    def known(self) -> list[int]:
+        """The rungs that were sampled, the coarsest first."""
+        return sorted(self._samples)
+
+    def samples(self, i: Index, rungs: Iterable[int]) -> Samples:
+        """Elements i at these rungs, sampled where they were not yet."""
+        lines, rungs = np.unique(self.elements.line[i]).tolist(), list(rungs)
         for n in lines:  # line after line: where its columns lie is looked up once
             for k in rungs:
                 self._sample(n, k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
         o, out = self.outputs, self.elements.out[i]
-        return solve(Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i],
-                             o.rounds_x), full)
+        return Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i], o.rounds_x)
+
+    def solve(self, i: Index, rungs: Iterable[int], full: bool) -> Derivative:
+        """Elements i from these rungs."""
+        return solve(self.samples(i, rungs), full)
 
     def every_rung(self) -> Derivative:
         """The derivatives of all elements from the whole sequence of steps."""
@@ -187,6 +187,7 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
 
     `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is to stand rests on quick rungs alone.
     """
+    ladders = along_line(line, outputs)
     everything = np.arange(len(outputs.f0))
     wanted = np.broadcast_to(atol, everything.shape)
 
@@ -194,7 +195,6 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), PASS, UNDECIDED).astype(np.int8)
 
     with np.errstate(all="ignore"):
-        ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
         if every_rung:
             return ladders.every_rung()
         return Climb(ladders, ladders.solve(everything, QUICK, False), narrow, np.zeros(len(everything), bool)).run()
@@ -202,8 +202,13 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
 
 def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
     """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
-    everything = np.arange(len(outputs.f0))
-    ladders = Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
+    ladders = along_line(line, outputs)
     for k, rung in known.items():
-        ladders.put(k, np.array([np.broadcast_to(each, len(everything)) for each in rung]))
-    return ladders.solve(everything, QUICK, False)
+        ladders.put(k, np.array([np.broadcast_to(each, len(outputs.f0)) for each in rung]))
+    return ladders.solve(np.arange(len(outputs.f0)), QUICK, False)
+
+
+def along_line(line: Line, outputs: Outputs) -> Ladders:
+    """All outputs [M] along one line."""
+    everything = np.arange(len(outputs.f0))
+    return Ladders([line], outputs, Elements(np.zeros_like(everything), everything))

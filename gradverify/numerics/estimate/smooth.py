@@ -102,17 +102,8 @@ def _rough(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Ma
     return np.asarray(rough)
 
 
-@dataclass(frozen=True)
-class Slope:
-    """Derivatives [m], value ± bar, of which `noise` is what f's values are uncertain by; not finite where a value is missing."""
-
-    value: Array
-    bar: Array
-    noise: Array
-
-
-def secant(up: Array, down: Array, width: Array | float, f0: Array, sigma: Array, unit: Array, rounding_of_x: Array | float | None) -> Slope:
-    """From f [m] at the two ends of a step of this width; f(x), its noise and its unit roundoff [m].
+def secant(up: Array, down: Array, width: Array | float, f0: Array, sigma: Array, unit: Array, rounding_of_x: Array | float | None) -> SmoothEstimate:
+    """From f [m] at the two ends of a step of this width, where both have values; f(x), its noise and its unit roundoff [m].
 
     Each end is off by its noise, at least by the rounding of the largest of f's values (f is computed from numbers as large as f(x) even where it
     passes 0 at an end), and by |f'|·u·|x| where a low-precision forward rounds x: `rounding_of_x` is |x| along the step then, and None elsewhere.
@@ -123,4 +114,5 @@ def secant(up: Array, down: Array, width: Array | float, f0: Array, sigma: Array
     if rounding_of_x is not None and low.any():
         noise = np.where(low, np.maximum(noise, unit * np.abs(value) * rounding_of_x), noise)
     noise = Z * np.sqrt(2.0) * noise / width
-    return Slope(value, noise + ARITHMETIC * np.abs(value), noise)
+    bar = noise + ARITHMETIC * np.abs(value)
+    return SmoothEstimate(value, bar, noise, np.isfinite(bar))

@@ -8,12 +8,9 @@ inside, but its outputs are so much larger than what inputs of 1e-12 move that n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from gradverify.numerics.estimate.climb import Outputs, derivative
-from gradverify.numerics.estimate.ladder import Derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import DirectionLine, Point
@@ -37,30 +34,58 @@ ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
 CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
 
 
-@dataclass(frozen=True)
-class _WideSteps:
-    """f's derivative [M] along `direction` [k] of the columns [k] of a tensor, the outputs [M] that round inside, and those [M] of which no
-    gradient was above its tolerance."""
-
-    columns: Index
-    direction: Array
-    suspect: Mask
-    never_above: Mask
-    found: Derivative
-
-
 def beside_insensitive(run: Run, pairs: list[Pair]) -> list[Pair]:
     """The pairs; undecided where f rounds away the steps that were taken: mismatches that agree with f at steps up to 1, passes that do not.
 
     Nothing is called unless some input is tiny: 11 calls a tensor then, and 48 more where f rounds inside or no gradient could have failed.
     """
-    wide_steps: dict[int, _WideSteps | None] = {}
     with np.errstate(all="ignore"):
         for tensor in sorted({pair.input for pair in pairs}):
             columns = _tiny(run.point, tensor)
-            affordable = len(columns) and not run.over_budget(CALLS)
-            wide_steps[tensor] = _wide_steps(run, columns, _never_above_tolerance(run.point, pairs, tensor)) if affordable else None
-        return [_judged(run, pair, of_tensor) if (of_tensor := wide_steps[pair.input]) else pair for pair in pairs]
+            if len(columns) and not run.over_budget(CALLS):
+                pairs = _by_wide_steps(run, tensor, columns, pairs)
+    return pairs
+
+
+def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> list[Pair]:
+    """The pairs, those of a tensor of which these columns are tiny by steps up to 1; as they are where nothing rounds inside by more than the quick
+    steps can tell from nothing, and of every output some gradient was above its tolerance."""
+    point, never_above = run.point, np.zeros(len(run.point.f0), bool)
+    for pair in pairs:
+        if pair.input == tensor and 0 < pair.largest <= 1:
+            never_above[point.parts[pair.output]] = True
+    weights = signed_weights(len(columns), point.seed.generator("wide steps", int(columns[0])))
+    noise, suspect = _inner(point, columns, weights)
+    if not (suspect | never_above).any():
+        return pairs
+    for part in point.parts:  # nine points do not show every output's
+        noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
+    outputs = Outputs(point.f0, np.maximum(run.survey.sigma, noise), lambda: point.unit, rounds_x=not point.columns.rounded)
+    d = derivative(DirectionLine(point, columns, weights), outputs, every_rung=True)
+    usable = d.smooth & np.isfinite(d.value) & np.isfinite(d.bar)
+
+    def agrees(output: int) -> bool | None:
+        """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
+        part = point.parts[output]
+        rows = part.start + np.flatnonzero(usable[part])
+        v = signed_weights(len(rows), point.seed.generator("wide steps pulled back", output, int(columns[0])))
+        gradient = gradient_of_rows(point, output, rows, v)[columns]
+        off = abs(float(gradient @ weights - v @ d.value[rows]))
+        size = float(np.abs(gradient * weights).sum() + np.abs(v * d.value[rows]).sum())
+        if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
+            return False
+        return True if usable[part][suspect[part]].all() else None
+
+    def judged(pair: Pair) -> Pair:
+        rounds = suspect[point.parts[pair.output]].any()
+        if pair.input != tensor or not pair.compared or not (rounds or never_above[point.parts[pair.output]].any()):
+            return pair
+        agreed = agrees(pair.output)
+        if rounds and pair.count(Outcome.MISMATCH):
+            return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS) if agreed is not False else pair
+        return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if agreed is False or (rounds and agreed is None) else pair
+
+    return [judged(pair) for pair in pairs]
 
 
 def _tiny(point: Point, tensor: int) -> Index:
@@ -70,28 +95,6 @@ def _tiny(point: Point, tensor: int) -> Index:
     if not c.free:
         tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
     return columns[tiny & np.isfinite(c.x[columns])]
-
-
-def _never_above_tolerance(point: Point, pairs: list[Pair], tensor: int) -> Mask:
-    """Outputs [M] of which no gradient in this tensor was above its tolerance."""
-    never_above = np.zeros(len(point.f0), bool)
-    for pair in pairs:
-        if pair.input == tensor and 0 < pair.largest <= 1:
-            never_above[point.parts[pair.output]] = True
-    return never_above
-
-
-def _wide_steps(run: Run, columns: Index, never_above: Mask) -> _WideSteps | None:
-    """None where nothing rounds inside by more than the quick steps can tell from nothing, and none of the outputs is `never_above`."""
-    point, weights = run.point, signed_weights(len(columns), run.point.seed.generator("wide steps", int(columns[0])))
-    noise, suspect = _inner(point, columns, weights)
-    if not (suspect | never_above).any():
-        return None
-    for part in point.parts:  # nine points do not show every output's
-        noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
-    sigma = np.maximum(run.survey.sigma, noise)
-    outputs = Outputs(point.f0, sigma, lambda: point.unit, rounds_x=not point.columns.rounded)
-    return _WideSteps(columns, weights, suspect, never_above, derivative(DirectionLine(point, columns, weights), outputs, every_rung=True))
 
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
@@ -111,29 +114,3 @@ def _through(points: Array) -> Array:
     n, t = np.arange(POINTS), np.array(BETWEEN)[:, None, None]
     factors = np.where(n[:, None] == n, 1.0, (t - n) / np.where(n[:, None] == n, 1, n[:, None] - n))
     return np.asarray(factors.prod(2) @ points)
-
-
-def _judged(run: Run, pair: Pair, wide_steps: _WideSteps) -> Pair:
-    part = run.point.parts[pair.output]
-    if not (wide_steps.suspect | wide_steps.never_above)[part].any() or not pair.compared:
-        return pair
-    agrees = _agrees(run, pair.output, wide_steps)
-    if not wide_steps.suspect[part].any():
-        return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if agrees is False else pair
-    if pair.count(Outcome.MISMATCH) and agrees is not False:
-        return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
-    return with_undecided(pair, Outcome.PASS, Limit.CANCELS) if not pair.count(Outcome.MISMATCH) and agrees is not True else pair
-
-
-def _agrees(run: Run, output: int, wide_steps: _WideSteps) -> bool | None:
-    """Does the gradient add up to what f does at steps up to 1? None: that is not to be known."""
-    point, part, d = run.point, run.point.parts[output], wide_steps.found
-    usable = (d.smooth & np.isfinite(d.value) & np.isfinite(d.bar))[part]
-    rows = np.arange(part.start, part.stop)[usable]
-    v = signed_weights(len(rows), point.seed.generator("wide steps pulled back", output, int(wide_steps.columns[0])))
-    gradient = gradient_of_rows(point, output, rows, v)[wide_steps.columns]
-    off = abs(float(gradient @ wide_steps.direction - v @ d.value[rows]))
-    size = float(np.abs(gradient * wide_steps.direction).sum() + np.abs(v * d.value[rows]).sum())
-    if not off <= float(np.abs(v) @ d.bar[rows]) + ALIKE * size:
-        return False
-    return True if usable[wide_steps.suspect[part]].all() else None

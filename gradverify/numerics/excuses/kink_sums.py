@@ -79,15 +79,15 @@ KINK_RUNGS = range(4, 10)
 SUM_SLACK = 1e-6  # of Σ|a|
 NEARBY_RUNGS = (6, 8)  # the distances from x of the points whose slopes are measured
 WITHIN = 1 / 16  # of that distance: the step of such a slope
-PIECES = 8  # random sides of the kinks, and at most as many of each kind of chosen ones
+PIECES = 8  # random sides of the kinks, beside those with the largest and the least slopes and those nearest to the gradients
 BLURRED = 1e-3  # of Σ|a|: a sum that lies beyond the slopes by less than such a bar is one of them
-NEARBY_CALLS = 4 * 4 * PIECES  # forward calls at most
+NEARBY_CALLS = 4 * (3 + PIECES)  # forward calls
 
 
 def judge_kink_sums(run: Run, judged: Judged) -> Judged:
     """Elements at a kink that passed are wrong where their sum is no slope that f has near x along all of them.
 
-    12 forward calls for outputs that share their kinks; 128 more at most where the sum is no slope at x itself.
+    12 forward calls for outputs that share their kinks; 44 more an output whose sum is no slope at x itself.
     Undecided where slopes nearby are not known well enough.
     """
     if not judged.derivative.rough:
@@ -102,9 +102,8 @@ def judge_kink_sums(run: Run, judged: Judged) -> Judged:
             outputs_of[tuple(judged.column[kinks].tolist())].append(out)
     for shared, outs in outputs_of.items():
         columns, elements = np.array(shared), np.array([elements_of[out] for out in outs])
-        beyond = beyond_slopes(run, columns, np.array(outs), judged.analytic[elements])
-        if beyond.any():
-            judged = _against_pieces(run, judged, columns, elements[beyond])
+        for i in elements[beyond_slopes(run, columns, np.array(outs), judged.analytic[elements])]:
+            judged = _against_pieces(run, judged, i)
     return judged
 
 
@@ -125,52 +124,32 @@ def _joint_side(run: Run, columns: Index, outs: Index, sign: float) -> Best:
     return one_sided(values - point.f0[outs], h, np.broadcast_to(noise, h.shape))
 
 
-def _against_pieces(run: Run, judged: Judged, columns: Index, i: Index) -> Judged:
-    """Elements i [k, columns] of k outputs against the slopes in the pieces of f around x."""
+def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
+    """Elements i of one output against the slopes along all of their columns in the pieces of f around x."""
     if run.over_budget(NEARBY_CALLS) or run.point.columns.rounded:
-        return judged.undecided(i.ravel(), Limit.KINK_SUM)
-    d, a, outs = judged.derivative, judged.analytic[i], judged.out[i[:, 0]]
+        return judged.undecided(i, Limit.KINK_SUM)
+    d, a, columns, out = judged.derivative, judged.analytic[i], judged.column[i], int(judged.out[i[0]])
     up = np.where(d.right[i] >= d.left[i], 1, -1)  # the side of each kink with the larger slope
     nearest = np.where(np.abs(a - d.right[i]) <= np.abs(a - d.left[i]), 1, -1)
-    chosen = [np.unique(sides, axis=0)[:PIECES] for sides in (up, -up, nearest)]
-    sides = np.concatenate([*chosen, run.point.seed.generator("pieces", int(outs[0]), int(columns[0])).choice([-1, 1], (PIECES, len(columns)))])
-    known = np.array([
-        all((of_each == own[n]).all(1).any() for own, of_each in zip((up, -up, nearest), chosen, strict=True))
-        for n in range(len(i))
-    ])
-    slope, bar = np.array([_slope_nearby(run, columns, outs, each, n) for n, each in enumerate(sides)]).transpose(1, 0, 2)
-    total, size = a.sum(1), np.abs(a).sum(1)
-    low, high = slope.argmin(0), slope.argmax(0)
-    k = np.arange(len(i))
-    off = np.maximum(slope[low, k] - total, total - slope[high, k])
-    widest = bar.max(0)
-    wrong = known & (off - widest > SUM_SLACK * size)
-    right = (off <= SUM_SLACK * size) | ((off <= widest) & (widest <= BLURRED * size))
-    judged = judged.undecided(i[~wrong & ~right].ravel(), Limit.KINK_SUM)
-    return _with_wrong_sums(judged, i[wrong], slope[low, k][wrong], slope[high, k][wrong])
+    source = run.point.seed.generator("pieces", out, int(columns[0]))
+    chosen = (up, -up, nearest, *source.choice([-1, 1], (PIECES, len(i))))
+    slope, bar = np.array([_slope_nearby(run, columns, out, each * source.uniform(0.5, 1.5, len(i))) for each in chosen]).T
+    off, size, widest = max(slope.min() - a.sum(), a.sum() - slope.max()), np.abs(a).sum(), bar.max()
+    if off <= SUM_SLACK * size or off <= widest <= BLURRED * size:
+        return judged
+    if not off - widest > SUM_SLACK * size:
+        return judged.undecided(i, Limit.KINK_SUM)
+    verdict, limit, left, right = judged.verdict.copy(), judged.limit.copy(), d.left.copy(), d.right.copy()
+    verdict[i], limit[i], left[i], right[i] = MISMATCH, Limit.KINK_SUM, slope.min(), slope.max()     # the sides: along all of them
+    return replace(judged, verdict=verdict, limit=limit, derivative=replace(d, left=left, right=right))
 
 
-def _slope_nearby(run: Run, columns: Index, outs: Index, sides: Index, number: int) -> tuple[Array, Array]:
-    """The slope of outputs [k] along all columns at a point on these sides of the kinks, and its bar: 4 forward calls."""
-    point, c = run.point, run.point.columns
-    source = point.seed.generator("near pieces", int(outs[0]), int(columns[0]), number)
-    away, slopes, noise = sides * source.uniform(0.5, 1.5, len(columns)), [], np.zeros(len(outs))
+def _slope_nearby(run: Run, columns: Index, out: int, away: Array) -> tuple[float, float]:
+    """The slope of an output along all columns at a point beside x, in a direction, and its bar: 4 forward calls."""
+    point, c, slopes, h = run.point, run.point.columns, list[float](), 0.0
     for rung in NEARBY_RUNGS:
         distance = BASE * c.scale[columns].min() * RATIO ** float(-rung)
         h = WITHIN * distance
-        above, below = (point.values_at(columns, c.x[columns] + distance * away + step)[outs] for step in (h, -h))
-        slopes.append((above - below) / (2 * h))
-        noise = Z * run.noise[outs] / h
-    coarse, fine = slopes
-    return fine, np.abs(fine - coarse) + noise
-
-
-def _with_wrong_sums(judged: Judged, i: Index, low: Array, high: Array) -> Judged:
-    """Elements i [k, columns] as mismatches; their `left` and `right` are the least and the largest slope along all of them."""
-    if not len(i):
-        return judged
-    verdict, limit, d = judged.verdict.copy(), judged.limit.copy(), judged.derivative
-    left, right = d.left.copy(), d.right.copy()
-    verdict[i], limit[i] = MISMATCH, Limit.KINK_SUM
-    left[i], right[i] = low[:, None], high[:, None]
-    return replace(judged, verdict=verdict, limit=limit, derivative=replace(d, left=left, right=right))
+        above, below = (point.values_at(columns, c.x[columns] + distance * away + step)[out] for step in (h, -h))
+        slopes.append(float(above - below) / (2 * h))
+    return slopes[1], abs(slopes[1] - slopes[0]) + Z * float(run.noise[out]) / h

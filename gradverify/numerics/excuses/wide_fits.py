@@ -58,7 +58,7 @@ def _of_column(run: Run, judged: Judged, column: int) -> Judged:
         values.append(value)
         bars.append(bar)
         value, bar = _agreed(np.array(values), np.array(bars))
-        fitted = replace(d, value=np.where(np.isfinite(bar), value, d.value), bar=np.where(np.isfinite(bar), bar, d.bar), noise_bar=bar)
+        fitted = replace(d, value=value, bar=bar, noise_bar=bar)
         i = np.flatnonzero(judged.verdicts_with(derivative=fitted) == PASS)
         return replace(judged, derivative=d.replaced(i, fitted.take(i))).passed(i)
 

@@ -115,10 +115,6 @@ class Narrow(Protocol):
         """As `full`, where forward and backward round as in float32, at random; in another way for each number."""
         ...
 
-    def rounding(self) -> Array:
-        """By how much the forward in float32 is off [M], the largest of a few points."""
-        ...
-
 
 class Point:
     """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
