@@ -18,7 +18,7 @@ from yaml.reader import ReaderError
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.spec.fault import MAX_SHOWN, Fault, Path, dotted
-from gradverify.spec.text import decode
+from gradverify.spec.walk import decode
 
 MAX_DEPTH = 64  # tensors have a handful of dimensions; deeper nesting is an attack or an accident
 
@@ -92,7 +92,7 @@ def tree_faults(root: Node) -> list[tuple[Mark, str]]:
     def visit(node: Node) -> tuple[int, int]:
         """(nodes, levels) below and including this one, with every alias counted in full and walked once."""
         if id(node) not in sizes:
-            faults.extend((place, message) for place, message in _own_faults(node))
+            faults.extend(_own_faults(node))
             children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
             below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
             sizes[id(node)] = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)

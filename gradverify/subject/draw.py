@@ -199,10 +199,11 @@ def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch
         if repeated and isinstance(made, Apart):
             raise UserCodeError(CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
         made = made.expand(shape).clone() if repeated else made
-        if not isinstance(made, Apart):
-            return _finished(recipe, made, dtype, place).to(device=device)
-        return Apart(tuple((path, _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each)
-                           for path, each in made.elements), made.built)
+
+        def finished(path: str, each: Any) -> Any:
+            return _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each
+
+        return made.of(finished) if isinstance(made, Apart) else finished("", made)
 
 
 def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str) -> Tensor:
@@ -232,7 +233,20 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.draw == "file":
         return _load(str(recipe.arguments), place)
     if recipe.draw == "make":
-        return _drawn_by_user(recipe, dtype, source, place)
+        # the spec's own function, like every draw in the wide dtype on the CPU, with the global generator seeded and restored
+        what = f"{place}.make: {recipe.arguments}"
+        function = callable_target(str(recipe.arguments), f"{place}.make")
+        with blamed(CODE, what), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(source.initial_seed())
+            made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
+        if (apart := taken_apart(made)) is not None:
+            return apart.of(lambda path, each: admitted(each, f"{what} returned, as its {path},"))
+        if not isinstance(made, Tensor):
+            raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
+        admitted(made, f"{what} returned")
+        if tuple(made.shape) != recipe.shape:
+            raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
+        return made
     if recipe.draw == "kind":
         return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
     if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
@@ -246,26 +260,6 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.avoid:
         raise UserCodeError(CODE, f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
     return tensor
-
-
-def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
-    """What the spec's own function draws, like every draw in the wide dtype on the CPU, with the global generator seeded and restored; several
-    tensors in a dict, list or the like are taken apart."""
-    what = f"{place}.make: {recipe.arguments}"
-    function = callable_target(str(recipe.arguments), f"{place}.make")
-    with blamed(CODE, what), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(source.initial_seed())
-        made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
-    apart = taken_apart(made)
-    if apart is not None:
-        made = tuple((path, admitted(each, f"{what} returned, as its {path},")) for path, each in apart.elements)
-        return Apart(tuple((path, each.detach() if isinstance(each, Tensor) else each) for path, each in made), apart.built)
-    if not isinstance(made, Tensor):
-        raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
-    admitted(made, f"{what} returned")
-    if tuple(made.shape) != recipe.shape:
-        raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
-    return made.detach()
 
 
 def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
@@ -337,7 +331,8 @@ def _load(path: str, place: str) -> Tensor:
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
             raise UserCodeError(CODE, f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
-        return Tensor.detach(admitted(loaded, f"{place}: {path} holds"))
+        admitted(loaded, f"{place}: {path} holds")
+        return loaded
     stored = np.load(file, allow_pickle=False)
     if isinstance(stored, np.ndarray):
         return torch.from_numpy(stored)

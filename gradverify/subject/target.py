@@ -58,7 +58,14 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
     found = applied(found) or found     # `swish = Swish.apply` is how most are offered to others
     if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
-        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *(definition(found) or ()))
+        if next(each for each in found.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
+            parameters = _parameters(found.apply)
+        else:       # those of `forward`, without `ctx` in the style that has it there
+            parameters = _parameters(found.forward)
+            takes_ctx = found.setup_context is torch.autograd.Function.setup_context
+            if takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:     # forward(*args) holds it in args
+                parameters = parameters[1:]
+        return Target(name, "autograd.Function", found, found.apply, parameters, *(definition(found) or ()))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
         before, init = torch.get_default_dtype(), init or {}
         torch.set_default_dtype(torch.float64)      # so that no parameter's value is a rounded float32 number
@@ -143,16 +150,6 @@ def _kind_of(found: object) -> str:
     if inspect.ismodule(found):
         return "a Python module"
     return f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
-
-
-def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters of `forward`, without `ctx` in the style that has it there; of `apply` where the class has its own."""
-    if next(each for each in cls.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
-        return _parameters(cls.apply)
-    parameters = _parameters(cls.forward)
-    takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
-    own_ctx = takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL      # forward(*args) holds it in args
-    return parameters[1:] if parameters and own_ctx else parameters
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
