@@ -152,10 +152,17 @@ def tensor_faults(tensor: Tensor, path: Path, check_dtype: str, folder: FilePath
             yield fault(f"no integer lies from {low} to {high}: high is excluded", draw)
         elif whole and not whole[0] <= low < high <= whole[1]:
             yield fault(f"{low} to {high} does not fit into {dtype}", draw)
-    elif draw in ("file", "make"):
-        complaint = _file_complaint(tensor.file, folder) if draw == "file" else resolve(tensor.make, folder)[1]
-        if complaint:
-            yield fault(complaint, draw)
+    elif draw == "make" and (complaint := resolve(tensor.make, folder)[1]):
+        yield fault(complaint, draw)
+    elif draw == "file":
+        name, inner = split_key(tensor.file)
+        suffix = FilePath(name).suffix
+        if suffix not in (".npy", ".npz", ".pt"):
+            yield fault(f"unknown kind of file {suffix!r}; allowed: .npy, .npz#key, .pt", draw)
+        elif suffix == ".npz" and not inner:
+            yield fault(f"which array of the .npz? write {name}#key", draw)
+        elif not is_file(folder / name):
+            yield fault(missing(name, folder), draw)
 
     if "avoid" not in said:
         if "margin" in said and tensor.margin != Tensor.model_fields["margin"].default:
@@ -233,16 +240,6 @@ def layout_complaint(tensor: Tensor, layout: str) -> str | None:
         return complaint
     what = f"`{tensor.kind}`" if tensor.kind is not None else "a symmetric matrix"
     return f"an expanded tensor repeats one slice along its first dimension, which would cut {what}: give the shape a dimension before"
-
-
-def _file_complaint(text: str, folder: FilePath) -> str | None:
-    name, key = split_key(text)
-    suffix = FilePath(name).suffix
-    if suffix not in (".npy", ".npz", ".pt"):
-        return f"unknown kind of file {suffix!r}; allowed: .npy, .npz#key, .pt"
-    if suffix == ".npz" and not key:
-        return f"which array of the .npz? write {name}#key"
-    return None if is_file(folder / name) else missing(name, folder)
 
 
 def split_key(text: str) -> tuple[str, str]:

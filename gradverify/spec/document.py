@@ -201,12 +201,9 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
 
 
 def _at(file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None) -> Problem:
-    return Problem(message, file, line + 1, column + 1, path or None, _printable(lines[line] if line < len(lines) else ""))
-
-
-def _printable(line: str) -> str | None:
-    """A source line fit for a terminal: control characters replaced, so that a file cannot steer it; None where too long to show."""
-    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line) if len(line) <= MAX_LINE else None
+    text = lines[line] if line < len(lines) else ""
+    shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)     # fit for a terminal: no file can steer it
+    return Problem(message, file, line + 1, column + 1, path or None, shown if len(text) <= MAX_LINE else None)
 
 
 def locate(root: Node, path: Path, key: bool = False) -> Node:

@@ -137,13 +137,6 @@ def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator)
     return a
 
 
-def _unit_vector(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Rows of length one."""
-    a = _normal(shape, dtype, source)
-    unit: Tensor = a / torch.linalg.vector_norm(a, dim=-1, keepdim=True)
-    return unit
-
-
 def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Each row holds a single one (int64)."""
     a = torch.zeros(tuple(shape), dtype=torch.int64)
@@ -152,18 +145,16 @@ def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tenso
     return a
 
 
-def _mask(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """True or false with equal chance, at least one true in each row: a softmax over what is left stays finite."""
-    mask = torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5
-    return mask | _one_hot(shape, dtype, source).bool() if shape else mask
-
-
 KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType({
-    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular, "unit_vector": _unit_vector,
+    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular,
+    "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(_normal(shape, dtype, source), dim=-1),     # rows of length one
     "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, torch.float64, source), -1),      # positive rows that add up to one
     # each row holds 0 … n − 1 in a random order (int64)
     "permutation": lambda shape, dtype, source: torch.argsort(torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1),
-    "one_hot": _one_hot, "mask": _mask})
+    "one_hot": _one_hot,
+    # true or false with equal chance, at least one true in each row: a softmax over what is left stays finite
+    "mask": lambda shape, dtype, source: (torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5) | (
+        _one_hot(shape, dtype, source).bool() if shape else False)})
 
 
 # ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every

@@ -62,14 +62,13 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
             every = ", ".join(each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME))
             refuse(f"kwargs.{name}", f"there is no parameter {name!r}; {found.name} takes ({every})", near=by_name, to=name)
     placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
-    if all(not argument.name for argument in placed):
-        required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
-        if len(placed) < required or (len(placed) > len(names) and not variadic):
+    nameless = all(not argument.name for argument in placed)
+    if nameless:
+        if len(placed) > len(names) and not variadic:
             refuse("inputs", f"{takes}, got {len(placed)}")
         for twice in (name for name in names[:len(placed)] if name in keywords):
             refuse(f"kwargs.{twice}", f"{twice!r} is an input already: the first {len(placed)} of {takes}")
-        names += [str(place) for place in range(len(names), len(placed))]
-        return [*(replace(argument, name=name) for argument, name in zip(placed, names, strict=False)), *named]
+        placed = [replace(argument, name=names[place] if place < len(names) else str(place)) for place, argument in enumerate(placed)]
     at = {argument.name: argument for argument in placed}
     extra = [argument for argument in placed if argument.name not in names]
     if extra and not variadic:
@@ -86,7 +85,7 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
         elif parameter.name in keywords:
             continue
         elif parameter.default is inspect.Parameter.empty:
-            refuse("inputs", f"{takes}; {parameter.name!r} is missing")
+            refuse("inputs", f"{takes}, got {len(placed)}" if nameless else f"{takes}; {parameter.name!r} is missing")
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
     return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword), *named]
