@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -87,16 +88,14 @@ MAX_DIGITS = 400  # the largest float64 has 309 digits
 def tree_faults(root: Node) -> list[tuple[Mark, str]]:
     """All of them: duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
     faults: list[tuple[Mark, str]] = []
-    sizes: dict[int, tuple[int, int]] = {}
 
+    @cache
     def visit(node: Node) -> tuple[int, int]:
         """(nodes, levels) below and including this one, with every alias counted in full and walked once."""
-        if id(node) not in sizes:
-            faults.extend(_own_faults(node))
-            children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
-            below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
-            sizes[id(node)] = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
-        return sizes[id(node)]
+        faults.extend(_own_faults(node))
+        children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
+        below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
+        return 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
 
     size, depth = visit(root)
     if size > MAX_NODES:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -167,8 +166,12 @@ class Differentiable:
         return self._graph
 
     def of(self, graph: Graph) -> list[Tensor]:
-        """The checked outputs of a graph."""
-        return self._picked(graph.outputs)
+        """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
+        outputs = graph.outputs
+        picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
+        if len(picked) < len(self._checked):
+            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
+        return picked
 
     def with_zeros(self, graph: Graph) -> list[Tensor]:
         """The outputs of a graph that are not compared, and whose cotangents must be zeros, as backward refuses undefined ones."""
@@ -207,13 +210,6 @@ class Differentiable:
     def reusable(self) -> bool:
         """Is a graph good for more than one backward, as far as is known?"""
         return self._subject.way is Way.REUSED
-
-    def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
-        """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
-        picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
-        if len(picked) < len(self._checked):
-            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
-        return picked
 
 
 # ---- Forward mode: tangents of the checked outputs by one forward on dual numbers

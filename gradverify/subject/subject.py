@@ -296,8 +296,7 @@ class Subject:
             elif under_modes:
                 found = gradients(outputs, asked, cotangents)
             else:
-                found = torch.autograd.grad(outputs, asked, cotangents, retain_graph=retain or create, create_graph=create, allow_unused=True,
-                                            is_grads_batched=batch > 0)
+                found = pulled(outputs, asked, cotangents, retain or create, create, batch > 0)
                 if any(leaf.grad is not None for leaf in asked):
                     raise UserCodeError(code, f"{what} calls `.backward()` itself, and gradients arrive in `.grad` without torch.autograd.grad")
             finished(self.on)
@@ -438,6 +437,12 @@ class Subject:
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
         """Those of them that are a module's parameters, by name."""
         return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+
+
+def pulled(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None], retain: bool = True, create: bool = False,
+           batched: bool = False) -> Gradients:
+    """One backward by autograd, of whosever graph it is; None where nothing arrives."""
+    return torch.autograd.grad(outputs, leaves, cotangents, retain_graph=retain, create_graph=create, allow_unused=True, is_grads_batched=batched)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import SIXTEEN, WIDE
 from gradverify.subject.failure import tried
+from gradverify.subject.machine import by_default
 from gradverify.subject.rounding import Lifted, Shown
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import pytree
@@ -102,14 +103,3 @@ def sixteen_inside(subject: Subject) -> str:
 def wide(tensor: Tensor) -> Tensor:
     """The same numbers in float64 (complex128); as it is where it is of another kind."""
     return tensor.to(dtype=LIFTED[tensor.dtype]) if tensor.dtype in LIFTED else tensor
-
-
-@contextmanager
-def by_default() -> Iterator[None]:
-    """What is made without a dtype is float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
