@@ -14,10 +14,9 @@ from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
 from gradverify.subject.another import looks_symmetric
 from gradverify.subject.base_call import ForwardSeen
-from gradverify.subject.differentiable import Differentiable, Gradients, Pushed, push
+from gradverify.subject.differentiable import Backward, Differentiable, Gradients, Pushed, Second, push
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.subject import Subject
 from gradverify.subject.vmapped import SIZE, Batches
 

@@ -17,7 +17,7 @@ from gradverify.subject.forms import compared, odd_kind
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import Held
 from gradverify.subject.outputs import leaves, names
-from gradverify.subject.subject import Gradients, Subject
+from gradverify.subject.subject import Gradients, Subject, pulled
 from gradverify.subject.target import Target, oracle_target
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -77,7 +77,7 @@ class Implementation:
         if not wanted:
             return (None,) * len(graph.leaves)
         with blamed("GV003", f"the backward of {self.name}"), self._held.lent(graph.lent):
-            return torch.autograd.grad([y for y, _ in wanted], graph.leaves, [v for _, v in wanted], retain_graph=True, allow_unused=True)
+            return pulled([y for y, _ in wanted], graph.leaves, [v for _, v in wanted])
 
     def graph(self, inputs: Sequence[Tensor]) -> Graph:
         """Of one call at new leaves. Raises UserCodeError (GV002)."""

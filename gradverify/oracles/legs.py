@@ -65,14 +65,14 @@ def _lifts(subject: Subject) -> tuple[bool, str]:
         try:
             with lifted or nullcontext():
                 _tried(subject)
-            return lifted is not None and lifted.count > 0, ""
+            return lifted is not None and bool(lifted.asked), ""
         except UserCodeError as error:
             refusal = error.message
     return False, refusal
 
 
 def _tried(subject: Subject) -> None:
-    outputs = subject.probe(subject.leaves())
+    outputs = subject.probed(subject.leaves()).outputs
     checked = [place for place, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad]
     if any(outputs[place].dtype in SIXTEEN for place in checked):
         raise UserCodeError("GV002", "what it returns for float64 inputs has 16 bits")
@@ -121,7 +121,7 @@ class Kernel:
     def returned(self) -> dict[int, str]:
         """The dtypes of the tensors that it returns, by place. Calls it once."""
         with undisguised():
-            outputs = self._narrow.probe(self._narrow.leaves())
+            outputs = self._narrow.probed(self._narrow.leaves()).outputs
         return {place: str(y.dtype).removeprefix("torch.") for place, y in enumerate(outputs) if isinstance(y, Tensor)}
 
     @property

@@ -58,7 +58,7 @@ def _repairs(cls: type, function: Differentiable, index: int, output: int, worst
     try:
         with forward_of(cls, graphs):
             graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
-            graph = replace(graph, called=replace(graph.called, outputs=tuple(graphs.put_back(graph.called.outputs))))
+            graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
             cotangents = [one_hot(y.shape, y.dtype, y.device, worst.output_index) if place == output else torch.zeros_like(y)
                           for place, y in enumerate(function.of(graph))]
             gradient = function.gradients(graph, cotangents, under_modes=True)[index]

@@ -23,9 +23,8 @@ from gradverify.rules.forward_mode import Trial, bisect
 from gradverify.rules.protocol import NotApplicable
 from gradverify.rules.shown import apart, coordinate_name
 from gradverify.subject.another import other_points
-from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.differentiable import Backward, Differentiable, Second
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.second_order import Backward, Second
 from gradverify.subject.wide import InDouble, wide, widened
 
 # ---- Backward as a function of the inputs, in float64 where that is the same; its double backward, and what rounding makes of both

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -20,8 +21,6 @@ from gradverify.rules.shown import comparison, differs
 from gradverify.subject.another import (
     BOLD,
     MILD,
-    Numbers,
-    Variation,
     looks_symmetric,
     names_of_whole,
     other_points,
@@ -39,18 +38,18 @@ Tell = Callable[[Argument, int, Tensor, Pair], Finding | None]
 
 @dataclass(frozen=True)
 class Look:
-    """The result of one random direction at another point. `numbers`: plain numbers that were changed too."""
+    """The result of one random direction at another point. `numbers`: plain numbers that were changed too, in words."""
 
     twin: Subject
     function: Gives
     wishes: Wishes
     seen: Screen
-    numbers: Numbers | None = None
+    numbers: Mapping[str, str]
     point: str = "at another point of the same kind"
 
     @property
     def where(self) -> str:
-        words = " and ".join(self.numbers.words.values()) if self.numbers else ""
+        words = " and ".join(self.numbers.values())
         return self.point + (", with " if self.point and words else "with " if words else "") + words
 
 
@@ -84,7 +83,7 @@ def gv113(evidence: Evidence) -> Told:
         yield from _by_element(evidence, replace(constant, point=f"{constant.point}, where forward is constant"), "warning")
 
 
-def look_at(evidence: Evidence, twin: Subject, numbers: Numbers | None = None) -> Look:
+def look_at(evidence: Evidence, twin: Subject, numbers: Mapping[str, str] = MappingProxyType({})) -> Look:
     """Raises UserCodeError."""
     given = twin.differentiable
     wishes = Wishes(tuple(x.domain for x in given), tuple(x.symmetric or looks_symmetric(x.value) for x in given), specified(given),
@@ -100,11 +99,11 @@ def _varied(evidence: Evidence, arguments: Sequence[Argument], size: float = BOL
     """Look with other plain numbers; None where there are none, where the function refuses them, or where nothing can be said."""
     if evidence.surrogate is not None:
         return None
-    numbers = with_other_numbers(evidence.subject, arguments, Variation(size, _real(evidence, arguments), only))
-    if numbers is None:
+    varied = with_other_numbers(evidence.subject, arguments, size, _real(evidence, arguments), only)
+    if varied is None:
         return None
     try:
-        look = look_at(evidence, numbers.twin(evidence.subject), numbers)
+        look = look_at(evidence, *varied)
     except UserCodeError:
         return None
     return look if look.seen in DECIDED else None
@@ -114,11 +113,11 @@ def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
     """The whole numbers in whose place forward takes a real one, and gives outputs of the same shapes."""
     here, found = [y.shape for y in evidence.outputs], []
     for name in names_of_whole(evidence.subject, arguments):
-        numbers = with_other_numbers(evidence.subject, arguments, Variation(BOLD, frozenset({name}), name))
+        varied = with_other_numbers(evidence.subject, arguments, BOLD, {name}, name)
         with suppress(UserCodeError):
-            twin = numbers.twin(evidence.subject) if numbers else evidence.subject
+            twin = varied[0] if varied else evidence.subject
             outputs = evidence.measured_at(twin).values(twin.leaves())
-            if numbers and [y.shape for y in outputs] == here and all(bool(y.isfinite().any()) for y in outputs):
+            if varied and [y.shape for y in outputs] == here and all(bool(y.isfinite().any()) for y in outputs):
                 found.append(name)
     return frozenset(found)
 
@@ -127,7 +126,7 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
     """Right with the numbers of the check, wrong with others: which one is it? A number of a formula must be wrong nearby too: a solver does not
     converge with any step. By one direction; where the tolerance is that of float32, by element too: there a few percent hide in the sum of all."""
     coarse = evidence.rtol > COARSE
-    for name in varied.numbers.words if varied.numbers else ():
+    for name in varied.numbers:
         look, near = _varied(evidence, arguments, BOLD, name), _varied(evidence, arguments, MILD, name)
         if look is not None and look.seen is Screen.DIFFERS and near is not None and (near.seen is Screen.DIFFERS or (
                 coarse and any(pair.count(Outcome.MISMATCH) for pair in _compared(evidence, near).pairs.values()))):

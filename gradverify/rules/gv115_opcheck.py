@@ -10,7 +10,7 @@ from gradverify.model.fault import legible
 from gradverify.model.result import Finding
 from gradverify.rules.protocol import NotApplicable, Told
 from gradverify.subject.failure import describe, user_frames
-from gradverify.subject.opchecked import Operator, Test, operator_of
+from gradverify.subject.on_device import Operator, Test, operator_of
 
 SCHEMA: Test = "test_schema"
 FAKE: Test = "test_faketensor"

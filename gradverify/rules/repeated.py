@@ -31,11 +31,10 @@ from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
 from gradverify.rules.repeats import Repeats, in_words
 from gradverify.rules.shown import apart, changed, element_name
 from gradverify.rules.variants import ALL_SUBSETS, subsets
-from gradverify.subject.alias import overlaps
 from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.snapshot import change, same
+from gradverify.subject.snapshot import change, overlaps, same
 from gradverify.subject.vmapped import Accumulated, accumulated, straight
 from gradverify.torch_private import is_zerotensor
 

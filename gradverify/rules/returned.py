@@ -194,7 +194,7 @@ def _moves(evidence: Evidence, point: Sequence[Argument], place: int, points: Se
     def outputs(value: Tensor) -> list[Tensor] | None:
         twin = evidence.subject.twin([replace(a, value=value) if i == place else a for i, a in enumerate(point)])
         try:
-            return [y.detach() for y in twin.forward(twin.leaves()) if isinstance(y, torch.Tensor)]
+            return [y.detach() for y in twin.called(twin.leaves()).outputs if isinstance(y, torch.Tensor)]
         except UserCodeError:
             return None
 

@@ -12,13 +12,13 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
 from gradverify.rules.protocol import Findings, NotApplicable
-from gradverify.subject.alias import attributes, overlaps
 from gradverify.subject.another import elsewhere
 from gradverify.subject.base_call import arguments, saved_tensors
 from gradverify.subject.differentiable import Graph
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.lifetime import Alive, still_alive
+from gradverify.subject.snapshot import attributes, overlaps
 from gradverify.subject.subject import Argument
 from gradverify.torch_private import is_view, version_preserved
 
@@ -57,8 +57,8 @@ def gv215(evidence: Evidence) -> Findings:
         """A graph, and what may be overwritten in it: the inputs, which are no leaves, and the outputs."""
         leaves = evidence.subject.leaves()
         graph = evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
-        given = [x for argument, x in zip(evidence.subject.arguments, graph.called.arguments, strict=True) if argument.differentiable]
-        return graph, [*given, *(graph.called.outputs[place] for place in checked)]
+        given = [x for argument, x in zip(evidence.subject.arguments, graph.arguments, strict=True) if argument.differentiable]
+        return graph, [*given, *(graph.outputs[place] for place in checked)]
 
     try:
         graph, tensors = made()
@@ -92,7 +92,7 @@ def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
     backward takes a forward of its own, one that nothing on ctx is seen to share memory with."""
     nodes = function_nodes(evidence.function.of(graph))
     kept = [tensor for node in nodes for _, tensor in attributes(node)]
-    if y.layout != torch.strided or any(y is x for x in graph.called.arguments) or (
+    if y.layout != torch.strided or any(y is x for x in graph.arguments) or (
             evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept)):
         return False
     saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
@@ -116,7 +116,7 @@ def _stale(evidence: Evidence, graph: Graph, argument: Argument, written: Tensor
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
 def gv219(evidence: Evidence) -> Findings:
-    given = arguments(evidence.subject, evidence.forward.called)
+    given = arguments(evidence.subject, evidence.base)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
         # not an output that is an argument itself
         known = is_view(y) or any(y is x for _, x in given)

@@ -16,7 +16,7 @@ from gradverify.rules.differ import DUST, NUDGE, differences, largest, loosened,
 from gradverify.rules.protocol import Findings, NotApplicable
 from gradverify.rules.shown import apart, element_name
 from gradverify.subject.differentiable import batched_gradients
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted
 from gradverify.subject.graph import lacking
 from gradverify.subject.vmapped import SIZE, Batch, Batches, Dims
 from gradverify.torch_private import CPP_NODE
@@ -62,7 +62,7 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     """The finding of one choice of in_dims."""
     shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
     by_hand = all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)     # a vmap rule that was written, and not generated
-    seen = batches.vmapped(dims)
+    seen = attempted(batches.vmapped, dims)
     if isinstance(seen, UserCodeError):
         severity: Severity = "error" if evidence.settings.vmap is True else "warning"
         return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if by_hand else LOUD)

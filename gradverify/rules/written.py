@@ -8,8 +8,7 @@ from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.protocol import Findings
 from gradverify.rules.shown import changed, element_name
 from gradverify.subject.ambient import generator_name
-from gradverify.subject.base_call import given_back
-from gradverify.subject.unwritten import Depends
+from gradverify.subject.base_call import Depends, given_back
 
 
 # ---- GV202 grad-output-modified: backward writes into grad_output
@@ -32,7 +31,7 @@ HINTS = {"forward": "write into a copy; if it is meant to work in place, ctx.mar
 
 def gv203(evidence: Evidence) -> Findings:
     is_function = evidence.subject.target.kind == "autograd.Function"
-    lost = given_back(evidence.subject, evidence.forward.called) if evidence.forward.freed and evidence.worked.direct else ()
+    lost = given_back(evidence.subject, evidence.base) if evidence.forward.freed and evidence.worked.direct else ()
     for name in evidence.forward.freed:     # inputs without memory after forward; those that have none after backward either are lost
         if name in lost:
             found = Finding("GV203", f"forward gives the memory of {name} back, and backward does not rebuild it: the caller's tensor is lost",

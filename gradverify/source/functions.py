@@ -45,30 +45,26 @@ class Function:
 
 def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
     """All of them, file by file, in the order of their lines. A class without any `forward` is a base for others, and none."""
-    for file in files:
-        module = library.read(file)
-        if module is None:
-            continue
-        yield from sorted((*_classes(library, module), *operators(library, module)), key=lambda found: found.line)
-
-
-def _classes(library: Library, module: Module) -> Iterator[Function]:
-    for name in module.definitions:
-        classes, others = lineage(library, module, name)
-        if others.isdisjoint(BASES):
-            continue
-
-        def method(*names: str, classes: Sequence[tuple[Module, str]] = classes) -> tuple[Module, Definition] | None:
-            found = ((home, home.definitions.get(f"{owner}.{wanted}")) for wanted in names for home, owner in classes)
-            return next(((home, own) for home, own in found if isinstance(own, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
-
-        forward, backward = method("forward"), method("backward", "vjp")
-        body = [each for each in forward[1].body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))] if forward else []
-        if forward is None or not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass))):     # a subclass is to define it
-            continue
-        line = backward[1].lineno if backward is not None and backward[0] is module else None
-        inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
-        yield Function("autograd.Function", module, name, module.definitions[name].lineno, line, inside)
+    for module in filter(None, map(library.read, files)):
+        found = list(operators(library, module))
+        for name in module.definitions:
+            classes, others = lineage(library, module, name)
+            if others.isdisjoint(BASES):
+                continue
+            methods: dict[str, tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+            for wanted, (home, owner) in product(("forward", "backward", "vjp"), classes):
+                own = home.definitions.get(f"{owner}.{wanted}")
+                if isinstance(own, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    methods.setdefault(wanted, (home, own))
+            body = methods["forward"][1].body if "forward" in methods else []
+            body = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+            if not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass))):     # a subclass is to define it
+                continue
+            backward = methods.get("backward") or methods.get("vjp")
+            line = backward[1].lineno if backward is not None and backward[0] is module else None
+            inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
+            found.append(Function("autograd.Function", module, name, module.definitions[name].lineno, line, inside))
+        yield from sorted(found, key=lambda each: each.line)
 
 
 def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Module, str]], set[str]]:

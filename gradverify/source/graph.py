@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from importlib.util import resolve_name
 from itertools import accumulate
@@ -146,22 +147,22 @@ class Edges:
     is_read: bool = True
 
 
-@dataclass
 class Graph:
     """The local imports of many starts; each file is read once."""
 
-    _texts: dict[str, Text | None] = field(default_factory=dict, init=False)
-    _scopes: dict[tuple[str, ...], _Scope] = field(default_factory=dict, init=False)
+    def __init__(self) -> None:
+        text = cache(_text)
+        self._scope = cache(lambda *folders: _Scope(text, folders))
 
     def of(self, targets: Iterable[str], modules: Iterable[str], folders: Sequence[str]) -> Imported:
         """Of all that a spec names: functions as `module:attribute`, `module.attribute`, `/file.py:attribute`, and modules; `folders` come first on
         the path. A file that is loaded by itself has its own folder before them while it loads, and no more when its functions run."""
-        scope, starts, found = self._scope(folders), Edges(), Imported()
+        scope, starts, found = self._scope(*folders), Edges(), Imported()
         for target in targets:
             place, _, _ = target.rpartition(":")
             if place.endswith(PYTHON):
                 starts.modules.append(Module("", place))
-                self._scope((str(Path(place).parent), *folders)).reach(Edges([Module("", place)]), found)
+                self._scope(str(Path(place).parent), *folders).reach(Edges([Module("", place)]), found)
             else:
                 scope.ask(place or scope.longest(target), starts)
         for name in modules:
@@ -169,35 +170,25 @@ class Graph:
         scope.reach(starts, found)
         return found
 
-    def text(self, file: str | None) -> Text | None:
-        """What is not Python's source (a compiled module) imports nothing that can be seen."""
-        if file is None or not file.endswith(PYTHON):
-            return Text()
-        if file not in self._texts:
-            self._texts[file] = read(file)
-        return self._texts[file]
 
-    def _scope(self, folders: Sequence[str]) -> _Scope:
-        return self._scopes.setdefault(tuple(folders), _Scope(self, tuple(folders)))
+def _text(file: str | None) -> Text | None:
+    """What is not Python's source (a compiled module) imports nothing that can be seen."""
+    return read(file) if file is not None and file.endswith(PYTHON) else Text()
 
 
-@dataclass
 class _Scope:
-    """All code that finds modules in the same folders, which come first on its path. What each file imports is told once."""
+    """All code that finds modules in the same folders, which come first on its path. What each file imports is looked up once."""
 
-    graph: Graph
-    folders: Sequence[str]
-    _known: dict[str, Module | None] = field(default_factory=dict, init=False)
-    _edges: dict[Module, Edges] = field(default_factory=dict, init=False)
+    def __init__(self, text: Callable[[str | None], Text | None], folders: Sequence[str]) -> None:
+        self._text, self._folders = text, folders
+        self._located, self._of = cache(self._locate), cache(self._imported)
 
     def find(self, name: str) -> tuple[list[Module], bool]:
         """The modules that importing a dotted name imports, from the outermost package on, as far as they are found; and whether the last one has the
         whole name, or lies in what is installed."""
         modules: list[Module] = []
         for dotted in accumulate(name.split("."), "{}.{}".format):
-            if dotted not in self._known:
-                self._known[dotted] = self._located(dotted, modules[-1].folders if modules else None)
-            module = self._known[dotted]
+            module = self._located(dotted, modules[-1].folders if modules else None)
             if module is None:
                 return modules, False
             modules.append(module)
@@ -205,7 +196,7 @@ class _Scope:
                 break
         return modules, True
 
-    def _located(self, name: str, folders: Sequence[str] | None) -> Module | None:
+    def _locate(self, name: str, folders: Sequence[str] | None) -> Module | None:
         """A module of a package that has `folders`, or one at the top, where Python's own win over all others of their names."""
         if folders is not None:
             spec = PathFinder.find_spec(name.rpartition(".")[2], list(folders))
@@ -215,7 +206,7 @@ class _Scope:
                 name in sys.stdlib_module_names and PathFinder.find_spec(name, [STDLIB, f"{STDLIB}lib-dynload"]) is not None):
             return Module(name, STDLIB)
         else:
-            spec = PathFinder.find_spec(name, [*self.folders, *sys.path])
+            spec = PathFinder.find_spec(name, [*self._folders, *sys.path])
             for finder in sys.meta_path:    # what installing in place (`pip install -e`) puts beside Python's own
                 look = getattr(finder, "find_spec", None)
                 if spec is None and look is not None and finder not in (PathFinder, BuiltinImporter, FrozenImporter):
@@ -257,11 +248,9 @@ class _Scope:
                         found.unread.add(module.file)
         found.files |= files
 
-    def _of(self, module: Module) -> Edges:
-        if module in self._edges:
-            return self._edges[module]
-        text = self.graph.text(module.file)
-        edges = self._edges[module] = Edges(is_read=text is not None and (not text.loads or module.name.partition(".")[0] == SELF))
+    def _imported(self, module: Module) -> Edges:
+        text = self._text(module.file)
+        edges = Edges(is_read=text is not None and (not text.loads or module.name.partition(".")[0] == SELF))
         for asked, members in text.imports if text else ():     # what gradverify loads itself is what a spec names
             try:
                 name = resolve_name(asked, module.package)
@@ -269,7 +258,7 @@ class _Scope:
                 continue
             package = self.ask(name, edges)
             if package is not None and package.is_local and package.folders:
-                stars = self.graph.text(package.file) if "*" in members else None
+                stars = self._text(package.file) if "*" in members else None
                 for member in (*members, *(stars.exported if stars else ())):
                     self.ask(f"{name}.{member}", edges, certain=False)
         return edges

@@ -219,17 +219,12 @@ def place_of(text: str, folders: Sequence[str]) -> Path | None:
     path = Path(text)
     if is_folder(path) or (is_file(path) and path.suffix == ".py"):
         return path
-    return module_place(text, folders) if MODULE.fullmatch(text) else None
-
-
-def module_place(name: str, folders: Sequence[str]) -> Path | None:
-    """The folder of a package, the file of a module. Parents are not imported, only their folders looked into."""
-    parts = name.split(".")
-    for folder in map(Path, folders):
+    parts = text.split(".") if MODULE.fullmatch(text) else []
+    for folder in map(Path, folders if parts else ()):     # parents are not imported, only their folders looked into
         file, used = _located(folder, parts)
         if file is not None and used == len(parts):
             return file.parent if file.name == "__init__.py" else file
-    return next((place for folder in folders if is_folder(place := Path(folder, *parts))), None)
+    return next((place for folder in folders if parts and is_folder(place := Path(folder, *parts))), None)
 
 
 def shown(path: Path, cwd: Path) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -18,7 +19,7 @@ from yaml.reader import ReaderError
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.spec.fault import MAX_SHOWN, Fault, Path, dotted
-from gradverify.spec.text import decode
+from gradverify.spec.walk import decode
 
 MAX_DEPTH = 64  # tensors have a handful of dimensions; deeper nesting is an attack or an accident
 
@@ -87,16 +88,14 @@ MAX_DIGITS = 400  # the largest float64 has 309 digits
 def tree_faults(root: Node) -> list[tuple[Mark, str]]:
     """All of them: duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
     faults: list[tuple[Mark, str]] = []
-    sizes: dict[int, tuple[int, int]] = {}
 
+    @cache
     def visit(node: Node) -> tuple[int, int]:
         """(nodes, levels) below and including this one, with every alias counted in full and walked once."""
-        if id(node) not in sizes:
-            faults.extend((place, message) for place, message in _own_faults(node))
-            children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
-            below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
-            sizes[id(node)] = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
-        return sizes[id(node)]
+        faults.extend(_own_faults(node))
+        children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
+        below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
+        return 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
 
     size, depth = visit(root)
     if size > MAX_NODES:
@@ -201,12 +200,9 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
 
 
 def _at(file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None) -> Problem:
-    return Problem(message, file, line + 1, column + 1, path or None, _printable(lines[line] if line < len(lines) else ""))
-
-
-def _printable(line: str) -> str | None:
-    """A source line fit for a terminal: control characters replaced, so that a file cannot steer it; None where too long to show."""
-    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line) if len(line) <= MAX_LINE else None
+    text = lines[line] if line < len(lines) else ""
+    shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)     # fit for a terminal: no file can steer it
+    return Problem(message, file, line + 1, column + 1, path or None, shown if len(text) <= MAX_LINE else None)
 
 
 def locate(root: Node, path: Path, key: bool = False) -> Node:

@@ -9,12 +9,11 @@ from pathlib import Path as FilePath
 from gradverify.model.case import Case, Json, Search
 from gradverify.model.paths import is_folder, resolved
 from gradverify.model.problem import Problem
-from gradverify.spec.build import Built, World, build
+from gradverify.spec.build import Built, Builtins, World, build, leaves, name_faults
 from gradverify.spec.document import read
 from gradverify.spec.fault import Fault, dotted
 from gradverify.spec.names import DOTTED
 from gradverify.spec.schema import FORMAT_VERSION, RunSettings, Settings, Spec
-from gradverify.spec.sense import Builtins, leaves, name_faults
 from gradverify.spec.settings import Layer, as_written, layer_of
 from gradverify.spec.walk import folder_of
 from gradverify.spec.wording import in_python, is_a_call, validated

@@ -15,9 +15,9 @@ from pydantic import Field
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
+from gradverify.spec.build import name_faults
 from gradverify.spec.fault import Fault, Path, dotted
 from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, Rules, RunSettings, Settings, Strict, Text, key
-from gradverify.spec.sense import name_faults
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,20 +44,19 @@ def scaffold(
     names = [own_name(entry.function) for entry in entries]
     used = set[str]()
     for place, (entry, own) in enumerate(zip(entries, names, strict=True)):
-        named = None if names.count(own) == 1 and own not in used else _free(re.split(r"[:/]", entry.function)[-1], used)
+        last = re.split(r"[:/]", entry.function)[-1]
+        free = next(name for name in (last, *(f"{last} {number}" for number in range(2, len(used) + 3))) if name not in used)
+        named = None if names.count(own) == 1 and own not in used else free
         used.add(named or own)
         lines += [""] * (place > 0)
         lines += _check(entry, named) if entry.proposal.missing is None else _open(entry)
     return "\n".join(lines) + "\n"
 
 
-def _free(name: str, used: Collection[str]) -> str:
-    return name if name not in used else next(f"{name} {number}" for number in itertools.count(2) if f"{name} {number}" not in used)
-
-
 def _check(entry: Entry, named: str | None) -> Iterator[str]:
     proposal = entry.proposal
-    variables = {name: _variable(name) for name in proposal.varied}
+    # a matrix variable that is called as a setting is would set it
+    variables = {name: f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name for name in proposal.varied}
     if proposal.note:
         yield from _comment(proposal.note, "  ")
     yield _remarked(f"  - function: {_flow(entry.function)}", entry.where)
@@ -143,11 +141,6 @@ def _flow(value: Json) -> str:
     """Plain data on one line."""
     text: str = yaml.dump(value, Dumper=Dumper12, default_flow_style=True, width=LONGEST, sort_keys=False)
     return text.strip().removesuffix("\n...")
-
-
-def _variable(name: str) -> str:
-    """A matrix variable; one that is called as a setting is would set it."""
-    return f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name
 
 
 def _remarked(line: str, remark: str) -> str:

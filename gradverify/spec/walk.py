@@ -11,8 +11,27 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gradverify.model.paths import files_below, is_file
-from gradverify.spec.text import decode
+from gradverify.model.problem import Problem
 
+
+def decode(raw: bytes) -> str | Problem:
+    """The text of a UTF-8 file (a byte order mark is dropped)."""
+    if b"\0" in raw:
+        return _at_byte(raw, raw.index(b"\0"), "not UTF-8 text: a NUL byte (a binary file, or UTF-16)")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return _at_byte(raw, error.start, f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}")
+
+
+def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
+    """The problem with the line and column of a byte, columns counted in characters."""
+    before = raw[:offset].decode("utf-8-sig", errors="replace")
+    line = before.replace("\r\n", "\n").replace("\r", "\n").rpartition("\n")
+    return Problem(message, line=line[0].count("\n") + len(line[1]) + 1, column=len(line[2]) + 1)
+
+
+# ---- Where specs and projects lie on the disk, and what a spec names, read from its YAML alone. Light: without the models of the format.
 PROJECT_FILE = "pyproject.toml"
 YAML = (".yaml", ".yml")
 SUFFIXES = (*YAML, ".json")  # in lower case
@@ -85,25 +104,21 @@ def no_spec(file: Path, decoded: bool = True) -> str | None:
         if decoded:
             return None
         text = raw.replace(b"\0", b"").decode("utf-8", errors="replace")
-    return None if _is_meant(text) else f"it has no key `{KEY}` at its top level"
-
-
-def _is_meant(text: str) -> bool:
     if AT_TOP.search(text):
-        return True
-    lower = text.lower()
+        return None
+    lower, why = text.lower(), f"it has no key `{KEY}` at its top level"
     if not any(hint in lower for hint in HINTS):
-        return False
+        return why
     names_functions = "checks" in lower and bool(NAMES_FUNCTIONS.search(text))
     try:
         roots = [root for root in yaml.compose_all(text, LOADER) if isinstance(root, MappingNode)]
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
-        return names_functions or bool(ANYWHERE.search(text))
+        return None if names_functions or ANYWHERE.search(text) else why
     from difflib import get_close_matches
 
     keys = [key.value for root in roots for key, _ in root.value if isinstance(key, ScalarNode)]
     near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
-    return bool(near) or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions)
+    return None if near or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions) else why
 
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)      # the same tree, five times faster where PyYAML was built with it

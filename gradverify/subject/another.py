@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.subject.draw import DTYPES, generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import tried
 from gradverify.subject.machine import seeded
 from gradverify.subject.prepare import redrawn
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
-from gradverify.subject.target import Target, live
+from gradverify.subject.target import live
 from gradverify.torch_private import pytree
 
 # ---- Another point of the same kind: the recipes drawn with another seed, given numbers in
@@ -38,7 +38,15 @@ def other_points(subject: Subject) -> Iterator[Other]:
     triangular, the numbers of a tensor keep the signs they have together, and every element stays in its domain.
     """
     source = generator(subject.case.settings.seed, subject.case.check, "second point")
-    drawn, grid, seen = _redrawn(subject), len(subject.differentiable) > 1, [subject.arguments]
+    grid, seen, drawn = len(subject.differentiable) > 1, [subject.arguments], subject.arguments
+    for attempt in range(1, DRAWS + 1):     # with another seed, the first one that leaves no input its signs and order, where that works out
+        drawn = tuple(tried(redrawn, subject, subject.case.settings.seed + attempt * OTHER_SEED) or ())
+        if [(a.differentiable, a.is_tensor) for a in drawn] != [(a.differentiable, a.is_tensor) for a in subject.arguments]:
+            drawn = subject.arguments
+            break
+        pairs = [(a.value, b.value) for a, b in zip(subject.arguments, drawn, strict=True) if a.is_tensor and not same(a.value, b.value)]
+        if all(is_another(old, new, of_chance=old.numel() < FEW) for old, new in pairs):
+            break
     ways: tuple[tuple[Sequence[Argument], Callable[[Argument], Tensor]], ...] = (
         (drawn, lambda x: _rearranged(x, source, grid)),
         (drawn, lambda x: inside(x, _exchanged(stretched(x.value, FAR, source), source))),
@@ -55,23 +63,6 @@ def beside(subject: Subject, number: int) -> list[Tensor]:
     """The differentiable inputs a little off, of the same kind as they are; others for each number."""
     source = generator(subject.case.settings.seed, subject.case.check, f"beside {number}")
     return [inside(argument, stretched(argument.value, BESIDE, source)) for argument in subject.differentiable]
-
-
-def _redrawn(subject: Subject) -> Sequence[Argument]:
-    """Drawn with another seed, the first one that leaves no input its signs and order; as they are where that does not work out."""
-    drawn: Sequence[Argument] = subject.arguments
-    for attempt in range(1, DRAWS + 1):
-        try:
-            drawn = redrawn(subject, subject.case.settings.seed + attempt * OTHER_SEED)
-        except UserCodeError:
-            return subject.arguments
-        fits = [a.differentiable == b.differentiable and a.is_tensor == b.is_tensor for a, b in zip(subject.arguments, drawn, strict=False)]
-        if len(drawn) != len(subject.arguments) or not all(fits):
-            return subject.arguments
-        pairs = [(a.value, b.value) for a, b in zip(subject.arguments, drawn, strict=True) if a.is_tensor and not same(a.value, b.value)]
-        if all(is_another(old, new, of_chance=old.numel() < FEW) for old, new in pairs):
-            break
-    return drawn
 
 
 def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
@@ -226,61 +217,48 @@ MILD = 1.03         # an error of 3 % is far above every tolerance, and a solver
 TINY = 1e-3         # below: an eps, or a solver's tolerance, which is never tightened
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What a call gets in the place of its own numbers. `words`: "k = 0.685 instead of 0.5" for each value, by name, that was varied."""
+def with_other_numbers(subject: Subject, arguments: Sequence[Argument], size: float, whole: Collection[str] = (),
+                       only: str | None = None) -> tuple[Subject, Mapping[str, str]] | None:
+    """The function at these arguments with other numbers, `size` times as large, and "k = 0.685 instead of 0.5" for each value, by name, that was
+    varied; None where there is none. `whole`: the names of whole numbers that are reals to forward; `only`: this name alone.
 
-    arguments: tuple[Argument, ...]
-    kwargs: Mapping[str, Any]
-    target: Target
-    words: Mapping[str, str]
+    Numbers between 0 and 1 stay there (a probability, a momentum): all others but tiny ones are then divided too, so that they keep their order.
+    """
+    settings, target, plain = subject.case.settings, subject.target, _plain(subject, arguments)
+    init: Mapping[str, Any] = subject.case.init or {} if target.kind == "module" else {}        # what a module is built with
+    init = init if any(type(number) is float for number in pytree.tree_leaves(init)) else {}
 
-    def twin(self, subject: Subject) -> Subject:
-        """The function with these numbers, at these arguments."""
-        return subject.twin(self.arguments, self.kwargs, self.target)
-
-
-@dataclass(frozen=True, slots=True)
-class Variation:
-    """How numbers are varied: `size` times; `whole`: the names of whole numbers that are reals to forward; `only`: this name alone."""
-
-    size: float
-    whole: frozenset[str] = frozenset()
-    only: str | None = None
-
-    def takes(self, name: str, number: Any) -> bool:
-        """Is it a number that is varied?"""
+    def takes(name: str, number: Any) -> bool:
         is_number = type(number) in (float, int) and math.isfinite(number) and number != 0
-        return is_number and self.only in (None, name) and (type(number) is float or name in self.whole)
+        return is_number and only in (None, name) and (type(number) is float or name in whole)
 
-    def of(self, name: str, value: Any, divided: bool) -> Any:
+    divided = any(takes(name, x) and TINY <= abs(x) < 1 <= abs(x) * size
+                  for name, value in (*plain.items(), *init.items()) for x in pytree.tree_leaves(value))
+
+    def other(name: str, value: Any) -> Any:
         """A value with other numbers in it, as short as somebody would write them."""
         def moved(number: Any) -> Any:
-            if not self.takes(name, number) or type(number) is int:
+            if not takes(name, number) or type(number) is int:
                 return number
-            return float(f"{number / self.size if divided and abs(number) >= TINY else number * self.size:.6g}")
+            return float(f"{number / size if divided and abs(number) >= TINY else number * size:.6g}")
 
-        return float(value + 1) if type(value) is int and self.takes(name, value) else pytree.tree_map(moved, value)
+        return float(value + 1) if type(value) is int and takes(name, value) else pytree.tree_map(moved, value)
 
-
-def with_other_numbers(subject: Subject, arguments: Sequence[Argument], variation: Variation) -> Numbers | None:
-    """The arguments with other numbers among them; None where there is none.
-
-    Those between 0 and 1 stay there (a probability, a momentum): all others but tiny ones are then divided too, so that they keep their order.
-    """
-    plain, init = _plain(subject, arguments), _init(subject)
-    found = [(name, number) for name, value in (*plain.items(), *init.items()) for number in pytree.tree_leaves(value)]
-    divided = any(variation.takes(name, x) and TINY <= abs(x) < 1 <= abs(x) * variation.size for name, x in found)
-    moved, built = ({name: variation.of(name, value, divided) for name, value in values.items()} for values in (plain, init))
-    target = _rebuilt(subject, built) if init else None
-    if target is not None:
-        plain, moved = plain | init, moved | built
+    moved, built = ({name: other(name, value) for name, value in values.items()} for values in (plain, init))
+    if init:
+        with seeded(settings.seed):
+            new = tried(live, target.name, type(target.subject), built, DTYPES[settings.dtype])
+        if new is not None:
+            new.subject.to(device=torch.device(settings.device), dtype=DTYPES[settings.dtype])
+            mine, theirs = ({name: parameter.shape for name, parameter in each.subject.named_parameters()} for each in (new, target))
+            if mine == theirs:      # else its class has other parameters then
+                target, plain, moved = new, {**plain, **init}, moved | built
     words = {name: f"{name} = {value!r} instead of {plain[name]!r}" for name, value in moved.items() if value != plain[name]}
     if not words:
         return None
     own = tuple(replace(a, value=torch.full_like(a.value, moved[a.name]) if a.is_tensor else moved[a.name])
                 if a.name in words and not a.differentiable else a for a in arguments)
-    return Numbers(own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, target or subject.target, words)
+    return subject.twin(own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, target), words
 
 
 def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
@@ -298,22 +276,3 @@ def _plain(subject: Subject, arguments: Sequence[Argument]) -> dict[str, Any]:
         elif not a.differentiable and x.dim() == 0 and x.is_floating_point() and x.layout == torch.strided and same(x, b.value):
             found[a.name] = float(x)
     return found | {name: value for name, value in subject.kwargs.items() if not isinstance(value, Tensor)}
-
-
-def _init(subject: Subject) -> dict[str, Any]:
-    """What a module is built with, where that holds a floating number."""
-    init = dict(subject.case.init or {}) if subject.target.kind == "module" else {}
-    return init if any(type(number) is float for number in pytree.tree_leaves(init)) else {}
-
-
-def _rebuilt(subject: Subject, init: Mapping[str, Any]) -> Target | None:
-    """The module built with other numbers; None where its class refuses them, or has other parameters then."""
-    settings, found = subject.case.settings, subject.target
-    try:
-        with seeded(settings.seed):
-            built = live(found.name, type(found.subject), init, DTYPES[settings.dtype])
-    except UserCodeError:
-        return None
-    built.subject.to(device=torch.device(settings.device), dtype=DTYPES[settings.dtype])
-    mine, theirs = ({name: parameter.shape for name, parameter in each.named_parameters()} for each in (built.subject, found.subject))
-    return built if mine == theirs else None

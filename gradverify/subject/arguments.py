@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from gradverify.model.case import Layout
 from gradverify.subject.forms import Form
-from gradverify.subject.layout import LAID
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,20 +56,6 @@ Members = tuple[Argument, ...]
 """What makes one argument of the function: itself, or its elements."""
 
 
-def together(arguments: Sequence[Argument]) -> tuple[Members, ...]:
-    """The arguments as the function takes them, elements of one beside each other."""
-    grouped = groupby(enumerate(arguments), key=lambda each: each[1].of.name if each[1].of else each[0])
-    return tuple(tuple(argument for _, argument in members) for _, members in grouped)
-
-
-def value_of(members: Members, values: Sequence[Any]) -> Any:
-    """One argument of the function, from the values of its members."""
-    values = [member.form.built(value) if member.form is not None and isinstance(value, Tensor) else value      # an array stays dense
-              for member, value in zip(members, values, strict=True)]
-    whole = members[0].of
-    return whole.built(values) if whole else values[0]
-
-
 def where_held(argument: Argument, gradient: Tensor) -> Tensor:
     """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not count."""
     held = None if argument.form is None else argument.form.specified
@@ -81,15 +65,3 @@ def where_held(argument: Argument, gradient: Tensor) -> Tensor:
 def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:
     """The elements that each of them has; None: every one."""
     return tuple(None if argument.form is None else argument.form.specified for argument in inputs)
-
-
-def sharing(arguments: Sequence[Argument]) -> list[Argument]:
-    """With one form for all jagged inputs that have the same lengths: torch adds only tensors that share their offsets, as those of one model do."""
-    shared: dict[tuple[int, ...], Form] = {}
-    return [replace(each, form=shared.setdefault(each.form.lengths, each.form)) if each.form and each.form.lengths else each for each in arguments]
-
-
-def as_it_is(members: Members) -> bool:
-    """Is it one differentiable input that is handed over by position as it lies?"""
-    first = members[0]
-    return first.differentiable and not first.parameter and not first.keyword and not first.of and not first.form and first.layout in LAID

@@ -1,28 +1,34 @@
-"""The base call of a subject, which others are compared with: one forward and one backward, watched, each made once."""
+"""The base call of a subject, which others are compared with: one forward and one backward, watched, each made once; and calls with poisoned
+memory, which tell whether a result depends on memory that nobody wrote, or a call writes beside its tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from gradverify.model.case import Settings
-from gradverify.subject.alias import Named, overlaps
-from gradverify.subject.ambient import GRADIENTS_OFF, Left, in_our_way, left_as_found, noticed
-from gradverify.subject.differentiable import Differentiable, Gradients, Graph, Returned, copied
+from gradverify.model.dtypes import TABLE
+from gradverify.numerics.function.coordinates import DTYPES, UNITS, flat_real
+from gradverify.subject.ambient import GRADIENTS_OFF, Left, ambient, in_our_way, left_as_found, noticed
+from gradverify.subject.differentiable import Differentiable, Returned, copied
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import admit_outputs, comparable, is_plain, of_type
 from gradverify.subject.graph import RawReturn, Wrote, called_again, function_classes, function_nodes, tapped, watched
-from gradverify.subject.snapshot import Change, Snapshot, alike, change, freed, same
-from gradverify.subject.subject import BACKWARD, Argument, Called, Subject, Way
-from gradverify.subject.unwritten import Memory, measured
-from gradverify.torch_private import function_class
+from gradverify.subject.own_code import kernel_of, wrapped
+from gradverify.subject.rounding import Exchanged
+from gradverify.subject.snapshot import Change, Named, Snapshot, alike, change, freed, overlaps, same
+from gradverify.subject.subject import BACKWARD, Argument, Gradients, Graph, Subject, Way
+from gradverify.torch_private import Overload, function_class, is_zerotensor, pytree, schema, without_modes
 
 # ---- What backward must leave as it found it: the arguments, the outputs, a module's buffers,
 # the tensors that forward saved
@@ -65,25 +71,23 @@ class Custody(Snapshot):
         return tuple(found)
 
 
-def written(subject: Subject, called: Called) -> tuple[Written, ...]:
+def written(subject: Subject, graph: Graph) -> tuple[Written, ...]:
     """The arguments that a forward changed and did not return: one that it returns was written in place on purpose."""
-    changed = ((argument, now) for argument, now in zip(subject.arguments, called.arguments, strict=True)
-               if argument.is_tensor and is_plain(now) and not freed(now, argument.value) and not same(argument.value, now))
-    return tuple(Written(Held("argument", argument.name, now), change(argument.value, now)) for argument, now in changed
-                 if not any(output is now for output in called.outputs))
+    return tuple(Written(Held("argument", argument.name, now), change(argument.value, now)) for argument, now in _tensors(subject, graph)
+                 if is_plain(now) and not freed(now, argument.value) and not same(argument.value, now)
+                 and not any(output is now for output in graph.outputs))
 
 
-def given_back(subject: Subject, called: Called) -> tuple[str, ...]:
+def given_back(subject: Subject, graph: Graph) -> tuple[str, ...]:
     """The arguments whose memory a forward gave back."""
-    pairs = zip(subject.arguments, called.arguments, strict=True)
-    return tuple(argument.name for argument, now in pairs if argument.is_tensor and freed(now, argument.value))
+    return tuple(argument.name for argument, now in _tensors(subject, graph) if freed(now, argument.value))
 
 
-def held(subject: Subject, called: Called, saved: Saves) -> list[Held]:
+def held(subject: Subject, graph: Graph, saved: Saves) -> list[Held]:
     """The tensors of one forward whose numbers can be read. `saved`: what each custom node saved."""
-    found = [Held("argument", name, value) for name, value in arguments(subject, called)]
-    found += [Held("output", f"y{place}", y, place) for place, y in enumerate(called.outputs) if isinstance(y, Tensor)]
-    found += [Held("buffer", name, buffer) for name, buffer in subject.buffers(called).items()]
+    found = [Held("argument", name, value) for name, value in arguments(subject, graph)]
+    found += [Held("output", f"y{place}", y, place) for place, y in enumerate(graph.outputs) if isinstance(y, Tensor)]
+    found += [Held("buffer", name, buffer) for name, buffer in subject.buffers(graph).items()]
     for node, tensors in saved.items():
         owner = function_class(node)
         name = owner.__name__ if owner else node.name()
@@ -91,9 +95,13 @@ def held(subject: Subject, called: Called, saved: Saves) -> list[Held]:
     return [each for each in found if is_plain(each.tensor)]
 
 
-def arguments(subject: Subject, called: Called) -> list[Named]:
+def arguments(subject: Subject, graph: Graph) -> list[Named]:
     """The tensor arguments as the function got them, by name."""
-    return [(argument.name, value) for argument, value in zip(subject.arguments, called.arguments, strict=True) if isinstance(value, Tensor)]
+    return [(argument.name, value) for argument, value in _tensors(subject, graph)]
+
+
+def _tensors(subject: Subject, graph: Graph) -> list[tuple[Argument, Tensor]]:
+    return [(argument, now) for argument, now in zip(subject.arguments, graph.arguments, strict=True) if argument.is_tensor]
 
 
 def saved_tensors(nodes: Sequence[Any]) -> Saves:
@@ -119,10 +127,9 @@ class ForwardSeen:
     `written` the arguments that the call changed and did not return, `freed` those whose memory it gave back;
     `packed`: how many tensors it saved, None where they cannot be counted;
     `random`: it drew from a global generator. `left`: global state that it left changed; `drawn`: what the generators would draw before and after
-    it (`Seeded.states`)."""
+    it (`Subject.states`)."""
 
-    leaves: tuple[Tensor, ...]
-    called: Called
+    graph: Graph
     checked: tuple[int, ...]
     detached: tuple[int, ...]
     classes: tuple[type, ...]
@@ -136,8 +143,12 @@ class ForwardSeen:
     drawn: Drawn
 
     @property
+    def leaves(self) -> tuple[Tensor, ...]:
+        return self.graph.leaves
+
+    @property
     def outputs(self) -> tuple[Any, ...]:
-        return self.called.outputs
+        return self.graph.outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +178,6 @@ class Saved:
         self.tensors: list[Tensor] = []
         self.unpacked = 0
 
-    @property
-    def packed(self) -> int:
-        return len(self.tensors)
-
     def pack(self, tensor: Tensor) -> Tensor:
         self.tensors.append(tensor)
         return tensor
@@ -197,58 +204,36 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     before = Snapshot([*leaves, *(a.value for a in others)])
     state = subject.fresh_states()
     with left_as_found(in_our_way()) as changed, noticed() as left:
-        called = _counted(subject, leaves, saved)
+        graph = _counted(subject, leaves, saved)
     subject.meddles = bool(changed)
     drawn = state, subject.states()
     left += [GRADIENTS_OFF] * subject.disables
     if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True
         before.restore()
-        leaves = subject.leaves()
-        called = _counted(subject, leaves, saved)
-    outputs = called.outputs
-    admit_outputs(outputs, subject.output_names, wanted)
+        graph = _counted(subject, subject.leaves(), saved)
+    outputs = graph.outputs
+    admit_outputs(outputs, subject.name_of, wanted)
     numeric = [place for place, output in enumerate(outputs) if comparable(output)]
     checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
-    found = [outputs[place] for place in numeric]
-    nodes = function_nodes(found)
-    return ForwardSeen(tuple(leaves), called, checked, detached, function_classes(found), nodes, saved.of(nodes),
-                       written(subject, called) if subject.writes else (), given_back(subject, called), None if saved.refused else saved.packed,
-                       drawn[0] != drawn[1], tuple(left), drawn)
+    nodes = function_nodes([outputs[place] for place in numeric])
+    return ForwardSeen(graph, checked, detached, function_classes(nodes), nodes, saved.of(nodes), written(subject, graph) if subject.writes else (),
+                       given_back(subject, graph), None if saved.refused else len(saved.tensors), drawn[0] != drawn[1], tuple(left), drawn)
 
 
-def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Called:
+def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Graph:
     """A forward whose saved tensors are counted, where it lets us. Only the last one counts: its graph is the one that is kept."""
     saved.tensors, saved.unpacked = [], 0
     if not saved.refused:
-        try:
-            with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-                return subject.probed(leaves)
-        except UserCodeError as error:
-            if HOOKS_REFUSED not in error.message:
-                raise
+        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+            found = attempted(subject.probed, leaves)
+        if not isinstance(found, UserCodeError):
+            return found
+        if HOOKS_REFUSED not in found.message:
+            raise found
         saved.refused, saved.tensors = True, []
     return subject.probed(leaves)
-
-
-@contextmanager
-def looked_at(subject: Subject, seen: ForwardSeen, called: Called, nodes: Sequence[Any], saves: Saves, packed: Sequence[Tensor],
-              raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple) -> Iterator[None]:
-    """Inside, what every backward of a graph's Functions returns is left in `raw`, beside the tensors whose memory it must not return: the arguments
-    of the call, what the ctx saved; of a Function written in C++, whose ctx cannot be read, all that was `packed`, and the gradients of an `earlier`
-    call."""
-    own = arguments(subject, called)
-
-    def kept(ctx: Any) -> Sequence[Named]:
-        return [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
-
-    def known() -> Sequence[Named]:
-        gradients = [("the gradient of an earlier call", gradient) for gradient in earlier() if gradient is not None]
-        return [*own, *(("a saved tensor", tensor) for tensor in packed), *gradients]
-
-    with called_again(nodes, raw, known, subject.counted_backward), tapped(seen.classes, raw, kept):
-        yield
 
 
 # ---- The base call of a subject, which others are compared with: one forward and one backward,
@@ -308,8 +293,8 @@ class BaseCall:
         named = [place for place in self.forward.detached if place in (self.settings.outputs or ())]
         if not named:
             return ()
-        moved = self.subject.probe([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in self.subject.inputs])
-        return tuple(place for place in named if not same(self.forward.outputs[place], moved[place]))
+        moved = self.subject.probed([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in self.subject.inputs])
+        return tuple(place for place in named if not same(self.forward.outputs[place], moved.outputs[place]))
 
     @cached_property
     def function(self) -> Differentiable:
@@ -347,7 +332,7 @@ class BaseCall:
 
     @cached_property
     def fixed_by_forward(self) -> tuple[int, ...]:
-        """The generators (by place in `Seeded.states`) that are in one state after a forward, wherever they start: it seeds them.
+        """The generators (by place in `Subject.states`) that are in one state after a forward, wherever they start: it seeds them.
         Called once more where it drew."""
         asked = self.forward.random or "_elsewhere" in self.__dict__
         return _alike_places(self.forward.drawn[1], self._elsewhere[1]) if asked and self.settings.reseed else ()
@@ -377,8 +362,7 @@ class BaseCall:
 
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
-        names = self.subject.output_names
-        return names[place] if place < len(names) else f"y{place}"
+        return self.subject.name_of(place)
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh copies, which backward may write into."""
@@ -395,41 +379,54 @@ class BaseCall:
     def backward(self) -> BackwardSeen:
         """One backward of the base graph for dense random cotangents, by the other ways that `Differentiable` knows where that is refused: raw
         returns, what it wrote into, tensors unpacked, what it raised."""
-        subject, seen, function, cotangents, saved = self.subject, self.forward, self.function, self._drawn_cotangents("base"), self._saved
-        given, raw, error = tuple(cotangent.clone() for cotangent in cotangents), list[RawReturn](), None
-        before, custody = Snapshot(given), Custody(held(subject, seen.called, seen.saved))
+        subject, seen, function = self.subject, self.forward, self.function
+        given, raw, error = self.cotangents("base"), list[RawReturn](), None
+        before, custody = Snapshot(given), Custody(held(subject, seen.graph, seen.saved))
         gradients: Gradients = (None,) * len(seen.leaves)
-        first, direct = gradients, True
         drawn: Drawn = ((), ())
-        fresh = subject.fresh_states(BACKWARD)
-        with looked_at(subject, seen, seen.called, seen.nodes, seen.saved, saved.tensors, raw, lambda: gradients):
-            try:
-                with left_as_found(in_our_way()), noticed() as left:
-                    try:
-                        outputs = [seen.outputs[place] for place in seen.checked]
-                        gradients = subject.pull(seen.called, outputs, seen.leaves, given, retain=True, way=Way.REUSED)
-                    except UserCodeError as refused:
-                        direct = False
-                        try:
-                            gradients = function.vjp([cotangent.clone() for cotangent in given])
-                        except UserCodeError:
-                            raise refused from None
-                drawn = fresh, subject.states()
+        first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
+        with self._looked_at(seen.graph, raw, lambda: gradients):
+            with left_as_found(in_our_way()), noticed() as left:
+                found = attempted(subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED)
+                if isinstance(found, UserCodeError):
+                    direct, again = False, tried(function.vjp, [cotangent.clone() for cotangent in given])
+                    found = found if again is None else again
+            if isinstance(found, UserCodeError):
+                error = found
+            else:
+                gradients, drawn = found, (fresh, subject.states())
                 for argument, gradient in zip(subject.differentiable, gradients, strict=True):
-                    odd = None if gradient is None else of_type(gradient)
-                    if odd is not None:
-                        raise UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
-                                            hint=f"return a plain tensor: {odd[1]}")
-                first = copied(gradients)       # before a node is called again, which may write into what it returned
-            except UserCodeError as raised:
-                error = raised
+                    if error is None and gradient is not None and (odd := of_type(gradient)):
+                        error = UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
+                                              hint=f"return a plain tensor: {odd[1]}")
+                first = first if error else copied(gradients)       # before a node is called again, which may write into what it returned
         damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
         written = custody.broken()
         if written or custody.freed():      # from now on no graph serves two backwards, and no call gets the arguments themselves
             function.use_once()
             subject.writes = subject.writes or any(each.held.kind == "argument" for each in written)
             custody.restore()
-        return BackwardSeen(cotangents, first, tuple(raw), direct, error, damaged, written, saved.unpacked, tuple(left), drawn)
+        return BackwardSeen(self._drawn_cotangents("base"), first, tuple(raw), direct, error, damaged, written, self._saved.unpacked, tuple(left),
+                            drawn)
+
+    @contextmanager
+    def _looked_at(self, graph: Graph, raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple) -> Iterator[None]:
+        """Inside, what every backward of a graph's Functions returns is left in `raw`, beside the tensors whose memory it must not return: the
+        arguments of the call, what the ctx saved; of a Function written in C++, whose ctx cannot be read, all that was packed, and the gradients of
+        an `earlier` call."""
+        own, base = arguments(self.subject, graph), graph is self.base
+        nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
+        saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
+
+        def kept(ctx: Any) -> Sequence[Named]:
+            return [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
+
+        def known() -> Sequence[Named]:
+            gradients = [("the gradient of an earlier call", gradient) for gradient in earlier() if gradient is not None]
+            return [*own, *(("a saved tensor", tensor) for tensor in packed), *gradients]
+
+        with called_again(nodes, raw, known, self.subject.counted_backward), tapped(self.forward.classes, raw, kept):
+            yield
 
     @property
     def worked(self) -> BackwardSeen:
@@ -438,15 +435,15 @@ class BaseCall:
             raise self.backward.error
         return self.backward
 
-    @cached_property
+    @property
     def base(self) -> Graph:
         """The graph of the base forward."""
-        return Graph(self.forward.leaves, self.forward.called)
+        return self.forward.graph
 
     @cached_property
     def later(self) -> Graph:
         """The graph of a further forward at the point, made when it is first asked for: after a call elsewhere, by the rule on that."""
-        return self.function.graph(self.subject.leaves())
+        return self.function.graph()
 
     @cached_property
     def repeats(self) -> tuple[Returned, ...] | None:
@@ -454,11 +451,8 @@ class BaseCall:
         every later backward gets a graph of its own: what accumulates in one graph (a buffer on ctx) is GV207's finding, and no other rule's."""
         if not (self.worked.direct and self.function.reusable):
             return None
-        try:
-            found = tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS))
-        except UserCodeError:
-            return None
-        if not all(_steady(self.worked.gradients, again.values) for again in found):
+        found = tried(lambda: tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS)))
+        if found is not None and not all(_steady(self.worked.gradients, again.values) for again in found):
             self.function.use_once()
         return found
 
@@ -473,16 +467,11 @@ class BaseCall:
         breaks it: the graph is a new one, with nothing in between."""
         if self.repeats is not None or not self.worked.direct:
             return None
-        try:
-            graph = self.function.graph(self.subject.leaves())
-            self.function.gradients(graph, self.worked.cotangents, retain=True)
-        except UserCodeError:
+        graph = tried(self.function.graph)
+        if graph is None or tried(self.function.gradients, graph, self.worked.cotangents, retain=True) is None:
             return self.function.refused
-        try:
-            self.function.gradients(graph, self.worked.cotangents, retain=True)
-        except UserCodeError as error:
-            return error
-        return None
+        again = attempted(self.function.gradients, graph, self.worked.cotangents, retain=True)
+        return again if isinstance(again, UserCodeError) else None
 
     def forget_repeats(self) -> None:
         """Let go of what identical calls returned, once the rules on these are through: of a large input that is most of what is held."""
@@ -497,23 +486,19 @@ class BaseCall:
             if graph is not None and self.reusable:     # it stands for the base graph too, which is let go with what was saved for it
                 nodes = function_nodes(self.function.of(graph))
                 self._saved.tensors = []
-                measured |= {"base": graph, "forward": replace(self.forward, leaves=graph.leaves, called=graph.called, nodes=nodes,
-                                                               saved=saved_tensors(nodes))}
+                measured["forward"] = replace(self.forward, graph=graph, nodes=nodes, saved=saved_tensors(nodes))
         if "memory" in measured:
             measured["memory"] = replace(self.memory, repeats=(), earliest=None)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
-        return self.base if self.reusable else self.function.graph(self.subject.leaves())
+        return self.base if self.reusable else self.function.graph()
 
     @cached_property
     def for_ones(self) -> tuple[tuple[RawReturn, ...], Gradients]:
         """What backward returns for a cotangent of ones, and what becomes of it. Raises UserCodeError."""
         graph, raw = self.usable(), list[RawReturn]()
-        base = graph is self.base
-        nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
-        saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
-        with looked_at(self.subject, self.forward, graph.called, nodes, saves, packed, raw):
+        with self._looked_at(graph, raw):
             gradients = copied(self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True))
         return tuple(raw), gradients
 
@@ -525,7 +510,7 @@ class BaseCall:
             return ()
         found = list[Wrote]()
         with watched(inner, found):
-            self.subject.probe(self.subject.leaves())
+            self.subject.probed(self.subject.leaves())
         return tuple(found)
 
 
@@ -541,3 +526,378 @@ def _steady(first: Gradients, again: Gradients) -> bool:
 
 def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:
     return tuple(place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one == other)
+
+
+# ---- Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies
+# beside a tensor is known
+UNWRITTEN = frozenset(f"aten::{name}" for name in (
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
+GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
+MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
+LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
+LARGE_BYTE = 0x47       # of a byte beside a tensor: a number in every floating dtype
+PAYLOADS = 0x81, 126    # the lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
+                        # tensor and writes beside another carries it along
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A write that missed its tensor: which one, the first element changed beyond its end (or before its start, negative)."""
+
+    tensor: str
+    element: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The bytes of a guarded tensor, those of `guard` before and behind its own."""
+
+    name: str
+    memory: Tensor
+    element: int
+    guard: Tensor
+
+
+class Poisoned(Exchanged):
+    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1 (0 where
+    there is no sign) and False.
+
+    The results of operations lie between guard elements where there are `guards`. `handed_out`: did it hand out
+    unwritten memory?
+    """
+
+    inside = staticmethod(kernel_of)
+
+    def __init__(self, loud: bool, guards: bool = True) -> None:
+        super().__init__()
+        self._loud, self._guards, self.handed_out = loud, guards, False
+        self._rooms = dict[int, _Room]()
+        self._held = 0
+
+    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        if not isinstance(func, Overload):      # a higher-order operator
+            return wrapped(func, *args, **named)
+        declared = schema(func)
+        given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
+        before = _bytes_of(given[0]) if declared.name in RESIZE and _has_memory(given[0]) else 0
+        returned = self._called(func, args, named)
+        if declared.name in RESIZE:
+            self._fill(given[0], before)
+        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
+            return returned
+        if declared.name in UNWRITTEN:
+            self._fill(returned, 0)
+        taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
+        name = str(func).removesuffix(".default").partition(".")[2] or str(func)
+
+        def moved(y: Any) -> Any:
+            """A fresh result, moved between guard elements where its memory is all its own."""
+            if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
+                return y
+            whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
+            return self.guarded(y, f"the result of {name} {list(y.shape)}") if whole and self._held + _bytes_of(y) <= MOST else y
+
+        return pytree.tree_map(moved, returned)
+
+    def guarded(self, x: Tensor, name: str) -> Tensor:
+        """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as
+        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same."""
+        if not self._guards or not _has_memory(x):
+            return x
+        own, numbers = _memory(x), x.is_floating_point() or x.is_complex()
+        # bytes that stay what they are: NaN of another payload for each tensor, or a large number; -1 or 0 in integers
+        guard = own.new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
+        size = x.element_size() // (2 if x.is_complex() else 1)
+        if self._loud and numbers and size > 1:
+            guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
+        memory = torch.cat((guard, own, guard))
+        inside = from_dlpack(to_dlpack(memory[GUARD:-GUARD])).untyped_storage()     # keeps it alive
+        self._rooms[inside.data_ptr()] = _Room(name, memory, x.element_size(), guard)
+        self._held += len(memory)
+        return x.new_empty(0).set_(inside, int(x.storage_offset()), x.shape, x.stride())
+
+    @contextmanager
+    def numpys(self) -> Iterator[None]:
+        """Inside, what `numpy.empty` and `numpy.empty_like` give is filled too."""
+        originals = {name: getattr(np, name) for name in ("empty", "empty_like")}
+
+        def filled(made: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *args, **named: self._filled(made(*args, **named))
+
+        for name, made in originals.items():
+            setattr(np, name, filled(made))
+        try:
+            yield
+        finally:
+            for name, made in originals.items():
+                setattr(np, name, made)
+
+    def _filled(self, array: Any) -> Any:
+        if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
+            with suppress(TypeError), without_modes():      # a type that torch has not
+                self._fill(torch.from_numpy(array.ravel(order="K")), 0)
+        return array
+
+    def beside(self) -> Beside | None:
+        """The first guard element that was changed."""
+        for room in self._rooms.values():
+            before, behind = ((part != room.guard).nonzero() for part in (room.memory[:GUARD], room.memory[-GUARD:]))
+            if len(behind):
+                return Beside(room.name, int(behind[0]) // room.element + 1)
+            if len(before):
+                return Beside(room.name, (int(before[-1]) - GUARD) // room.element)
+        return None
+
+    def _fill(self, x: Any, start: int) -> None:
+        if type(x) is not Tensor or not _has_memory(x) or start >= _bytes_of(x):
+            return
+        self.handed_out = True
+        memory = _memory(x)[start:]
+        if not self._loud and x.dtype in LARGE and start % x.element_size() == 0:
+            numbers = memory.view(x.dtype.to_real())
+            numbers.fill_(LARGE[x.dtype])
+            numbers[1::2].neg_()
+        else:
+            memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
+            if not self._loud and x.dtype in SIGNED:
+                memory[::x.element_size()] = 1
+
+
+SIGNED = tuple(DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0)
+LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
+
+
+def _has_memory(x: Tensor) -> bool:
+    """Is it a dense tensor of numbers that lies in memory?"""
+    if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized or x.is_nested:
+        return False
+    return not (x.is_conj() or x.is_neg() or is_zerotensor(x)) and _bytes_of(x) > 0
+
+
+def _bytes_of(x: Tensor) -> int:
+    return x.untyped_storage().nbytes()
+
+
+def _memory(x: Tensor) -> Tensor:
+    """All bytes of the storage."""
+    return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+
+
+# ---- Does a result depend on memory that nobody wrote, or a call write beside its tensors?
+ROUNDINGS = 2.0**10    # roundings by which two calls in the same way may differ, as atomic adds do
+
+
+@dataclass
+class Probe:
+    """One forward, and as far as it came one backward, with poisoned memory.
+
+    `graph`: of the forward; `states`: what the generators would draw after it; `places`: of the compared outputs among
+    all. `error`: what it raised.
+    """
+
+    mode: Poisoned
+    graph: Graph | None = None
+    states: tuple[object, ...] = ()
+    places: tuple[int, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    gradients: Gradients | None = None
+    error: UserCodeError | None = None
+
+    @property
+    def results(self) -> tuple[Tensor | None, ...]:
+        """What it gave."""
+        return (*self.outputs, *(self.gradients or ()))
+
+    @property
+    def beside(self) -> Beside | None:
+        """Where it wrote beside a tensor."""
+        return self.mode.beside()
+
+
+@dataclass(frozen=True, slots=True)
+class Depends:
+    """What the filling of unwritten memory changes: an output (by its place among all) or the gradient of an input; how
+    many of its real numbers, the first of them, and what it is with NaN and with large numbers. `raised`: in the place
+    of all that, what one of the two raises."""
+
+    tensor: Tensor
+    output: int | None = None
+    input: int | None = None
+    count: int = 0
+    size: int = 0
+    first: int = 0
+    numbers: tuple[float, float] = (0.0, 0.0)
+    raised: UserCodeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on unwritten memory, of
+    which some was `allocated`. Where nothing is wrong with them they count as calls like others: `repeats` are their
+    gradients for the base cotangents; `elsewhere` the outputs of a call whose generators started elsewhere, and what they would draw after it;
+    `earliest` the outputs of the first call of all, where they differ from those after it."""
+
+    beside: Beside | None = None
+    backward: bool = False
+    depends: tuple[Depends, ...] = ()
+    allocated: bool = False
+    repeats: tuple[Gradients, ...] = ()
+    elsewhere: tuple[tuple[Tensor, ...], tuple[object, ...]] | None = None
+    earliest: tuple[Tensor, ...] | None = None
+
+
+def measured(base: BaseCall) -> Memory:
+    """The poisoned calls of a base call. Raises UserCodeError where forward raises.
+
+    The first call of a check is one with guard elements around its inputs, cotangents and results of operations, and NaN in all memory that is
+    handed out unwritten. Where it got such memory, or differs from the base call, another one follows with large numbers there. Only where these
+    two differ, each is made twice more: what then depends on the filling alone was left unwritten.
+    """
+    subject, raised = base.subject, None
+    unit = max((UNITS[x.dtype] for x in subject.inputs), default=0.0)
+    pulls, guards = False, True     # the base call is known, and there is something to pull back
+
+    def called(loud: bool) -> Probe:
+        """A forward."""
+        mode = Poisoned(loud, guards)
+        probe, wanted = Probe(mode), base.settings.outputs
+        leaves = [mode.guarded(leaf.detach(), argument.name).requires_grad_()
+                  for argument, leaf in zip(subject.differentiable, subject.leaves(), strict=True)]
+
+        def call() -> tuple[Graph, tuple[object, ...]]:
+            with subject.fenced(mode.guarded), mode.numpys(), mode:
+                graph = subject.probed(leaves)
+            return graph, subject.states()
+
+        with left_as_found(ambient()):
+            found = attempted(subject.seeded_elsewhere, call)
+        if isinstance(found, UserCodeError):
+            probe.error = found
+            return probe
+        probe.graph, probe.states = found
+        flat = probe.graph.outputs
+        probe.places = tuple(place for place, y in enumerate(flat)
+                             if comparable(y) and y.requires_grad and (wanted is None or place in wanted))
+        probe.outputs = tuple(flat[place].detach().clone() for place in probe.places)
+        return probe
+
+    def pulled(probe: Probe) -> Probe:
+        """With the backward of its graph."""
+        if probe.graph is None or not pulls:
+            return probe
+        given = [probe.mode.guarded(v, "grad_output") for v in base.cotangents("base")]
+        with left_as_found(ambient()), probe.mode.numpys(), probe.mode:
+            found = attempted(base.function.gradients, probe.graph, given, fresh=True)
+        if isinstance(found, UserCodeError):
+            probe.error = found
+        else:
+            probe.gradients = copied(found) if _can_be_compared(found) else None
+        return probe
+
+    def agree(some: Probe, others: Probe) -> bool:
+        return some.error is None and others.error is None and close(some.results, others.results, unit)
+
+    first, writes = called(True), subject.writes
+    if first.beside is not None:
+        return Memory(beside=first.beside)
+    seen = attempted(lambda: (base.forward, base.outputs))
+    if isinstance(seen, UserCodeError):
+        if not first.mode.handed_out:
+            raise seen
+        raised = seen
+    else:
+        forward, outputs = seen
+        pulls = bool(forward.checked and (forward.nodes or first.mode.handed_out)      # a backward of torch's own writes all it returns
+                     and all(bool(y.isfinite().all()) for y in outputs))
+        if subject.writes != writes:      # into its inputs: from now on it gets clones
+            first = called(True)
+    if pulls and pulled(first).beside is not None:
+        return Memory(beside=first.beside, backward=True)
+    if raised is None and first.error is not None and (first.graph is None or base.backward.error is None):
+        guards = False        # as what gives its memory back refuses, which lies within another one's
+        first = pulled(called(True))
+    allocated, random = first.mode.handed_out, raised is None and base.forward.random
+    # is another filling to be tried? (where forward draws, the generators started elsewhere)
+    doubtful = raised is not None or first.error is not None or allocated
+    if not doubtful and random:
+        doubtful = not all(y is None or bool(y.isfinite().all()) for y in first.results)
+    elif not doubtful:
+        gradients = base.backward.gradients if pulls else ()
+        doubtful = not close(first.results, (*base.outputs, *(gradients if _can_be_compared(gradients) else ())), unit)
+    quiet = pulled(called(False)) if doubtful else None
+    if quiet is not None and not agree(first, quiet):
+        # in an order in which no counter of calls that comes round keeps step with the filling
+        loud = [pulled(called(True)) for _ in range(2)]
+        quiets = [quiet, pulled(called(False))]
+        depending = depends(loud, quiets, unit)
+        if any(each.raised is None and not isnan(each.numbers[0]) for each in depending):
+            for again in (True, True, False, True, False, False, True, False):      # without NaN it may be chance, of a function that draws
+                (loud if again else quiets).append(pulled(called(again)))
+            depending = depends(loud, quiets, unit)
+        if depending:
+            return Memory(depends=depending, allocated=allocated)
+    if raised is not None:
+        raise raised
+    if first.error is not None:
+        return Memory(allocated=allocated)
+    same = random or alike(first.outputs, base.outputs)
+    found = Memory(allocated=allocated, elsewhere=(first.outputs if random else base.outputs, first.states) if same else None)
+    if random:
+        return found
+    if not close(first.outputs, base.outputs, unit):
+        later = quiet is not None and quiet.error is None and close(quiet.outputs, base.outputs, unit)
+        return replace(found, earliest=first.outputs if later else None)
+    gradients = base.backward.gradients if pulls else ()
+    calls = [probe.gradients for probe in (first, quiet) if probe is not None and probe.gradients is not None]
+    if not all(close(each, gradients, unit) for each in calls) and agree(pulled(called(True)), first):
+        return found        # their way makes them others, and not their number
+    return replace(found, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, unit)))
+
+
+def _can_be_compared(gradients: Gradients) -> bool:
+    """Are they all plain tensors? Others are for the rules on what backward returns."""
+    return all(gradient is None or is_plain(gradient) for gradient in gradients)
+
+
+def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple[Depends, ...]:
+    """What depends on the filling alone: equal in all calls with one, and another one in those with the other."""
+    raised = [{probe.error is not None for probe in both} for both in (loud, quiet)]
+    if raised in ([{True}, {False}], [{False}, {True}]):
+        return (Depends(torch.empty(0), raised=next(probe.error for probe in (*loud, *quiet) if probe.error is not None)),)
+    if raised != [{False}, {False}]:
+        return ()
+    if not all(close(probe.results, both[0].results, unit) for both in (loud, quiet) for probe in both[1:]):
+        return ()
+    one, other = loud[0], quiet[0]
+    found = list[Depends]()
+    for place, a, b in zip(one.places, one.outputs, other.outputs, strict=False):
+        found += _apart(a, b, unit, Depends(a, output=place))
+    for place, (g, h) in enumerate(zip(one.gradients or (), other.gradients or (), strict=False)):
+        if g is not None and h is not None:
+            found += _apart(g, h, unit, Depends(g, input=place))
+    return tuple(found)
+
+
+def _apart(one: Tensor, other: Tensor, unit: float, at: Depends) -> list[Depends]:
+    """What is clearly another number in one than in the other."""
+    if one.shape != other.shape:
+        return []
+    a, b = flat_real(one), flat_real(other)
+    size = a.nan_to_num(0.0, 0.0, 0.0).abs().max() if a.numel() else 0.0
+    roundings = ROUNDINGS * max(unit, UNITS.get(one.dtype, 0.0)) * size
+    far = ((a - b).abs() > roundings) | (a.isnan() != b.isnan()) | (a.isinf() != b.isinf())
+    if not bool(far.any()):
+        return []
+    first = int(far.nonzero()[0])
+    return [replace(at, count=int(far.sum()), size=a.numel(), first=first, numbers=(float(a[first]), float(b[first])))]
+
+
+def close(some: Sequence[Tensor | None], others: Sequence[Tensor | None], unit: float) -> bool:
+    """Do two calls give the same, but for what a sum in another order does?"""
+    if alike(some, others):
+        return True
+    if len(some) != len(others) or any((a is None) != (b is None) for a, b in zip(some, others, strict=True)):
+        return False
+    pairs = [(a, b) for a, b in zip(some, others, strict=True) if a is not None and b is not None]
+    return not any(a.shape != b.shape or _apart(a, b, unit, Depends(a)) for a, b in pairs)

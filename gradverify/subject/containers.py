@@ -29,6 +29,10 @@ class Apart:
     elements: tuple[tuple[str, Any], ...]
     built: Built
 
+    def of(self, change: Callable[[str, Any], Any]) -> Apart:
+        """The same with what `change` makes of each path and element."""
+        return Apart(tuple((path, change(path, each)) for path, each in self.elements), self.built)
+
 
 def taken_apart(value: Any) -> Apart | None:
     """None where the value is a tensor, or holds none that can be taken out."""

@@ -127,14 +127,6 @@ def _drop_tail(g: Tensor, _: Cotangents) -> Tensor:
     return flat.reshape(g.shape)
 
 
-def _transpose(g: Tensor, _: Cotangents) -> Tensor:
-    return g.mT.reshape(g.shape)
-
-
-def _shift(g: Tensor, _: Cotangents) -> Tensor:
-    return g.roll(1, -1)
-
-
 def _drop_mean(g: Tensor, cotangents: Cotangents) -> Tensor:
     """Without its mean along the last dimension; a gradient that has none (softmax, norms) keeps the one of grad_output that it should have lost."""
     if g.shape[-1] == 1:
@@ -153,7 +145,8 @@ KINDS = (
     Kind("sign", 0, lambda g, _: -g),
     Kind("zero a row", 1, _zero_row),
     Kind("drop the last tile", 1, _drop_tail, f"only a shape of more than {TILE} elements can show it", lambda x: x.numel() > TILE),
-    Kind("transpose", 2, _transpose, "only a shape whose last two sizes are both above 1 can show it", lambda x: min(x.shape[-2:]) > 1),
-    Kind("shift by one", 1, _shift, LONGER, lambda x: x.shape[-1] > 1),
+    Kind("transpose", 2, lambda g, _: g.mT.reshape(g.shape), "only a shape whose last two sizes are both above 1 can show it",
+         lambda x: min(x.shape[-2:]) > 1),
+    Kind("shift by one", 1, lambda g, _: g.roll(1, -1), LONGER, lambda x: x.shape[-1] > 1),
     Kind("drop the mean term", 1, _drop_mean, LONGER, lambda x: x.shape[-1] > 1),
 )

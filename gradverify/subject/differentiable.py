@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.graph import function_nodes, gradient_numbers
 from gradverify.subject.snapshot import Snapshot, alike
-from gradverify.subject.subject import Called, Subject, Way
 from gradverify.subject.subject import Gradients as Gradients
+from gradverify.subject.subject import Graph as Graph
+from gradverify.subject.subject import Subject, Way
 
 # ---- The checked outputs as a function of the differentiable inputs: what the numerics
 # differentiate (`numerics.function.point.Function`)
 AT_ONCE = 64            # cotangents in one batched backward
 HELD = 1 << 22          # numbers that the gradients of such a batch have, in all nodes together
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """One forward with its graph: the tensors that gradients are asked for, and what was called."""
-
-    leaves: tuple[Tensor, ...]
-    called: Called
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class Differentiable:
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
-        return self._picked(self._subject.forward(inputs))
+        return self.of(self._subject.called(inputs))
 
     def here(self) -> Sequence[Tensor]:
         """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
@@ -84,15 +76,17 @@ class Differentiable:
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
+        return self._decided(lambda way: self.kept_graph() if way is Way.REUSED else self.graph(), cotangents, Way.FRESH, Way.LEAVES, retain=True)
+
+    def _decided(self, graph: Callable[[Way], Graph], cotangents: Sequence[Tensor | None], *others: Way, retain: bool = False,
+                 through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
+        """The gradients of `graph` in the subject's way, else in the first of the `others` that is not refused; where all are, once more with zeros
+        for undefined cotangents. What was found is what every later backward does. Raises what the first way raised."""
+        ways = tuple(dict.fromkeys((self._subject.way, *others)))
+
         def pull(way: Way) -> Gradients:
-            reused = way is Way.REUSED
-            return self.gradients(self.kept_graph() if reused else self.graph(), cotangents, retain=reused, way=way, fresh=True)
+            return self.gradients(graph(way), cotangents, retain=retain and way is Way.REUSED, way=way, through=through, fresh=True)
 
-        return self._decided(pull, cotangents, (self._subject.way, Way.FRESH, Way.LEAVES))
-
-    def _decided(self, pull: Callable[[Way], Gradients], cotangents: Sequence[Tensor | None], ways: Sequence[Way]) -> Gradients:
-        """`pull` in the first of these ways that is not refused; where all are, once more with zeros for undefined cotangents. What was found is
-        what every later backward does. Raises what the first way raised."""
         first: UserCodeError | None = None
         for zeros in (False, True):
             if zeros:
@@ -100,10 +94,9 @@ class Differentiable:
                     break
                 self.refuses_none, self._graph = first, None
             for way in ways:
-                try:
-                    found = pull(way)
-                except UserCodeError as error:
-                    first = first or error
+                found = attempted(pull, way)
+                if isinstance(found, UserCodeError):
+                    first = first or found
                     continue
                 if way is not ways[0]:
                     self.refused, self._subject.way, self._graph = first, way, None
@@ -121,28 +114,24 @@ class Differentiable:
         if self._at_once == 0 or not self.reusable:
             return None
         graph = self.kept_graph()
-        leaves, outputs = graph.leaves, self.of(graph)
+        outputs = self.of(graph)
         if self._at_once is None:
             self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
-        if self._at_once < 2:
+        if (size := self._at_once) < 2:
             return None
-        asked = leaves if wanted is None else [leaves[place] for place in wanted]
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")     # of operators that are batched by a loop
-                found = [self._subject.pull(graph.called, [outputs[output]], asked, [some], retain=True, batch=len(some))
-                         for some in torch.split(cotangents, self._at_once)]
-        except UserCodeError:       # there is no batching rule for it
+        asked = None if wanted is None else [graph.leaves[place] for place in wanted]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # of operators that are batched by a loop
+            found = tried(lambda: [self._subject.pull(graph, [outputs[output]], [some], asked, retain=True, batch=len(some))
+                                   for some in torch.split(cotangents, size)])
+        if found is None:       # there is no batching rule for it
             self._at_once = 0
             return None
         return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
-        def pull(way: Way) -> Gradients:
-            return self.gradients(self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents, way=way, fresh=True)
-
-        return self._decided(pull, cotangents, (self._subject.way,))
+        return self._decided(lambda _: self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents)
 
     def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
@@ -154,18 +143,14 @@ class Differentiable:
         values = [output.detach().clone() for output in self.of(graph)]      # backward may write into what forward returned
         fitting = [cotangent.to(device=y.device, dtype=y.dtype) for y, cotangent in zip(values, cotangents, strict=True)]
         graphs = [graph]
-
-        def pull(way: Way) -> Gradients:
-            return self.gradients(graphs.pop() if graphs else self.graph(), fitting, way=way, through=through, fresh=True)
-
-        return values, self._decided(pull, fitting, tuple(dict.fromkeys((self._subject.way, Way.LEAVES))))
+        return values, self._decided(lambda _: graphs.pop() if graphs else self.graph(), fitting, Way.LEAVES, through=through)
 
     def graph(self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None) -> Graph:
         """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these. Raises UserCodeError (GV002)."""
         leaves = self._subject.leaves() if leaves is None else leaves
-        called = self._subject.probed(leaves if inputs is None else inputs)
-        self._picked(called.outputs)
-        return Graph(tuple(leaves), called)
+        graph = self._subject.probed(leaves if inputs is None else inputs)
+        self.of(graph)
+        return replace(graph, leaves=tuple(leaves))
 
     def kept_graph(self) -> Graph:
         """The graph that several backwards share."""
@@ -181,12 +166,16 @@ class Differentiable:
         return self._graph
 
     def of(self, graph: Graph) -> list[Tensor]:
-        """The checked outputs of a graph."""
-        return self._picked(graph.called.outputs)
+        """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
+        outputs = graph.outputs
+        picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
+        if len(picked) < len(self._checked):
+            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
+        return picked
 
     def with_zeros(self, graph: Graph) -> list[Tensor]:
         """The outputs of a graph that are not compared, and whose cotangents must be zeros, as backward refuses undefined ones."""
-        others = [y for place, y in enumerate(graph.called.outputs) if place not in self._checked and isinstance(y, Tensor) and y.requires_grad]
+        others = [y for place, y in enumerate(graph.outputs) if place not in self._checked and isinstance(y, Tensor) and y.requires_grad]
         self._others = bool(others)
         return [] if self.refuses_none is None else others
 
@@ -205,8 +194,7 @@ class Differentiable:
         wanted += [(y, torch.zeros_like(y)) for y in others]
         if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
-        return self._subject.pull(graph.called, [output for output, _ in wanted], graph.leaves, [cotangent for _, cotangent in wanted],
-                                  retain=retain, create=create, way=way, under_modes=under_modes)
+        return self._subject.pull(graph, *zip(*wanted, strict=True), retain=retain, create=create, way=way, under_modes=under_modes)
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
@@ -222,13 +210,6 @@ class Differentiable:
     def reusable(self) -> bool:
         """Is a graph good for more than one backward, as far as is known?"""
         return self._subject.way is Way.REUSED
-
-    def _picked(self, outputs: Sequence[Any]) -> list[Tensor]:
-        """The checked ones. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
-        picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
-        if len(picked) < len(self._checked):
-            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
-        return picked
 
 
 # ---- Forward mode: tangents of the checked outputs by one forward on dual numbers
@@ -251,14 +232,12 @@ def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | N
     places = [place for place, tangent in enumerate(tangents) if tangent is not None]
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
     with forward_ad.dual_level():
-        try:
-            primals = subject.inputs if inputs is None else inputs
-            outputs = subject.forward([
-                x.detach().clone() if tangent is None else forward_ad.make_dual(x.detach().clone(), tangent)  # type: ignore[no-untyped-call]
-                for x, tangent in zip(primals, tangents, strict=True)])
-        except UserCodeError as error:
-            raise UserCodeError(CODE, f"in forward mode {error.message}", error.frames) from error.__cause__
-        duals = [forward_ad.unpack_dual(outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
+        primals = [x.detach().clone() for x in (subject.inputs if inputs is None else inputs)]
+        found = attempted(subject.called, [x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
+                                           for x, tangent in zip(primals, tangents, strict=True)])
+        if isinstance(found, UserCodeError):
+            raise UserCodeError(CODE, f"in forward mode {found.message}", found.frames) from found.__cause__
+        duals = [forward_ad.unpack_dual(found.outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
         seen = tuple(torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone() for y, tangent in duals)
     return Pushed(seen, tuple(places[i] for i in before.changed()))
 
@@ -275,7 +254,7 @@ def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, 
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
     with warnings.catch_warnings(), _forgotten(classes):
         warnings.simplefilter("ignore")     # of operators that are batched by a loop
-        return subject.pull(graph.called, function.of(graph), graph.leaves, cotangents, retain=True, batch=len(factors))
+        return subject.pull(graph, function.of(graph), cotangents, retain=True, batch=len(factors))
 
 
 @contextmanager
@@ -295,3 +274,85 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
                 if contents is not None:
                     value.clear()
                     value.extend(contents) if type(value) is list else value.update(contents)
+
+
+# ---- Backward, differentiated: one backward under `create_graph`, and one through that.
+DOUBLE = "GV109"
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """The derivative of Σ weights·gradients, with respect to each input and to each cotangent; None where nothing arrives."""
+
+    inputs: Gradients
+    cotangents: Gradients
+
+
+Created = tuple[Graph, Sequence[Tensor], Gradients]
+"""A backward under `create_graph`: the forward's graph, the cotangents, which require grad, and the gradients."""
+
+
+class Backward:
+    """Backward for fixed cotangents as a function of the inputs (`numerics.function.point.Function`), whose derivative is the double backward."""
+
+    def __init__(self, subject: Subject, function: Differentiable, cotangents: Sequence[Tensor],
+                 known: Sequence[Tensor | None] | None = None) -> None:
+        """`known`: the gradients at the inputs, where a backward gave them already."""
+        self._subject, self._function, self.cotangents, self._known = subject, function, cotangents, known
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext   # what calls at other inputs run in
+        self._kept: Created | None = None
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self._function.inputs
+
+    def here(self) -> list[Tensor]:
+        """The gradients at the inputs: one backward, where they are not known. Raises UserCodeError."""
+        if self._known is not None:
+            return self._filled(self._known)
+        return self._filled(self._function.vjp([cotangent.clone() for cotangent in self.cotangents]))
+
+    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients at other inputs, None filled with zeros: one forward and one backward. Raises UserCodeError."""
+        return self._filled(self._function.vjp_at(inputs, [cotangent.clone() for cotangent in self.cotangents]))
+
+    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is refused."""
+        return self._filled(self.second(self._filled(cotangents), inputs).inputs)
+
+    def second(self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None, keep: bool = False) -> Second:
+        """One forward, one backward under `create_graph`, one backward through it, at the inputs or at others. Raises UserCodeError (GV109).
+
+        `keep`: for `once_more`.
+        """
+        leaves = self._subject.leaves() if inputs is None else [x.detach().clone().requires_grad_() for x in inputs]
+        graph = self._function.graph(leaves)
+        given = [cotangent.detach().clone().requires_grad_() for cotangent in self.cotangents]
+        created = graph, given, self._subject.pull(graph, self._function.of(graph), [cotangent.clone() for cotangent in given], create=True,
+                                                   code=DOUBLE, what="backward under create_graph")
+        found = self._through(created, weights, retain=keep and self._function.reusable)
+        self._kept = created if keep and self._function.reusable else self._kept
+        return found
+
+    def once_more(self, weights: Sequence[Tensor]) -> Second:
+        """For other weights at the inputs, on the graph that was kept, which is let go. What it says stands under the suspicion that its first
+        backward changed it. Raises UserCodeError (GV109)."""
+        kept, self._kept = self._kept, None
+        return self.second(weights) if kept is None else self._through(kept, weights)
+
+    def _through(self, created: Created, weights: Sequence[Tensor], retain: bool = False) -> Second:
+        """The cotangents require grad themselves, and this pass is `.backward()` of everything: `once_differentiable` is silent without the first,
+        and `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""
+        graph, given, gradients = created
+        leaves = [*graph.leaves, *given]
+        moving = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None and g.requires_grad]
+        if any(g.layout != torch.strided for g, _ in moving):
+            raise UserCodeError(DOUBLE, "a gradient is sparse")
+        found: Gradients = (None,) * len(leaves)
+        if moving:
+            found = self._subject.pull(graph, [g for g, _ in moving], [w for _, w in moving], leaves, way=Way.LEAVES, retain=retain, code=DOUBLE,
+                                       what="the double backward")
+        return Second(found[:-len(given)], found[-len(given):])
+
+    def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, self.inputs, strict=True)]

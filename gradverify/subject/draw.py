@@ -137,13 +137,6 @@ def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator)
     return a
 
 
-def _unit_vector(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Rows of length one."""
-    a = _normal(shape, dtype, source)
-    unit: Tensor = a / torch.linalg.vector_norm(a, dim=-1, keepdim=True)
-    return unit
-
-
 def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Each row holds a single one (int64)."""
     a = torch.zeros(tuple(shape), dtype=torch.int64)
@@ -152,18 +145,16 @@ def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tenso
     return a
 
 
-def _mask(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """True or false with equal chance, at least one true in each row: a softmax over what is left stays finite."""
-    mask = torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5
-    return mask | _one_hot(shape, dtype, source).bool() if shape else mask
-
-
 KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType({
-    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular, "unit_vector": _unit_vector,
+    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular,
+    "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(_normal(shape, dtype, source), dim=-1),     # rows of length one
     "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, torch.float64, source), -1),      # positive rows that add up to one
     # each row holds 0 … n − 1 in a random order (int64)
     "permutation": lambda shape, dtype, source: torch.argsort(torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1),
-    "one_hot": _one_hot, "mask": _mask})
+    "one_hot": _one_hot,
+    # true or false with equal chance, at least one true in each row: a softmax over what is left stays finite
+    "mask": lambda shape, dtype, source: (torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5) | (
+        _one_hot(shape, dtype, source).bool() if shape else False)})
 
 
 # ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every
@@ -199,10 +190,11 @@ def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch
         if repeated and isinstance(made, Apart):
             raise UserCodeError(CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
         made = made.expand(shape).clone() if repeated else made
-        if not isinstance(made, Apart):
-            return _finished(recipe, made, dtype, place).to(device=device)
-        return Apart(tuple((path, _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each)
-                           for path, each in made.elements), made.built)
+
+        def finished(path: str, each: Any) -> Any:
+            return _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each
+
+        return made.of(finished) if isinstance(made, Apart) else finished("", made)
 
 
 def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str) -> Tensor:
@@ -232,7 +224,20 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.draw == "file":
         return _load(str(recipe.arguments), place)
     if recipe.draw == "make":
-        return _drawn_by_user(recipe, dtype, source, place)
+        # the spec's own function, like every draw in the wide dtype on the CPU, with the global generator seeded and restored
+        what = f"{place}.make: {recipe.arguments}"
+        function = callable_target(str(recipe.arguments), f"{place}.make")
+        with blamed(CODE, what), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(source.initial_seed())
+            made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
+        if (apart := taken_apart(made)) is not None:
+            return apart.of(lambda path, each: admitted(each, f"{what} returned, as its {path},"))
+        if not isinstance(made, Tensor):
+            raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
+        admitted(made, f"{what} returned")
+        if tuple(made.shape) != recipe.shape:
+            raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
+        return made
     if recipe.draw == "kind":
         return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
     if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
@@ -246,26 +251,6 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.avoid:
         raise UserCodeError(CODE, f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
     return tensor
-
-
-def _drawn_by_user(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Any:
-    """What the spec's own function draws, like every draw in the wide dtype on the CPU, with the global generator seeded and restored; several
-    tensors in a dict, list or the like are taken apart."""
-    what = f"{place}.make: {recipe.arguments}"
-    function = callable_target(str(recipe.arguments), f"{place}.make")
-    with blamed(CODE, what), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(source.initial_seed())
-        made = function(recipe.shape, _wide(dtype), torch.device("cpu"), source)
-    apart = taken_apart(made)
-    if apart is not None:
-        made = tuple((path, admitted(each, f"{what} returned, as its {path},")) for path, each in apart.elements)
-        return Apart(tuple((path, each.detach() if isinstance(each, Tensor) else each) for path, each in made), apart.built)
-    if not isinstance(made, Tensor):
-        raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
-    admitted(made, f"{what} returned")
-    if tuple(made.shape) != recipe.shape:
-        raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
-    return made.detach()
 
 
 def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
@@ -337,7 +322,8 @@ def _load(path: str, place: str) -> Tensor:
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
             raise UserCodeError(CODE, f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
-        return Tensor.detach(admitted(loaded, f"{place}: {path} holds"))
+        admitted(loaded, f"{place}: {path} holds")
+        return loaded
     stored = np.load(file, allow_pickle=False)
     if isinstance(stored, np.ndarray):
         return torch.from_numpy(stored)

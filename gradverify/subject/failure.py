@@ -7,10 +7,12 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ from gradverify.model.result import Finding, Frame
 from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
+Value = TypeVar("Value")
 CODE = "GV001"      # what cannot be imported or made
 CALLED = "GV002"    # what raises where it is called
 REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
@@ -90,6 +93,20 @@ def blame(error: BaseException, code: str, what: str) -> None:
     text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
     frames = user_frames(error)
     raise UserCodeError(code, f"{what} raised {text}", frames, what_to_write(text, frames)) from error
+
+
+def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:
+    """What a call gives, or what the user's code raised in it."""
+    try:
+        return call(*given, **named)
+    except UserCodeError as error:
+        return error
+
+
+def tried(call: Callable[..., Value], *given: Any, **named: Any) -> Value | None:
+    """What a call gives; None where the user's code raises in it."""
+    found = attempted(call, *given, **named)
+    return None if isinstance(found, UserCodeError) else found
 
 
 def unnamed(error: BaseException) -> UserCodeError:

@@ -81,15 +81,15 @@ def comparable(output: Any) -> bool:
     return isinstance(output, Tensor) and odd_kind(output) is None and (output.is_floating_point() or output.is_complex())
 
 
-def admit_outputs(outputs: Sequence[Any], names: Sequence[str], wanted: Sequence[int] | None = None) -> None:
+def admit_outputs(outputs: Sequence[Any], name_of: Callable[[int], str], wanted: Sequence[int] | None = None) -> None:
     """Raises UserCodeError (GV008) where the first output to be compared is of another kind: one that has a graph, or that the spec names, or any
     where no plain one has a graph."""
     odd = {place: found for place, y in enumerate(outputs) if isinstance(y, Tensor) and (found := odd_kind(y)) is not None}
     some = any(comparable(y) and y.requires_grad for y in outputs)
     asked = [place for place in odd if (wanted is None or place in wanted) and (outputs[place].requires_grad or not some)]
     if asked:
-        name, (kind, remedy) = names[asked[0]] if asked[0] < len(names) else f"y{asked[0]}", odd[asked[0]]
-        raise UserCodeError("GV008", f"{name} is {kind}, whose elements cannot be compared", hint=f"in a function around it, {remedy}")
+        kind, remedy = odd[asked[0]]
+        raise UserCodeError("GV008", f"{name_of(asked[0])} is {kind}, whose elements cannot be compared", hint=f"in a function around it, {remedy}")
 
 
 # ---- Sparse and jagged tensors as the dense ones that are perturbed and compared: what the
@@ -149,39 +149,21 @@ def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) 
     """The tensor with zeros put where the pattern of a spec holds nothing; `given`: its numbers are, and those that are not 0 are the pattern."""
     if given:
         mask = dense != 0
-    else:
-        drawn = drawn_mask(tuple(dense.shape), recipe.density or DENSITY, recipe.blocksize, source, alike=recipe.layout != "coo")
-        mask = drawn.to(device=dense.device)
+    else:       # a share of the elements (of the blocks), at least one, in random places; equally many in each matrix of a batch
+        shape, (rows, columns) = tuple(dense.shape), recipe.blocksize or (1, 1)
+        batches = shape[:-2] if recipe.layout != "coo" else ()
+        whole = (*shape[len(batches):-2], shape[-2] // rows, shape[-1] // columns) if len(shape) > 1 else shape
+        count = math.prod(whole)
+        flat = torch.zeros(math.prod(batches), count, dtype=torch.bool)
+        for matrix in flat:
+            matrix[torch.randperm(count, generator=source)[:max(1, round((recipe.density or DENSITY) * count))]] = True
+        mask = flat.reshape((*batches, *whole)).to(device=dense.device)
+        mask = mask if recipe.blocksize is None else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
     dense = torch.where(mask, dense, torch.zeros_like(dense))
     if given and recipe.blocksize is not None:      # a block with a number in it is held as a whole
         mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
         mask = sparse_like(mask).to_dense() != 0
     return dense, sparse_form(mask, SPARSE[recipe.layout], recipe.blocksize, masked=recipe.masked)
-
-
-def drawn_mask(shape: tuple[int, ...], density: float, blocksize: tuple[int, int] | None, source: torch.Generator, alike: bool = False) -> Tensor:
-    """True for that share of the elements (of the blocks), at least one, in random places; `alike`: for equally many in each matrix of a batch."""
-    rows, columns = blocksize or (1, 1)
-    batches = shape[:-2] if alike else ()
-    whole = (*shape[len(batches):-2], shape[-2] // rows, shape[-1] // columns) if len(shape) > 1 else shape
-    count = math.prod(whole)
-    flat = torch.zeros(math.prod(batches), count, dtype=torch.bool)
-    for matrix in flat:
-        matrix[torch.randperm(count, generator=source)[:max(1, round(density * count))]] = True
-    mask = flat.reshape((*batches, *whole))
-    return mask if blocksize is None else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
-
-
-def _of_sparse(tensor: Tensor) -> tuple[Tensor, Form]:
-    """The dense tensor of a sparse one, and its pattern; duplicate elements are added up."""
-    if tensor.layout is torch.sparse_coo:
-        tensor = tensor.coalesce()
-        ones = torch.sparse_coo_tensor(tensor.indices(), torch.ones_like(tensor.values(), dtype=torch.int8), tensor.shape, is_coalesced=True,
-                                       check_invariants=False)
-        return tensor.to_dense(), sparse_form(ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim())
-    values, first = tensor.values(), indices_of(tensor)[0].dim()
-    blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
-    return tensor.to_dense(), sparse_form(sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim())
 
 
 def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
@@ -237,7 +219,15 @@ def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
     if tensor.numel() > LARGEST:
         raise UserCodeError(CODE, f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to be made dense",
                             hint=f"check it on a shape of at most {LARGEST:,} elements")
-    return _of_sparse(tensor.detach())
+    tensor = tensor.detach()
+    if tensor.layout is torch.sparse_coo:       # duplicate elements are added up
+        tensor = tensor.coalesce()
+        ones = torch.sparse_coo_tensor(tensor.indices(), torch.ones_like(tensor.values(), dtype=torch.int8), tensor.shape, is_coalesced=True,
+                                       check_invariants=False)
+        return tensor.to_dense(), sparse_form(ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim())
+    values, first = tensor.values(), indices_of(tensor)[0].dim()
+    blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
+    return tensor.to_dense(), sparse_form(sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim())
 
 
 def compared(output: Any, masked: bool = True) -> Any:

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.alias import Named, Shared, attributes, shared
 from gradverify.subject.forms import is_plain
 from gradverify.subject.own_code import own_code, wrapped
-from gradverify.subject.snapshot import Change, Snapshot
+from gradverify.subject.snapshot import Change, Named, Shared, Snapshot, attributes, shared
 from gradverify.torch_private import CPP_FUNCTION, CPP_NODE, added_arguments, expected_gradients, function_class, generated_for, has_kernel, pytree
 
 # ---- What the custom Functions of a graph say that they can do
@@ -86,9 +85,9 @@ class Wrote:
     change: Change | None
 
 
-def function_classes(outputs: Sequence[Tensor]) -> tuple[type, ...]:
-    """The torch.autograd.Function classes whose nodes are in the graph of the outputs."""
-    return tuple(dict.fromkeys(cls for node in function_nodes(outputs) if (cls := function_class(node)) is not None))
+def function_classes(nodes: Sequence[Any]) -> tuple[type, ...]:
+    """The torch.autograd.Function classes that nodes are of."""
+    return tuple(dict.fromkeys(cls for node in nodes if (cls := function_class(node)) is not None))
 
 
 def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import Line, Spent, UserCodeError, users_line
+from gradverify.subject.failure import Line, Spent, tried, users_line
 from gradverify.subject.own_code import DispatchMode, wrapped
 from gradverify.torch_private import READ
 
@@ -77,7 +78,7 @@ def stopping_tests(function: Differentiable, cotangents: Sequence[Tensor], elsew
     lines compare again and again there, once more and up to four times for each of these.
     """
     found = dict[Line, float]()
-    for call in (lambda: function.once(cotangents)[0], lambda: _elsewhere(function, elsewhere, cotangents)):
+    for call in (lambda: function.once(cotangents)[0], lambda: function.vjp_at(elsewhere, cotangents)[:0]):
         first = _watched(call, {})
         lines = [line for line, count in first[1].most_common(LINES) if count > 1] if first else []
         base = _watched(call, {}) if lines else None
@@ -100,19 +101,13 @@ def watched(call: Callable[[], Found]) -> Found:
         return call()
 
 
-def _watched(call: Callable[[], Sequence[Tensor]], factors: Mapping[Line, float]) -> tuple[Sequence[Tensor], Counter[Line]] | None:
+def _watched(call: Callable[[], Sequence[Any]], factors: Mapping[Line, float]) -> tuple[Sequence[Any], Counter[Line]] | None:
     """What a call gives, and which lines compared how often; None where it raises, or does not come to its end."""
     mode = Tightened(factors, MOST_READS)
-    try:
-        with mode:
-            return call(), mode.asked
-    except (UserCodeError, Endless):
-        return None
-
-
-def _elsewhere(function: Differentiable, inputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Sequence[Tensor]:
-    function.vjp_at(inputs, cotangents)
-    return ()
+    with suppress(Endless), mode:
+        found = tried(call)
+        return None if found is None else (found, mode.asked)
+    return None
 
 
 def _near(a: Tensor, b: Tensor, share: float) -> bool:

@@ -42,9 +42,9 @@ def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence
         values = tuple(y.detach().clone() for y in function.of(graph))
         gradients = copied(function.gradients(graph, cotangents))
         del leaves
-        outputs = graph.called.outputs
+        outputs = graph.outputs
         shown = [_address(output) for output in outputs if isinstance(output, Tensor)]      # an input that an output is a view of
-        given = {a.name: _weak(x.untyped_storage()) for a, x in zip(subject.arguments, graph.called.arguments, strict=True)
+        given = {a.name: _weak(x.untyped_storage()) for a, x in zip(subject.arguments, graph.arguments, strict=True)
                  if inputs and a.differentiable and x.numel() and _address(x) not in shown}
         ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
         made = {f"y{place}": _weak(y.untyped_storage()) for place, y in enumerate(outputs)

@@ -146,3 +146,14 @@ def next_draws(cuda: bool) -> tuple[object, ...]:
 def use_threads(count: int) -> None:
     """How many threads torch computes with in this process."""
     torch.set_num_threads(count)
+
+
+@contextmanager
+def by_default() -> Iterator[None]:
+    """What is made without a dtype is float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -139,13 +139,10 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self._places)
 
-    def clones(self) -> dict[str, Tensor]:
-        """Of what is there."""
-        found = dict[str, Tensor]()
-        for table, name, key in self._places:
-            if key not in found:
-                found[key] = table[name].clone()
-        return found
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What is there."""
+        return {key: table[name] for table, name, key in self._places}
 
     @contextmanager
     def lent(self, values: dict[str, Tensor]) -> Iterator[None]:
@@ -187,59 +184,30 @@ class Restless(Exception):      # noqa: N818 - no fault of anybody's
     """The buffers come to rest, but so slowly that nobody can wait for it."""
 
 
-def at_rest(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], start: Mapping[str, Tensor]) -> State | None:
+def at_rest(forward: Callable[[State], tuple[Sequence[Tensor], State]], start: State) -> State | None:
     """The buffers at rest, from `start` on; None where forward leaves them alone, where they do not move its outputs, or where they never rest.
 
-    `forward` calls the module with its own buffers, which are afterwards what they were. Raises Restless.
+    `forward`: the outputs for some buffers, and what these are afterwards. Raises Restless, and what forward raises.
     """
-    places = [(part, name, buffer, buffer.detach().clone()) for part in module.modules()
-              for name, buffer in buffers_of(part).items() if buffer is not None]
-    try:
-        for name, buffer in module.named_buffers():
-            _write(buffer, start[name])
-        return _state(module) if _rests(module, forward, start) else None
-    except Restless:
-        raise
-    except Exception:       # it will be said of the base call, if it is to be said
-        return None
-    finally:
-        for part, name, buffer, value in places:
-            _write(buffer, value)
-            buffers_of(part)[name] = buffer
-
-
-def _rests(module: torch.nn.Module, forward: Callable[[], Sequence[Tensor]], start: Mapping[str, Tensor]) -> bool:
-    last, first, moved, after = forward(), 0.0, 0.0, _state(module)
+    last, after = forward(start)
     if all(same(buffer, start[name]) for name, buffer in after.items()):
-        return False
-    for buffer in module.buffers():
-        if buffer.is_floating_point() or buffer.is_complex():
-            off = torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2
-            _write(buffer, buffer.detach() * (1 + OFF * off))       # every second number
-    if alike(last, forward()):      # which does not read them (batch statistics)
-        return False
-    for name, buffer in module.named_buffers():
-        _write(buffer, after[name])
+        return None
+    off = {name: buffer * (1 + OFF * (torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2))     # every second number
+           if buffer.is_floating_point() or buffer.is_complex() else buffer for name, buffer in after.items()}
+    if alike(last, forward(off)[0]):        # which does not read them (batch statistics)
+        return None
+    first = moved = 0.0
     for call in range(1, MOST):
-        now = forward()
+        now, after = forward(after)
         moved = max((float((a - b).abs().max()) for a, b in zip(last, now, strict=True) if a.numel()), default=0.0)
         if all(not b.numel() or same(a, b) or float((b - a).abs().max()) <= STILL * torch.finfo(b.dtype).eps * float(b.abs().max())
                for a, b in zip(last, now, strict=True)):
             for _ in range(max(call, LEAST)):
-                forward()
-            return True
+                _, after = forward(after)
+            return after
         first, last = first or moved, now
         if call == EARLY and not moved <= NEARER * first:
             break
     if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in last if y.numel()), default=0.0):
         raise Restless      # it may come to rest, much later
-    return False
-
-
-def _state(module: torch.nn.Module) -> State:
-    return {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-
-
-def _write(buffer: Tensor, value: Tensor) -> None:
-    with torch.no_grad():
-        buffer.detach().copy_(value)
+    return None

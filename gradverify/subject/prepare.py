@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe, Layout, TensorRecipe
-from gradverify.subject.arguments import Argument, Whole, sharing
+from gradverify.subject.arguments import Argument, Whole
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import CODE, UserCodeError, blamed, shown, type_name
 from gradverify.subject.find import importing
-from gradverify.subject.forms import admitted, nested, sparse, taken
+from gradverify.subject.forms import Form, admitted, nested, sparse, taken
 from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import cast
@@ -30,6 +30,7 @@ from gradverify.subject.wide import on_two_legs
 # it
 CALLED = "GV002"     # the function is there; it cannot be called so
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -52,7 +53,7 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
     names = [parameter.name for parameter in positional]
     takes, variadic = f"{found.name} takes ({', '.join(names)})", inspect.Parameter.VAR_POSITIONAL in kinds.values()
     by_name = [name for name, kind in kinds.items() if kind in _BY_NAME]
-    for name in keywords if inspect.Parameter.VAR_KEYWORD not in kinds.values() else ():
+    for name in keywords if _VAR_KEYWORD not in kinds.values() else ():
         if name in own:
             refuse(f"kwargs.{name}", f"{name!r} is a parameter of the module", "write it under `inputs`")
         elif kinds.get(name) is inspect.Parameter.POSITIONAL_ONLY:
@@ -61,14 +62,13 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
             every = ", ".join(each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME))
             refuse(f"kwargs.{name}", f"there is no parameter {name!r}; {found.name} takes ({every})", near=by_name, to=name)
     placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
-    if all(not argument.name for argument in placed):
-        required = sum(parameter.default is inspect.Parameter.empty for parameter in positional if parameter.name not in keywords)
-        if len(placed) < required or (len(placed) > len(names) and not variadic):
+    nameless = all(not argument.name for argument in placed)
+    if nameless:
+        if len(placed) > len(names) and not variadic:
             refuse("inputs", f"{takes}, got {len(placed)}")
         for twice in (name for name in names[:len(placed)] if name in keywords):
             refuse(f"kwargs.{twice}", f"{twice!r} is an input already: the first {len(placed)} of {takes}")
-        names += [str(place) for place in range(len(names), len(placed))]
-        return [*(replace(argument, name=name) for argument, name in zip(placed, names, strict=False)), *named]
+        placed = [replace(argument, name=names[place] if place < len(names) else str(place)) for place, argument in enumerate(placed)]
     at = {argument.name: argument for argument in placed}
     extra = [argument for argument in placed if argument.name not in names]
     if extra and not variadic:
@@ -85,18 +85,10 @@ def bind(given: Sequence[Argument], found: Target, own: Collection[str], keyword
         elif parameter.name in keywords:
             continue
         elif parameter.default is inspect.Parameter.empty:
-            refuse("inputs", f"{takes}; {parameter.name!r} is missing")
+            refuse("inputs", f"{takes}, got {len(placed)}" if nameless else f"{takes}; {parameter.name!r} is missing")
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
     return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword), *named]
-
-
-def by_keyword(argument: Argument, found: Target) -> bool:
-    """Does the function take an argument of this name by keyword only? (For inputs of a dict that says no order.)"""
-    kinds = {parameter.name: parameter.kind for parameter in found.parameters or ()}
-    takes_all = inspect.Parameter.VAR_KEYWORD in kinds.values() and inspect.Parameter.VAR_POSITIONAL not in kinds.values()
-    return kinds.get(argument.name, inspect.Parameter.VAR_KEYWORD if takes_all else None) in (
-        inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
 
 
 # ---- Case → Subject: the target found, the inputs made, names bound to positions
@@ -113,7 +105,15 @@ def prepare(case: Case) -> Subject:
 
 def drawn_inputs(case: Case, device: torch.device) -> list[Argument]:
     """All arguments of a case, made as its recipes say, in its order. Raises UserCodeError (GV001)."""
-    placed = _from_function(case, device) if case.inputs_from else [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
+    placed = [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
+    if case.inputs_from:        # a function that makes a tuple, or a mapping by name
+        function, what = callable_target(case.inputs_from, "inputs_from"), f"inputs_from: {case.inputs_from}"
+        with blamed(CODE, what), importing(), seeded(case.settings.seed):
+            made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
+        if not isinstance(made, (tuple, list, Mapping)):
+            raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
+        with blamed(CODE, what):
+            placed = _all_taken(made, f"{what} made", [made], case.layout)
     named = [_make(recipe, place, case, device, "kwargs") for place, recipe in enumerate(case.keywords)]
     return [*placed, *(replace(argument, keyword=True) for argument in named)]
 
@@ -139,13 +139,28 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     if keywords and found.kind == "autograd.Function":
         raise UserCodeError(CALLED, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
                             hint="list them under `inputs`, in the order of forward")
-    parameters = _module_parameters(found, case, torch.device(case.settings.device))
+    parameters = list[Argument]()
+    if found.kind == "module":
+        dtype, device = case.settings.dtype, torch.device(case.settings.device)
+        for name, value in found.subject.named_parameters():
+            admitted(value, f"{case.target}: the parameter {name} is")
+        with blamed(CODE, f"moving {case.target} to {dtype} on {device}"):
+            named = list(cast(found.subject, DTYPES[dtype], device).named_parameters())
+        lazy = [name for name, value in named if is_lazy(value)]
+        if lazy:
+            raise UserCodeError(CODE, f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a lazy module)",
+                                hint="name a function that builds the module and runs it once, or use the module that is not lazy")
+        parameters = [Argument(name, _point(value), value.requires_grad, parameter=True) for name, value in named]
     own = {argument.name for argument in parameters}
     overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
     given = [a if a.is_tensor or isinstance(a.value, Apart) else replace(a, value=_taken("", a.value, "the inputs hold", False).value)
              for a in made if a.name not in overridden]
-    if case.inputs_from:        # a dict from the user's own function may name what the target takes by keyword only
-        given = [replace(each, keyword=each.keyword or bool(each.name and by_keyword(each, found))) for each in given]
+    if case.inputs_from:        # a dict from the user's own function says no order, and may name what the target takes by keyword only
+        kinds = {parameter.name: parameter.kind for parameter in found.parameters or ()}
+        takes_all = _VAR_KEYWORD in kinds.values() and inspect.Parameter.VAR_POSITIONAL not in kinds.values()
+        by_keyword = inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD
+        given = [replace(each, keyword=each.keyword or bool(each.name and kinds.get(each.name, _VAR_KEYWORD if takes_all else None) in by_keyword))
+                 for each in given]
     every = list[Argument]()
     for argument in bind(given, found, own, keywords):
         if isinstance(argument.value, Apart):
@@ -153,7 +168,9 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
             every += [replace(each, name=f"{argument.name}{path}", of=whole, keyword=argument.keyword) for path, each in argument.value.elements]
         else:
             every.append(argument)
-    every = sharing(every)
+    # one form for all jagged inputs that have the same lengths: torch adds only tensors that share their offsets, as those of one model do
+    shared = dict[tuple[int, ...], Form]()
+    every = [replace(each, form=shared.setdefault(each.form.lengths, each.form)) if each.form and each.form.lengths else each for each in every]
     for parameter in parameters:
         new = overridden.get(parameter.name)
         if new is not None and (not new.is_tensor or new.value.shape != parameter.value.shape):
@@ -178,7 +195,7 @@ def _drawn(recipe: TensorRecipe, label: str, path: str, case: Case, device: torc
     place = f"{key}.{label}{path}"
     made = draw(recipe, case.settings.dtype, on, source, place)
     if isinstance(made, Apart):
-        return Argument("", Apart(tuple((inside, _as_said(each, recipe, case, f"{place}{inside}")) for inside, each in made.elements), made.built))
+        return Argument("", made.of(lambda inside, each: _as_said(each, recipe, case, f"{place}{inside}")))
     return _as_said(made, recipe, case, place)
 
 
@@ -211,18 +228,6 @@ def _point(tensor: Tensor) -> Tensor:
 def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
     able = tensor.is_floating_point() or tensor.is_complex()
     return able if wanted is None else wanted and able
-
-
-def _from_function(case: Case, device: torch.device) -> list[Argument]:
-    """The inputs that `inputs_from` makes: a tuple, or a mapping by name."""
-    function = callable_target(str(case.inputs_from), "inputs_from")
-    what = f"inputs_from: {case.inputs_from}"
-    with blamed(CODE, what), importing(), seeded(case.settings.seed):
-        made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
-    if not isinstance(made, (tuple, list, Mapping)):
-        raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
-    with blamed(CODE, what):
-        return _all_taken(made, f"{what} made", [made], case.layout)
 
 
 def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[list[Argument], dict[str, Any]]:
@@ -260,8 +265,7 @@ def _taken(name: str, value: Any, what: str, flagged: bool, layout: Layout | Non
     to be differentiated."""
     if not isinstance(value, Tensor):
         apart = taken_apart(value)
-        return Argument(name, value if apart is None else Apart(
-            tuple((path, _taken(path, item, what, flagged, layout)) for path, item in apart.elements), apart.built))
+        return Argument(name, value if apart is None else apart.of(lambda path, item: _taken(path, item, what, flagged, layout)))
     said, wanted = f"{what}{f' {name}' if name else ''}" + (":" if name else ""), value.requires_grad
     if value.device.type not in COMPUTES and not value.is_meta:
         raise UserCodeError(CODE, f"{said} a tensor on {value.device}", hint="checks compute on the CPU and on CUDA devices: `.cpu()`")
@@ -274,19 +278,3 @@ def _taken(name: str, value: Any, what: str, flagged: bool, layout: Layout | Non
     value = _point(value)
     own = layout_of(value, None, layout, name) if form is None else "contiguous"
     return Argument(name, value if differentiable else laid(value, own), differentiable, layout=own, form=form)
-
-
-def _module_parameters(found: Target, case: Case, device: torch.device) -> list[Argument]:
-    """A module's parameters as inputs, cast to the check's dtype and moved."""
-    if found.kind != "module":
-        return []
-    dtype = DTYPES[case.settings.dtype]
-    for name, value in found.subject.named_parameters():
-        admitted(value, f"{case.target}: the parameter {name} is")
-    with blamed(CODE, f"moving {case.target} to {case.settings.dtype} on {device}"):
-        module = cast(found.subject, dtype, device)
-    lazy = [name for name, value in module.named_parameters() if is_lazy(value)]
-    if lazy:
-        raise UserCodeError(CODE, f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a lazy module)",
-                            hint="name a function that builds the module and runs it once, or use the module that is not lazy")
-    return [Argument(name, _point(value), value.requires_grad, parameter=True) for name, value in module.named_parameters()]

@@ -103,7 +103,7 @@ class Disguised(Exchanged):
         pairs, found = _pairs(func, (args, named), before), None
         with suppress(RuntimeError, NotImplementedError):
             found = (self._called(func, args, named),)
-        given = (*_tensors(found), *(into for into, _ in pairs))
+        given = [x for x in (*pytree.tree_leaves(found), *(into for into, _ in pairs)) if isinstance(x, Tensor)]
         if found is not None and all(torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in given):
             return found
         for into, value in pairs:
@@ -131,11 +131,6 @@ class Lifted(Exchanged):
         super().__init__()
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.asked = set[torch.dtype]()
-
-    @property
-    def count(self) -> int:
-        """How many dtypes it was asked for."""
-        return len(self.asked)
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         body = body_of(func) if self._shows else None
@@ -189,10 +184,6 @@ def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
     if isinstance(values, dict):
         return any(_concerns(each, dtypes) for each in values.values())
     return isinstance(values, torch.dtype) and values in dtypes
-
-
-def _tensors(values: Any) -> list[Tensor]:
-    return [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
 
 
 def _is_view(func: Any) -> bool:
@@ -254,9 +245,6 @@ def shaken(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
         mantissa, exponent = torch.frexp(moved)
         return torch.empty_like(x).copy_(torch.ldexp(mantissa.to(torch.float16).float(), exponent))
     return torch.empty_like(x).copy_(moved.to(dtype))
-
-
-rounded = Rounded
 
 
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:

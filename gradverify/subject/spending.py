@@ -3,9 +3,9 @@ the CPU seconds of the process, where these are more: gradverify's own arithmeti
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TypeVar
 
 from gradverify.model.case import Budget
@@ -31,12 +31,15 @@ class Spending:
     `timeout`: seconds after which the process is ended, if it is.
     """
 
-    def __init__(self, subject: Subject, budget: Budget, timeout: float = math.inf) -> None:
-        self._subject, self._budget, self._before = subject, budget, subject.calls
+    def __init__(self, subject: Subject, budget: Budget, timeout: float = inf) -> None:
+        self._subject, self._before, self._default = subject, subject.calls, budget == Budget()
+        self._calls: float = inf if budget.calls is None else budget.calls
+        self._limit: float = inf if budget.seconds is None else budget.seconds
         self._cpu, self._wall, self._timeout = subject.clock.cpu(), subject.clock.wall(), timeout
-        self._guard: Callable[[], None] | None = None
+        self._most: float = inf             # CPU seconds of the check
+        self._bound: bool | None = None     # of a rule that varies the call: are the calls that it takes at least afforded?
         self._varied = 0.0                  # seconds of the rules that vary the call
-        self._allowed: float = math.inf     # seconds of the check up to which such a rule may go
+        self._allowed: float = inf     # seconds of the check up to which such a rule may go
         self._patient = False               # the comparison is made, in seconds that nobody named
         self.cut: str | None = None         # what that rule left out, in words
         self.unexplained = set[str]()       # codes of findings whose cause was not looked for
@@ -44,8 +47,7 @@ class Spending:
     @property
     def tight(self) -> bool:
         """Is the budget no more than a comparison in full takes?"""
-        calls, seconds = self._budget.calls, self._budget.seconds
-        return (calls is not None and sum(PLENTY) > calls) or (seconds is not None and self._seconds(Calls(), *PLENTY) > seconds)
+        return sum(PLENTY) > self._calls or self._seconds(Calls(), *PLENTY) > self._limit
 
     @property
     def over(self) -> bool:
@@ -54,12 +56,8 @@ class Spending:
 
     def short_of(self, ahead: int = 0) -> bool:
         """Would nothing be left after so many forward calls more?"""
-        calls, seconds, made = self._budget.calls, self._budget.seconds, self._made
-        if self._late(SOON):
-            return True
-        if calls is not None and made.forward + made.backward + ahead >= calls:
-            return True
-        return seconds is not None and self._seconds(made, ahead) >= seconds
+        made = self._made
+        return self._late(SOON) or made.forward + made.backward + ahead >= self._calls or self._seconds(made, ahead) >= self._limit
 
     @property
     def ending(self) -> bool:
@@ -67,15 +65,14 @@ class Spending:
         return self._late(EARLY)
 
     def _late(self, share: float) -> bool:
-        return self._timeout < math.inf and self._subject.clock.wall() - self._wall >= share * self._timeout
+        return self._timeout < inf and self._subject.clock.wall() - self._wall >= share * self._timeout
 
     @property
     def name(self) -> str:
         """`the budget of 10 s`, by what it was exceeded in, or would be."""
-        calls, seconds = self._budget.calls, self._budget.seconds
-        if calls is not None and (seconds is None or self._spent() <= self._allowed):
-            return f"the budget of {calls:,} calls"
-        return f"the budget of {limit(seconds)}" if seconds is not None else "the budget"
+        if self._calls < inf and (self._limit == inf or self._spent() <= self._allowed):
+            return f"the budget of {self._calls:,} calls"
+        return f"the budget of {limit(self._limit)}" if self._limit < inf else "the budget"
 
     @property
     def ended(self) -> str:
@@ -84,18 +81,13 @@ class Spending:
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""
-        calls, seconds = self._budget.calls, self._budget.seconds
-        if calls is None and (seconds is None or self._allowed == math.inf):
-            return True
         made = self._made
-        if calls is not None and made.forward + made.backward + forward + backward > calls:
-            return False
-        return seconds is None or self._seconds(made, forward, backward) <= self._allowed + slack * seconds
+        return made.forward + made.backward + forward + backward <= self._calls and (
+            self._allowed == inf or self._seconds(made, forward, backward) <= self._allowed + slack * self._limit)
 
     def heed(self, seconds: float) -> None:
         """Raises Spent where so many seconds of our own arithmetic are not afforded to a rule that runs in `bound`."""
-        most = self._budget.seconds
-        if most is not None and self._spent() + seconds > self._allowed + SLACK * most:
+        if self._spent() + seconds > self._allowed + SLACK * self._limit:
             raise Spent(f"{self.name} was spent")
 
     def some(self, samples: Sequence[Sample], forward: int, backward: int, what: str) -> Sequence[Sample]:
@@ -111,26 +103,23 @@ class Spending:
     def limited(self, asked_for: bool) -> Iterator[None]:
         """All rules: before a call `Spent` is raised where the check has taken MOST of its seconds, or its process is about to be ended. `asked_for`:
         the comparison, which may then take longer than seconds that nobody named."""
-        seconds, default = self._budget.seconds, self._budget == Budget()
-        most = math.inf if seconds is None or (asked_for and default) else seconds * MOST * (LENIENT if default else 1.0)
-
-        def guard() -> None:
-            if self.ending:
-                raise Spent(self.ended)
-            if self._own >= most and not self._patient:
-                raise Spent(f"{self.name} was spent")
-
-        self._guard = guard if min(most, self._timeout) < math.inf else None
-        self._subject.before_call = self._guard
+        self._most = inf if asked_for and self._default else self._limit * MOST * (LENIENT if self._default else 1.0)
+        self._subject.before_call = self._guard if min(self._most, self._timeout) < inf else None
         try:
             yield
         finally:
-            self._subject.before_call = self._guard = None
+            self._subject.before_call = None
+
+    def _guard(self) -> None:
+        if self.ending:
+            raise Spent(self.ended)
+        if (self._own >= self._most and not self._patient) or not (self._bound is None or (self._bound and self.affords(1, 0, SLACK))):
+            raise Spent(f"{self.name} was spent")
 
     @contextmanager
     def patient(self) -> Iterator[None]:
         """The comparison, by which a large function is judged or not at all: of the default seconds it may take more, up to the time limit."""
-        before, self._patient = self._patient, self._budget == Budget()
+        before, self._patient = self._patient, self._default
         try:
             yield
         finally:
@@ -139,21 +128,13 @@ class Spending:
     @contextmanager
     def bound(self, forward: int, backward: int) -> Iterator[None]:
         """A rule that varies the call, in so many calls: before one that is not afforded `Spent` is raised, before its first where these are not."""
-        before, seconds = self._spent(), self._budget.seconds
-        self._allowed = math.inf if seconds is None else max(seconds, before - self._varied + SHARE * seconds)
-        none, whole = not self.affords(forward, backward), self._guard
-
-        def guard() -> None:
-            if whole is not None:
-                whole()
-            if none or not self.affords(1, 0, SLACK):
-                raise Spent(f"{self.name} was spent")
-
-        self._subject.before_call = guard
+        before, outer = self._spent(), self._subject.before_call
+        self._allowed = max(self._limit, before - self._varied + SHARE * self._limit)
+        self._bound, self._subject.before_call = self.affords(forward, backward), self._guard
         try:
             yield
         finally:
-            self._subject.before_call, self.cut = whole, None
+            self._bound, self._subject.before_call, self.cut = None, outer, None
             self._varied += self._spent() - before
 
     def _spent(self) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import groupby
 from math import inf
 from typing import Any, TypeVar
 
@@ -19,11 +20,11 @@ from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import in_our_way, left_as_found
 from gradverify.subject.arguments import Argument as Argument
-from gradverify.subject.arguments import as_it_is, together, value_of
-from gradverify.subject.failure import UserCodeError, blame, blamed
+from gradverify.subject.arguments import Members
+from gradverify.subject.failure import UserCodeError, attempted, blame, blamed
 from gradverify.subject.forms import compared, is_dense, named
 from gradverify.subject.graph import every_node
-from gradverify.subject.layout import copied, laid, relaid
+from gradverify.subject.layout import LAID, copied, laid, relaid
 from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
 from gradverify.subject.modules import Held, Restless, State, at_rest, hooked, hooks_of, reached
 from gradverify.subject.on_cuda import devices_of, finished
@@ -33,19 +34,80 @@ from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.torch_private import gradients
 
-# ---- Calls of the checked function: counted, timed, and refused where no more are afforded
 TIMED, PER_BACKWARD = 3, 2.0    # backwards that must have been timed; forward calls that one takes else
+Measured = TypeVar("Measured")
+BACKWARD, ELSEWHERE = 104_729, 2    # added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set itself
+REFERENCE_CYCLE = r"Using backward\(\) with create_graph=True"      # which ends as soon as `.grad` is taken
+LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
 
 
-class Counted:
-    """What counts its calls, and those of its twins: `_original` is whose twin this is."""
+Gradients = tuple[Tensor | None, ...]
 
-    def __init__(self) -> None:
+
+class Way(Enum):
+    """How a function lets itself be differentiated."""
+
+    REUSED = auto()     # one graph serves any number of `torch.autograd.grad`
+    FRESH = auto()      # a second backward of a graph is refused: each gets a forward of its own
+    LEAVES = auto()     # `torch.autograd.grad` is refused, or gradients arrive in `.grad` only: `.backward()` on leaves of a forward of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One forward, with its graph: the tensors that gradients are asked for, the arguments as the function got them, the flattened outputs (pytree
+    leaves), and `lent`: what stood in the place of a module's parameters and buffers when it was over, by name. It stands there again while a
+    backward of the graph runs."""
+
+    leaves: tuple[Tensor, ...]
+    arguments: tuple[Any, ...]
+    lent: dict[str, Tensor]
+    outputs: tuple[Any, ...]
+
+
+class Subject:
+    """Counts its calls, and those of its twins: `_original` is whose twin this is; `before_call` may raise Spent.
+
+    `positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain ones by
+    name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write into an
+    input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to be callable, which every backward follows;
+    `around` makes the context that every forward runs in, where there is one, `lent` what each of a module's buffers becomes.
+    """
+
+    def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
+        self.case, self.target = case, target
+        self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
+        grouped = groupby(enumerate(self.arguments), key=lambda each: each[1].of.name if each[1].of else each[0])
+        self.positions: tuple[Members, ...] = tuple(tuple(argument for _, argument in members) for _, members in grouped)
+        self.writes = False
+        self.way = Way.REUSED
+        self.meddles = False    # a forward was seen to set global state that our own computing needs
+        self.disables = False   # the last one that was `called` with gradients on left them off
+        self.output_names: tuple[str, ...] = ()
+        self.around: Callable[[], AbstractContextManager[Any]] | None = None
+        self.lent: Callable[[Tensor], Tensor] = lambda buffer: buffer
+        self._fence: Callable[[Tensor, str], Tensor] | None = None
+        self._masked = all(argument.form is None or argument.form.masked for argument in self.arguments)
+        self._odd_output: str | None = None
+        self.narrow: Subject | None = None     # the same in 16 bits, where this one stands in for it in float64
+        self._rest: State | None = None
+        self._looked = False    # for buffers at rest
+        self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
+        self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
+        plain = [argument.value for argument in arguments if not argument.is_tensor]
+        is_module = target.kind == "module"
+        self._held = Held(target.subject, parameters=True) if is_module else Held(*reached(target.subject, *plain, *kwargs.values()))
+        self._parameters = frozenset(argument.name for argument in self.arguments if argument.parameter)
+        # all that it gets are differentiable inputs, handed over by position as they lie
+        self._bare = not is_module and not self.kwargs and not self._held and all(
+            a.differentiable and not a.parameter and not a.keyword and not a.of and not a.form and a.layout in LAID for a in self.arguments)
+        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)      # of CUDA; each call is waited for
+        self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0
-        self._original: Counted | None = None
-        self.before_call: Callable[[], None] | None = None      # may raise Spent
-        self.watches = Stopwatch(Clock()), Stopwatch(Clock())   # of forward and of backward
+        self._original: Subject | None = None
+        self.before_call: Callable[[], None] | None = None
+        self.clock = Clock()
 
+    # ---- calls: counted, timed, and refused where no more are afforded
     @property
     def calls(self) -> Calls:
         """All calls so far."""
@@ -63,13 +125,13 @@ class Counted:
         if self._original is not None:
             self._original.count(forward, backward, batched)
 
-    def count_for(self, other: Counted) -> None:
+    def count_for(self, other: Subject) -> None:
         """From now on the calls of `other` are counted here too, and those here no longer there."""
         self._original, other._original = None, self
 
     @property
     def clock(self) -> Clock:
-        """What calls are timed by."""
+        """What calls are timed by: `watches` of forward and of backward."""
         return self.watches[0].clock
 
     @clock.setter
@@ -83,30 +145,15 @@ class Counted:
         forward = 0.0 if watch.fastest == inf else watch.fastest
         return forward, of_backward.fastest if of_backward.calls >= TIMED else PER_BACKWARD * forward
 
-
-# ---- Random numbers of the checked function: the same for every forward, others for every backward
-Measured = TypeVar("Measured")
-BACKWARD, ELSEWHERE = 104_729, 2    # added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set itself
-
-
-class Seeded:
-    """What seeds the generators before its calls, as its case's settings say (`reseed`)."""
-
-    case: Case
-
-    def __init__(self, on_cuda: bool) -> None:
-        self.on_cuda = on_cuda
-        self._followed: Seeded | None = None
-        self._quiet = False     # nothing is seeded, as nothing is drawn
-
-    def follow(self, other: Seeded) -> None:
-        """From now on nothing is seeded while the other one seeds nothing."""
-        self._followed = other
+    # ---- random numbers: the same for every forward, others for every backward, as the settings say (`reseed`)
+    @property
+    def _is_quiet(self) -> bool:
+        """Is nothing seeded, as nothing is drawn, by this one or whose twin it is?"""
+        return self._quiet or (self._original is not None and self._original._is_quiet)
 
     def reseed(self, offset: int = 0) -> None:
         """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
-        quiet = self._quiet or (self._followed is not None and self._followed._quiet)
-        if not quiet and self.case.settings.reseed:
+        if self.case.settings.reseed and not self._is_quiet:
             seed_all(self.case.settings.seed + offset, self.on_cuda)
 
     def fresh_states(self, offset: int = 0) -> tuple[object, ...]:
@@ -142,68 +189,7 @@ class Seeded:
         finally:
             self._quiet = False
 
-
-# ---- The live function of a check: called through here only, so that every call is counted and
-# blamed on the right code
-REFERENCE_CYCLE = r"Using backward\(\) with create_graph=True"      # which ends as soon as `.grad` is taken
-LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
-
-
-Gradients = tuple[Tensor | None, ...]
-
-
-class Way(Enum):
-    """How a function lets itself be differentiated."""
-
-    REUSED = auto()     # one graph serves any number of `torch.autograd.grad`
-    FRESH = auto()      # a second backward of a graph is refused: each gets a forward of its own
-    LEAVES = auto()     # `torch.autograd.grad` is refused, or gradients arrive in `.grad` only: `.backward()` on leaves of a forward of its own
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """One forward: the arguments as the function got them, the flattened outputs (pytree leaves), and `lent`: what stood in the place of a module's
-    parameters and buffers when it was over, by name. It stands there again while a backward of the graph runs."""
-
-    arguments: tuple[Any, ...]
-    lent: dict[str, Tensor]
-    outputs: tuple[Any, ...]
-
-
-class Subject(Counted, Seeded):
-    """`positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain
-    ones by name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write
-    into an input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to be callable, which every backward
-    follows; `around` makes the context that every forward runs in, where there is one, `lent` what a module's buffers become."""
-
-    def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
-        self.case, self.target = case, target
-        self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
-        self.positions = together(self.arguments)
-        self.writes = False
-        self.way = Way.REUSED
-        self.meddles = False    # a forward was seen to set global state that our own computing needs
-        self.disables = False   # the last one that was `called` with gradients on left them off
-        self.output_names: tuple[str, ...] = ()
-        self.around: Callable[[], AbstractContextManager[Any]] | None = None
-        self.lent: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
-        self._fence: Callable[[Tensor, str], Tensor] | None = None
-        self._masked = all(argument.form is None or argument.form.masked for argument in self.arguments)
-        self._odd_output: str | None = None
-        self.narrow: Subject | None = None     # the same in 16 bits, where this one stands in for it in float64
-        self._rest: State | None = None
-        self._looked = False    # for buffers at rest
-        self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
-        self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
-        plain = [argument.value for argument in arguments if not argument.is_tensor]
-        is_module = target.kind == "module"
-        self._held = Held(target.subject, parameters=True) if is_module else Held(*reached(target.subject, *plain, *kwargs.values()))
-        self._parameters = frozenset(argument.name for argument in self.arguments if argument.parameter)
-        self._bare = not is_module and not self.kwargs and not self._held and all(map(as_it_is, self.positions))
-        Counted.__init__(self)
-        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)      # of CUDA; each call is waited for
-        Seeded.__init__(self, bool(self.on))
-
+    # ---- arguments
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """The differentiable inputs, in order; never written to."""
@@ -224,6 +210,10 @@ class Subject(Counted, Seeded):
         """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a sparse CSR tensor"; None where all is dense."""
         found = next((argument for argument in self.arguments if argument.form is not None), None)
         return self._odd_output if found is None or found.form is None else f"{found.name} is {found.form.kind}"
+
+    def name_of(self, place: int) -> str:
+        """An output by its path: `y0`, or `y.loss` of a dict."""
+        return self.output_names[place] if place < len(self.output_names) else f"y{place}"
 
     @property
     def differentiable(self) -> tuple[Argument, ...]:
@@ -249,12 +239,8 @@ class Subject(Counted, Seeded):
                 same(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or bool(a == b) for a, b in pairs)
         return other
 
-    def forward(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """The flattened outputs (pytree leaves) with gradients on, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
-        return list(self.called(inputs).outputs)
-
-    def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Called:
-        """One forward under a grad mode, with everything that was handed to it. Raises UserCodeError (GV002)."""
+    def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Graph:
+        """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
         self.count(forward=1)
         with mode():
             if self._bare:
@@ -264,20 +250,15 @@ class Subject(Counted, Seeded):
                 lent = self.parameters(values) | self._buffers()
             outputs = self._outputs(values, lent)
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
-        return Called(tuple(values), lent, tuple(outputs))
+        return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
 
-    def probe(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """`forward`, and notices a function that refuses leaves."""
-        return list(self.probed(inputs).outputs)
-
-    def probed(self, inputs: Sequence[Tensor]) -> Called:
+    def probed(self, inputs: Sequence[Tensor]) -> Graph:
         """`called`, and notices a function that refuses leaves because it writes into its inputs."""
-        before = [x.detach().clone() for x in inputs]
-        try:
-            return self.called(inputs)
-        except UserCodeError as error:
-            if self.writes or LEAF_WRITTEN not in error.message:
-                raise
+        before, found = [x.detach().clone() for x in inputs], attempted(self.called, inputs)
+        if not isinstance(found, UserCodeError):
+            return found
+        if self.writes or LEAF_WRITTEN not in found.message:
+            raise found
         self.writes = True
         with torch.no_grad():
             for x, value in zip(inputs, before, strict=True):
@@ -289,20 +270,22 @@ class Subject(Counted, Seeded):
         self.count(backward=1)
         self.reseed(BACKWARD)
 
-    def pull(self, called: Called, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None], *,
+    def pull(self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], leaves: Sequence[Tensor] | None = None, *,
              retain: bool = False, create: bool = False, batch: int = 0, way: Way | None = None, under_modes: bool = False, accumulate: bool = False,
              code: str = "GV003", what: str = "backward") -> Gradients:
-        """One backward of the graph of that forward: the gradient per leaf, None for one that needs or gets none.
+        """One backward of a graph: the gradient per leaf, None for one that needs or gets none.
 
-        `batch`: how many cotangents come as one. `way`: instead of the subject's own. `under_modes`: the function modes that are on
-        see what backward calls. `accumulate`: on top of what `.grad` holds, where it stays. Raises UserCodeError of that `code`.
+        `leaves`: instead of the graph's own. `batch`: how many cotangents come as one. `way`: instead of the subject's own. `under_modes`: the
+        function modes that are on see what backward calls. `accumulate`: on top of what `.grad` holds, where it stays. Raises UserCodeError of that
+        `code`.
         """
+        leaves = graph.leaves if leaves is None else leaves
         asked = [leaf for leaf in leaves if leaf.requires_grad]
         for leaf in asked if not accumulate else ():
             leaf.grad = None
         self.count(backward=int(not batch))     # a batch is counted when it is made: of one that is refused nothing was
         self.reseed(BACKWARD)
-        with blamed(code, what), self.standing(called):
+        with blamed(code, what), self.standing(graph):
             self.watches[1].start()
             found: Sequence[Tensor | None]
             if (way or self.way) is Way.LEAVES:
@@ -313,8 +296,7 @@ class Subject(Counted, Seeded):
             elif under_modes:
                 found = gradients(outputs, asked, cotangents)
             else:
-                found = torch.autograd.grad(outputs, asked, cotangents, retain_graph=retain or create, create_graph=create, allow_unused=True,
-                                            is_grads_batched=batch > 0)
+                found = pulled(outputs, asked, cotangents, retain or create, create, batch > 0)
                 if any(leaf.grad is not None for leaf in asked):
                     raise UserCodeError(code, f"{what} calls `.backward()` itself, and gradients arrive in `.grad` without torch.autograd.grad")
             finished(self.on)
@@ -326,14 +308,14 @@ class Subject(Counted, Seeded):
         each = iter(found)
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
 
-    def standing(self, called: Called) -> AbstractContextManager[None]:
+    def standing(self, graph: Graph) -> AbstractContextManager[None]:
         """Inside, what stood in the place of a module's parameters during that forward stands there again, and copies of its buffers: a forward that
         backward runs once more may move them."""
-        return self._held.lent(called.lent | {name: buffer.clone() for name, buffer in self.buffers(called).items()})
+        return self._held.lent(graph.lent | {name: buffer.clone() for name, buffer in self.buffers(graph).items()})
 
-    def buffers(self, called: Called) -> dict[str, Tensor]:
+    def buffers(self, graph: Graph) -> dict[str, Tensor]:
         """Those that stood in a module when the forward was over."""
-        return {name: tensor for name, tensor in called.lent.items() if name not in self._parameters}
+        return {name: tensor for name, tensor in graph.lent.items() if name not in self._parameters}
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
@@ -359,33 +341,36 @@ class Subject(Counted, Seeded):
 
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""
-        if self.target.kind != "module":
-            return self._held.clones()
         if not self._looked:
-            self._looked, self._rest = True, self._at_rest() or self._rest
-        buffers = {name: buffer.clone() for name, buffer in (self._rest or dict(self.target.subject.named_buffers())).items()}
-        return self.lent(buffers) if self.lent else buffers
+            self._looked = True
+            self._rest = self._at_rest() or self._rest
+        return {name: self.lent(buffer.clone()) for name, buffer in (self._rest or self._own_buffers).items()}
+
+    @property
+    def _own_buffers(self) -> State:
+        return {name: tensor for name, tensor in self._held.tensors.items() if name not in self._parameters}
 
     def _at_rest(self) -> State | None:
         """The buffers of a module in training where its forward, which updates them, lets them come to rest; None where it does not matter."""
-        module = self.target.subject
-        start = self._rest or {name: buffer.clone() for name, buffer in module.named_buffers()}
+        start = self._rest or self._own_buffers
+        if self.target.kind != "module" or not start or not any(part.training for part in self.target.subject.modules()):
+            return None
 
-        def forward() -> list[Tensor]:
+        def forward(buffers: State) -> tuple[list[Tensor], State]:
             self.count(forward=1)
             self.reseed()
             values = self._arguments(self.leaves())
-            returned = self._call(values, self.parameters(values))
-            return [y.detach() for y in flattened(returned) if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())]
+            lent = self.parameters(values) | {name: buffer.clone() for name, buffer in buffers.items()}
+            returned = self._call(values, lent)
+            return ([y.detach() for y in flattened(returned) if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())],
+                    {name: lent[name].detach() for name in buffers})
 
-        if not start or not any(part.training for part in module.modules()):
-            return None
         try:
             with seeded(self.case.settings.seed):
-                return at_rest(module, forward, start)
-        except Restless:
-            self.restless = True
-            return None
+                return at_rest(forward, start)
+        except Exception as error:      # of the user's code: it will be said of the base call, if it is to be said
+            self.restless |= type(error) is Restless
+        return None
 
     def _outputs(self, values: Sequence[Any], lent: dict[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
@@ -416,10 +401,9 @@ class Subject(Counted, Seeded):
             blame(error, "GV002", "forward")
             raise
 
-    def given(self, inputs: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def given(self, inputs: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
         """What one call of a function that is no module gets: by position, and by name."""
-        given, named = self.arranged(self._arguments(inputs))
-        return tuple(given), named
+        return self.arranged(self._arguments(inputs))
 
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
         """What of them is compared, some being sparse or nested."""
@@ -440,16 +424,25 @@ class Subject(Counted, Seeded):
         """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name; without a module's parameters."""
         each, given, named = iter(values), list[Any](), _own(self.kwargs)
         for members in self.positions:
-            value = value_of(members, [next(each) for _ in members])
-            if members[0].keyword:
-                named[members[0].whole] = value
-            elif not members[0].parameter:
+            parts = [member.form.built(value) if member.form is not None and isinstance(value, Tensor) else value       # an array stays dense
+                     for member, value in zip(members, each, strict=False)]
+            first = members[0]
+            value = first.of.built(parts) if first.of else parts[0]
+            if first.keyword:
+                named[first.whole] = value
+            elif not first.parameter:
                 given.append(value)
         return given, named
 
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
         """Those of them that are a module's parameters, by name."""
         return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+
+
+def pulled(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None], retain: bool = True, create: bool = False,
+           batched: bool = False) -> Gradients:
+    """One backward by autograd, of whosever graph it is; None where nothing arrives."""
+    return torch.autograd.grad(outputs, leaves, cotangents, retain_graph=retain, create_graph=create, allow_unused=True, is_grads_batched=batched)
 
 
 @contextmanager

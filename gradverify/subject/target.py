@@ -16,6 +16,7 @@ from gradverify.model.interrupt import is_interrupt
 from gradverify.subject.failure import CODE, UserCodeError, blamed, type_name
 from gradverify.subject.failure import named as name_of
 from gradverify.subject.find import find, returning
+from gradverify.subject.machine import by_default
 from gradverify.subject.modules import cast, copied
 from gradverify.torch_private import Overload, OverloadPacket, applied, schema
 
@@ -57,16 +58,19 @@ def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Tar
 def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype, key: str = "function") -> Target:
     """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
     found = applied(found) or found     # `swish = Swish.apply` is how most are offered to others
-    if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
-        return Target(name, "autograd.Function", found, found.apply, _function_parameters(found), *(definition(found) or ()))
+    if _is_function(found):
+        if next(each for each in found.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
+            parameters = _parameters(found.apply)
+        else:       # those of `forward`, without `ctx` in the style that has it there
+            parameters = _parameters(found.forward)
+            takes_ctx = found.setup_context is torch.autograd.Function.setup_context
+            if takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:     # forward(*args) holds it in args
+                parameters = parameters[1:]
+        return Target(name, "autograd.Function", found, found.apply, parameters, *(definition(found) or ()))
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
-        before, init = torch.get_default_dtype(), init or {}
-        torch.set_default_dtype(torch.float64)      # so that no parameter's value is a rounded float32 number
-        try:
-            with blamed(CODE, f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})"):
-                found = found(**init)
-        finally:
-            torch.set_default_dtype(before)
+        init = init or {}       # in float64, so that no parameter's value is a rounded float32 number
+        with by_default(), blamed(CODE, f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})"):
+            found = found(**init)
     elif init is not None:
         raise UserCodeError(CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
     else:
@@ -78,7 +82,7 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
     if isinstance(found, torch.nn.Module):
         return Target(name, "module", found, found, _parameters(found.forward), *(definition(type(found)) or ()))
     if inspect.isclass(found) or not callable(found):
-        names = [each for each, value in vars(found).items() if inspect.isclass(value) and issubclass(value, torch.autograd.Function)] \
+        names = [each for each, value in vars(found).items() if _is_function(value)] \
             if inspect.ismodule(found) else []
         hint = "name what to check in it, after a colon" + f": {', '.join(names)}" * bool(names)
         raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
@@ -91,7 +95,7 @@ def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dty
 def callable_target(name: str, key: str) -> Callable[..., Any]:
     """What an oracle's key names, as something to call: a built-in, an autograd Function or any callable. Raises UserCodeError (GV001)."""
     found = named(name, key)
-    if inspect.isclass(found) and issubclass(found, torch.autograd.Function):
+    if _is_function(found):
         found = found.apply
     if inspect.isclass(found) or not callable(found):
         raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not a function")
@@ -139,20 +143,14 @@ def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
                  for each in schema(operator).arguments)
 
 
+def _is_function(found: object) -> bool:
+    return inspect.isclass(found) and issubclass(found, torch.autograd.Function)
+
+
 def _kind_of(found: object) -> str:
     if inspect.ismodule(found):
         return "a Python module"
     return f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
-
-
-def _function_parameters(cls: type[torch.autograd.Function]) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters of `forward`, without `ctx` in the style that has it there; of `apply` where the class has its own."""
-    if next(each for each in cls.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
-        return _parameters(cls.apply)
-    parameters = _parameters(cls.forward)
-    takes_ctx = cls.setup_context is torch.autograd.Function.setup_context
-    own_ctx = takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL      # forward(*args) holds it in args
-    return parameters[1:] if parameters and own_ctx else parameters
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
@@ -165,7 +163,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] |
 def definition(found: Any) -> Place | None:
     """The `backward` (or `vjp`) of a Function, else the definition itself."""
     for part in (getattr(found, "backward", None), getattr(found, "vjp", None)):
-        place = place_of(part) if part is not None and inspect.isclass(found) and issubclass(found, torch.autograd.Function) else None
+        place = place_of(part) if part is not None and _is_function(found) else None
         if place is not None and not place.file.startswith(str(torch.__path__[0])):
             return place
     return place_of(found)

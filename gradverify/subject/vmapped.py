@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 from gradverify.subject.another import inside, stretched
 from gradverify.subject.base_call import Custody, Held, Written, arguments
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
-from gradverify.subject.failure import UserCodeError, blamed
+from gradverify.subject.failure import UserCodeError, attempted, blamed
 from gradverify.subject.layout import reversed_along
-from gradverify.subject.subject import Called, Subject, Way
+from gradverify.subject.subject import Subject, Way
 
 # ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through a loop
 CODE = "GV110"
@@ -70,12 +71,10 @@ class Batches:
         error = "the function is not defined at other points"
         for spread in (SPREAD, NEARBY):
             points = [[argument.value for argument in self._arguments], self._drawn(spread), self._drawn(NEARBY)]
-            try:
-                looped = self._loop(points, self.variants[0])
-            except UserCodeError as raised:
-                error = raised.message
-                continue
-            if all(bool(torch.isfinite(y[1:]).all()) or not bool(torch.isfinite(y[0]).all()) for y in looped.outputs):
+            looped = attempted(self._loop, points, self.variants[0])
+            if isinstance(looped, UserCodeError):
+                error = looped.message
+            elif all(bool(torch.isfinite(y[1:]).all()) or not bool(torch.isfinite(y[0]).all()) for y in looped.outputs):
                 self._loops[self.variants[0]] = looped
                 return points
         return f"a loop over other points is refused: {error}"
@@ -111,54 +110,44 @@ class Batches:
         return Batch(tuple(outputs), tuple(g if dim is not None else g.sum(0) for g, dim in zip(gradients, self._own(dims), strict=True)))
 
     def _single(self, point: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        tensors = [x.detach().clone().requires_grad_(wanted) for x, wanted in zip(point, self.differentiable, strict=True)]
-        leaves = [x for x, wanted in zip(tensors, self.differentiable, strict=True) if wanted]
-        called = self._moving.called(tensors)
-        checked = [called.outputs[place] for place in self._checked]
+        graph = self._moving.called([x.detach().clone().requires_grad_(wanted) for x, wanted in zip(point, self.differentiable, strict=True)])
+        checked = [graph.outputs[place] for place in self._checked]
         if [y.shape for y in checked] != [v.shape for v in cotangents]:
             raise UserCodeError(CODE, "the shapes of its outputs depend on values")
-        found = self._moving.pull(called, checked, leaves, [cotangent.clone() for cotangent in cotangents])
-        return [y.detach() for y in checked], _filled(found, leaves)
+        return [y.detach() for y in checked], self._pulled(graph, checked, cotangents)
 
-    def vmapped(self, dims: Dims) -> Batch | UserCodeError:
-        """One vmapped call and one backward, along torch's in_dims, one per tensor argument; or what it raised."""
-        examples = zip(*self._points(dims), strict=True)
+    def _pulled(self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], **options: Any) -> list[Tensor]:
+        """The gradient per differentiable argument."""
+        found = self._moving.pull(graph, outputs, [v.clone() for v in cotangents], **options) if outputs else [None] * len(graph.leaves)
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(graph.leaves, found, strict=True) if x.requires_grad]
+
+    def vmapped(self, dims: Dims) -> Batch:
+        """One vmapped call and one backward, along torch's in_dims, one per tensor argument. Raises UserCodeError."""
         wide = [(each[0].detach().clone() if dim is None else torch.stack([x.detach() for x in each]).movedim(0, dim)).requires_grad_(wanted)
-                for each, dim, wanted in zip(examples, dims, self.differentiable, strict=True)]
-        leaves = [x for x, wanted in zip(wide, self.differentiable, strict=True) if wanted]
+                for each, dim, wanted in zip(zip(*self._points(dims), strict=True), dims, self.differentiable, strict=True)]
 
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
-            outputs = self._moving.forward(tensors)
+            outputs = self._moving.called(tensors).outputs
             return tuple(outputs[place] for place in self._checked)
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")     # of slow batching rules
-            try:
-                with blamed(CODE, "the vmapped call"):
-                    try:
-                        outputs: tuple[Tensor, ...] = torch.vmap(one, in_dims=dims)(*wide)
-                    except UserCodeError as error:      # what the user's code raised in it is blamed itself, and not the UserCodeError around it
-                        if error.__cause__ is not None:
-                            raise error.__cause__ from None
-                        raise
-                self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
-                given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
-                fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
-                graphed = [(y, v) for y, v in zip(outputs, fitting, strict=True) if y.requires_grad]    # beside others, one without is silently zero
-                found = self._moving.pull(Called((), {}, ()), [y for y, _ in graphed], leaves, [v for _, v in graphed], way=Way.REUSED,
-                                          code=CODE, what="backward of the vmapped call") if graphed else (None,) * len(leaves)
-            except UserCodeError as error:
-                return error
-        back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(_filled(found, leaves), self._own(dims), strict=True)]
+            with blamed(CODE, "the vmapped call"):
+                outputs = attempted(torch.vmap(one, in_dims=dims), *wide)
+                if isinstance(outputs, UserCodeError):      # what the user's code raised in it is blamed itself, and not the UserCodeError around it
+                    raise outputs.__cause__ or outputs
+            self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
+            given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
+            fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
+            graphed = [y.requires_grad for y in outputs]    # beside others, one without is silently zero
+            found = self._pulled(Graph(tuple(wide), (), {}, ()), list(compress(outputs, graphed)), list(compress(fitting, graphed)), way=Way.REUSED,
+                                 code=CODE, what="backward of the vmapped call")
+        back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(found, self._own(dims), strict=True)]
         return Batch(tuple(y.detach() for y in outputs), tuple(back))
 
     def _own(self, dims: Dims) -> Iterator[int | None]:
         """The in_dims of the differentiable arguments."""
         return (dim for dim, wanted in zip(dims, self.differentiable, strict=True) if wanted)
-
-
-def _filled(gradients: Gradients, leaves: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)]
 
 
 # ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes it
@@ -173,12 +162,12 @@ class Accumulated:
 
 def accumulated(subject: Subject, function: Differentiable, graph: Graph, reusable: bool) -> Accumulated:
     """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same leaves. Raises UserCodeError."""
-    custody = Custody([Held("argument", name, x) for name, x in arguments(subject, graph.called) if x.layout == torch.strided])
+    custody = Custody([Held("argument", name, x) for name, x in arguments(subject, graph) if x.layout == torch.strided])
 
     def backward(graph: Graph, retain: bool) -> Gradients:
         outputs, others = [y for y in function.of(graph) if y.requires_grad], function.with_zeros(graph)
-        return subject.pull(graph.called, [*outputs, *others], graph.leaves, [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)],
-                            retain=retain, way=Way.LEAVES, accumulate=True)
+        return subject.pull(graph, [*outputs, *others], [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)], retain=retain,
+                            way=Way.LEAVES, accumulate=True)
 
     first = copied(backward(graph, reusable))
     return Accumulated(first, backward(graph if reusable else function.graph(graph.leaves), False), custody.broken())

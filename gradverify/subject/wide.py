@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import SIXTEEN, WIDE
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import tried
+from gradverify.subject.machine import by_default
 from gradverify.subject.rounding import Lifted, Shown
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import pytree
@@ -66,13 +67,11 @@ class InDouble:
 def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] | None = None) -> Subject:
     """The subject with every tensor that it is given in float64: inputs, parameters, what is not differentiated, keyword arguments, buffers.
 
-    Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its calls are counted by the subject, and seeded as
-    the subject's are.
+    Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its calls are counted by the subject.
     """
     twin = subject.twin([replace(a, value=wide(a.value)) if a.is_tensor else a for a in subject.arguments])
     twin.kwargs = pytree.tree_map_only(Tensor, wide, twin.kwargs)
-    twin.follow(subject)
-    twin.around, twin.lent = mode or by_default, lambda buffers: {name: wide(buffer) for name, buffer in buffers.items()}
+    twin.around, twin.lent = mode or by_default, wide
     return twin
 
 
@@ -85,39 +84,22 @@ def lifted(subject: Subject) -> tuple[Subject, InDouble]:
 def casts_inside(subject: Subject) -> set[torch.dtype]:
     """The dtypes of less than float64 that forward casts to, or makes numbers of. One call. Raises UserCodeError (GV002)."""
     twin, casts = lifted(subject)
-    twin.forward(twin.leaves())
+    twin.called(twin.leaves())
     return casts.asked
 
 
 def casts_to_single(subject: Subject) -> bool:
     """Does forward cast to float32, and nothing to 16 bits? What raises in float64 does not."""
-    try:
-        found = casts_inside(subject)
-    except UserCodeError:
-        return False
-    return bool(found) and found <= WIDE.keys()
+    found = tried(casts_inside, subject)
+    return bool(found and found <= WIDE.keys())
 
 
 def sixteen_inside(subject: Subject) -> str:
     """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not, or raises in float64."""
-    try:
-        found = casts_inside(subject)
-    except UserCodeError:
-        return ""
+    found = tried(casts_inside, subject) or ()
     return next((str(dtype).removeprefix("torch.") for dtype in SIXTEEN if dtype in found), "")
 
 
 def wide(tensor: Tensor) -> Tensor:
     """The same numbers in float64 (complex128); as it is where it is of another kind."""
     return tensor.to(dtype=LIFTED[tensor.dtype]) if tensor.dtype in LIFTED else tensor
-
-
-@contextmanager
-def by_default() -> Iterator[None]:
-    """What is made without a dtype is float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

@@ -29,6 +29,7 @@ from gradverify.subject.failure import (
     SINGLE_ONLY,
     TOO_LATE,
     UserCodeError,
+    attempted,
     describe,
     is_users,
 )
@@ -276,10 +277,8 @@ class Search:
                 with seeded(0):
                     found = live(case.target, self.build, case.init, DTYPES[self.dtype])
             subject = assemble(case, found, drawn_inputs(case, torch.device(self.device)))
-            leaves = subject.leaves()
-            outputs = [
-                y for y in subject.probe(leaves) if isinstance(y, Tensor) and y.requires_grad
-            ]
+            graph = subject.probed(subject.leaves())
+            outputs = [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad]
         except UserCodeError as error:
             return Outcome(
                 Level.RAISED, error.message, error.hint, error.frames[-1] if error.frames else None
@@ -288,7 +287,7 @@ class Search:
             if is_interrupt(error) or isinstance(error, ToolError):
                 raise
             return Outcome(Level.NONE, describe(error))
-        if not leaves or not outputs:
+        if not graph.leaves or not outputs:
             return Outcome(
                 Level.NOT_DIFFERENTIABLE,
                 "no output depends on an input in a way that autograd knows of",
@@ -296,12 +295,9 @@ class Search:
         if not all(y.numel() and bool(torch.isfinite(y.to_dense()).all()) for y in outputs):
             return Outcome(Level.NOT_FINITE, "its outputs are empty, or not finite")
         source = generator(0, "trial", "grad_output")
-        try:
-            gradients = torch.autograd.grad(
-                outputs, leaves, [signed(y, source) for y in outputs], allow_unused=True
-            )
-        except Exception as error:
-            return Outcome(Level.NO_BACKWARD, f"backward raised {describe(error)}")
+        gradients = attempted(subject.pull, graph, outputs, [signed(y, source) for y in outputs])
+        if isinstance(gradients, UserCodeError):
+            return Outcome(Level.NO_BACKWARD, gradients.message)
         given = list(zip(subject.differentiable, gradients, strict=True))
         nothing = tuple(argument.name for argument, gradient in given if gradient is None)
         dense = [gradient.to_dense() for gradient in gradients if gradient is not None]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradverify.subject.alias import overlaps
+from gradverify.subject.snapshot import overlaps
 
 FLAT = torch.arange(24.0)
 GRID = FLAT.view(4, 6)

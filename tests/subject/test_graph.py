@@ -53,7 +53,7 @@ def x():
 
 def record(output, classes=None):
     sink = []
-    with tapped(function_classes([output]) if classes is None else classes, sink):
+    with tapped(function_classes(function_nodes([output])) if classes is None else classes, sink):
         output.sum().backward()
     return sink
 

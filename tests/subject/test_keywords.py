@@ -117,6 +117,6 @@ def test_it_may_name_a_parameter_that_could_be_passed_by_position():
     subject = prepared("either", inputs=[tensor(3, name="x")], keywords=[keyword("b")])
     assert verify(subject).verdict == "pass"
     x, b = subject.inputs
-    assert torch.equal(subject.forward([x, b])[0], x + b)
+    assert torch.equal(subject.called([x, b]).outputs[0], x + b)
     mixed = prepared("either", inputs=[tensor(3, name="x"), tensor(3, name="b")], keywords=[keyword("a")])
     assert sorted(argument.name for argument in mixed.arguments) == ["a", "b", "x"] and verify(mixed).verdict == "pass"

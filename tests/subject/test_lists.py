@@ -25,7 +25,7 @@ def test_elements_are_arguments_of_their_own_and_reach_the_function_as_a_list():
     subject = prepare(case("subject.test_lists:weighted", [listed((2,), (2,)), plain(3.0, "weight")]))
     assert [argument.name for argument in subject.arguments] == ["tensors[0]", "tensors[1]", "weight"]
     a, b = subject.inputs
-    assert torch.equal(subject.forward(subject.inputs)[0], 3 * a + 6 * b) and not torch.equal(a, b)
+    assert torch.equal(subject.called(subject.inputs).outputs[0], 3 * a + 6 * b) and not torch.equal(a, b)
 
 
 def test_their_names_come_from_the_signature_and_their_order_from_it_too():

@@ -28,7 +28,7 @@ def refused(attribute, *inputs, code="GV001", **changes):
 def test_names_are_bound_by_the_signature_whatever_their_order():
     subject = prepared("plain", plain(3.0, "scale"), given([2.0], "y"), given([1.0], "x"))
     assert listed(subject) == [("x", [1.0]), ("y", [2.0]), ("scale", 3.0)]
-    assert subject.forward(subject.inputs)[0].tolist() == [-5.0]
+    assert subject.called(subject.inputs).outputs[0].tolist() == [-5.0]
 
 
 def test_trailing_defaults_are_left_out_and_skipped_ones_filled():
@@ -54,7 +54,7 @@ def test_missing_extra_and_misspelt_names_are_told_apart():
 
 def test_keyword_arguments_reach_a_callable_but_not_a_function_class():
     subject = prepared("plain", given([1.0]), given([2.0]), kwargs={"shift": 10.0})
-    assert subject.forward(subject.inputs)[0].tolist() == [7.0]
+    assert subject.called(subject.inputs).outputs[0].tolist() == [7.0]
     assert "positional arguments only" in refused("Old", tensor(2), kwargs={"factor": 3.0}, code="GV002").message
 
 
@@ -100,6 +100,6 @@ def test_a_module_that_is_built_has_the_parameters_of_its_seed():
 
 def test_a_parameter_can_be_given_and_must_have_its_shape():
     subject = prepared("Layer", given([3.0, 4.0], "weight"), given([1.0, 1.0], "x"), init={"width": 2})
-    assert subject.forward(subject.inputs)[0].tolist() == [3.0, 4.0]
+    assert subject.called(subject.inputs).outputs[0].tolist() == [3.0, 4.0]
     assert "parameter has shape [2]" in refused("Layer", tensor(3, name="weight"), tensor(2, name="x"), init={"width": 2}).message
     assert refused("Layer", tensor(2, name="wieght"), tensor(2, name="x"), init={"width": 2}, code="GV002").hint == "did you mean 'weight'?"

@@ -35,7 +35,7 @@ wrong_cube.register_autograd(lambda ctx, g: (2 * ctx.scale * g * ctx.saved_tenso
 def test_an_operator_is_found_and_its_parameters_are_named_by_its_schema(name):
     subject = prepare(case(name, [tensor(3, name="x"), plain(2.0, "scale")]))
     assert (subject.target.kind, [argument.name for argument in subject.arguments]) == ("operator", ["x", "scale"])
-    assert torch.equal(subject.forward(subject.inputs)[0], 2.0 * subject.inputs[0] ** 3)
+    assert torch.equal(subject.called(subject.inputs).outputs[0], 2.0 * subject.inputs[0] ** 3)
     assert verify(subject).verdict == "pass"
     with pytest.raises(UserCodeError, match="there is no parameter 'y'"):
         prepare(case(name, [tensor(3, name="y"), plain(2.0, "scale")]))

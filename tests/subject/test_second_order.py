@@ -5,8 +5,8 @@ import torch
 from live import evidence, randn
 from torch.autograd.function import once_differentiable
 
+from gradverify.subject.differentiable import Backward
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.second_order import Backward
 
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 V, W, U = randn(2, 3, seed=2), randn(2, 3, seed=3), randn(2, 3, seed=4)

@@ -14,7 +14,7 @@ from gradverify.subject.machine import seed_all
 def test_gradients_are_on_although_the_caller_switched_them_off():
     live = subject(torch.sin, randn(2))
     with torch.no_grad():
-        assert live.forward(live.leaves())[0].requires_grad
+        assert live.called(live.leaves()).outputs[0].requires_grad
 
 
 def test_a_forward_that_switches_gradients_off_does_so_for_itself_alone():
@@ -24,10 +24,10 @@ def test_a_forward_that_switches_gradients_off_does_so_for_itself_alone():
         return y
 
     live = subject(forward, randn(2))
-    assert [live.forward(live.leaves())[0].requires_grad for _ in range(2)] == [True, True]
+    assert [live.called(live.leaves()).outputs[0].requires_grad for _ in range(2)] == [True, True]
     assert torch.is_grad_enabled()
     with torch.no_grad():
-        assert live.forward(live.leaves())[0].requires_grad
+        assert live.called(live.leaves()).outputs[0].requires_grad
         assert not torch.is_grad_enabled()
 
 
@@ -54,7 +54,7 @@ def test_a_function_that_draws_now_and_then_draws_the_same_in_every_call_of_what
         return x * 2
 
     live, points = subject(sometimes, torch.zeros(2, dtype=torch.float64)), [torch.full((2,), k, dtype=torch.float64) for k in (0.0, 3.0, 4.0, 5.0)]
-    found = live.seldom_seeded(lambda: [live.forward([x]) and drawn[-1] for x in points])
+    found = live.seldom_seeded(lambda: [live.called([x]).outputs and drawn[-1] for x in points])
     assert found[0] is None
     assert found[1] == found[2] == found[3]
 
@@ -63,7 +63,7 @@ def test_a_function_that_never_draws_is_seeded_once(monkeypatch):
     seeds = []
     monkeypatch.setattr("gradverify.subject.subject.seed_all", lambda seed, cuda: seeds.append(seed) or seed_all(seed, cuda))
     live = subject(torch.sin, randn(2))
-    assert live.seldom_seeded(lambda: [live.forward(live.inputs) for _ in range(5)] and live.calls.forward) == 5
+    assert live.seldom_seeded(lambda: [live.called(live.inputs).outputs for _ in range(5)] and live.calls.forward) == 5
     assert len(seeds) == 2      # the first one is for what would be drawn, which is heard by drawing it
-    live.forward(live.inputs)
+    live.called(live.inputs)
     assert len(seeds) == 3
