@@ -1,12 +1,8 @@
-"""A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs.
-
-Where forward is so noisy that its values do not decide, the noise is either float32's own (numbers that cancel, in that way to compute it) or the
-kernel's (fewer bits inside). Run in float32 under `Disguised`, the function shows the first and not the second."""
+"""Another implementation, called with the same arguments: its values, and its gradients by autograd, each within bars."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -20,60 +16,20 @@ from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U32, Array, Z
-from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled, Wishes
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.kinks import Kinks
-from gradverify.oracles.legs import Kernel, as_reference
+from gradverify.oracles.legs import as_reference
 from gradverify.oracles.oracle import Checked, Key
 from gradverify.oracles.reference_gradients import Layout, reference_gradients
 from gradverify.oracles.rounding import InFloat64, beside_rounding, row_of
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
 from gradverify.subject.wide import InDouble, widened
-
-
-# ---- A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs
-def off_both(subject: Subject, checked: Sequence[int]) -> list[tuple[TensorResult, TensorResult] | None]:
-    """Of each checked output, how far it is from the reference and from the function itself in float64, where both are more than float32 explains.
-
-    None of all where nothing tells whose noise it is: as in `off_itself`, and where the reference refuses float64.
-    """
-    if any(argument.parameter for argument in subject.arguments):
-        return [None] * len(checked)
-    itself = off_itself(subject, checked)
-    if not any(itself):
-        return [None] * len(checked)
-    try:
-        reference = Kernel(as_reference(_wide(subject)), subject, checked).outputs
-    except UserCodeError:
-        return [None] * len(checked)
-    return [(a, b) if a.miss and b else None for a, b in zip(reference, itself, strict=True)]
-
-
-def off_itself(subject: Subject, checked: Sequence[int]) -> list[TensorResult | None]:
-    """Of each checked output, how far it is from the same function in float64, where that is more than float32 costs it.
-
-    None of all where a differentiable input is not float32, where the function refuses float64, and where it computes out of torch's sight.
-    """
-    if any(x.dtype != torch.float32 for x in subject.inputs):
-        return [None] * len(checked)
-    wide = _wide(subject)
-    wide.case = replace(wide.case, oracles=replace(wide.case.oracles, reference=None))
-    kernel = Kernel(wide, subject, checked)
-    try:
-        return [each if each.miss and kernel.rounds else None for each in kernel.outputs]
-    except UserCodeError:
-        return [None] * len(checked)
-
-
-def _wide(subject: Subject) -> Subject:
-    return widened(subject, InDouble(lifts=True))
 
 
 # ---- Forward values against a reference's, within bars: the noise of both, measured where they differ
@@ -168,11 +124,6 @@ class AgainstReference:
 
         return {place: each if isinstance(each, str) else beside_largest(each, lambda: seen.leftover, partial(tighter, place))
                 for place, each in compared(seen.function, seen.outputs).items()}
-
-    @cached_property
-    def beyond_float32(self) -> list[tuple[TensorResult, TensorResult] | None]:
-        """Of each checked output in float32, how far it is off this and itself in float64, where float32 explains neither."""
-        return off_both(self._checked.subject, self._checked.forward.checked)
 
     @property
     def pairs(self) -> Mapping[Key, Pair]:
