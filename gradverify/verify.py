@@ -20,11 +20,10 @@ from gradverify.model.result import LEFT_OUT, CaseResult, Comparison, Fault, Fin
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
-from gradverify.rules.asking import Examined, examine, with_severity
+from gradverify.rules.asking import Examined, examine, specific, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
 from gradverify.rules.low_precision import without_a_leg
-from gradverify.rules.precedence import specific
 from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder

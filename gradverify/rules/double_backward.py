@@ -20,8 +20,7 @@ from gradverify.oracles.along import Along, change, coordinates, parts, shaped
 from gradverify.oracles.widened import InFloat64
 from gradverify.rules.differ import DUST, SINGLE, nudged, rounded_anew
 from gradverify.rules.forward_mode import Trial, bisect
-from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import apart, coordinate_name
+from gradverify.rules.shown import NotApplicable, apart, coordinate_name
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError

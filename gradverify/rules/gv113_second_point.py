@@ -15,8 +15,7 @@ from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.rules.at_line import at_culprit
-from gradverify.rules.protocol import NotApplicable, Told, refused
-from gradverify.rules.shown import comparison, differs
+from gradverify.rules.shown import NotApplicable, Told, comparison, differs, refused
 from gradverify.subject.another import (
     BOLD,
     MILD,

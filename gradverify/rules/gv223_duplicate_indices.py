@@ -14,8 +14,7 @@ from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.oracles.along import Screen
 from gradverify.oracles.finite_difference import Gives
 from gradverify.rules.gv113_second_point import DECIDED, look_at, wrong_elements
-from gradverify.rules.protocol import NotApplicable, Told
-from gradverify.rules.shown import element_name
+from gradverify.rules.shown import NotApplicable, Told, element_name
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument

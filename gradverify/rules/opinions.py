@@ -8,8 +8,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.oracles.given import Given
-from gradverify.rules.protocol import Findings, NotApplicable, Told
-from gradverify.rules.shown import comparison, differs, element_name
+from gradverify.rules.shown import Findings, NotApplicable, Told, comparison, differs, element_name
 from gradverify.subject.target import Target
 
 

@@ -19,17 +19,17 @@ from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
     Difference,
+    Repeats,
     differences,
     dust,
     equal,
     flat,
+    in_words,
     largest,
     on_another_graph,
     other_gradient,
 )
-from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
-from gradverify.rules.repeats import Repeats, in_words
-from gradverify.rules.shown import apart, changed, element_name
+from gradverify.rules.shown import Findings, NotApplicable, Told, apart, changed, element_name, refused
 from gradverify.rules.variants import ALL_SUBSETS, subsets
 from gradverify.subject.alias import overlaps
 from gradverify.subject.another import leaf_elsewhere

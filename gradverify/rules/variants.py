@@ -30,7 +30,7 @@ from gradverify.rules.differ import (
     varied,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
+from gradverify.rules.shown import Findings, NotApplicable, Told, refused
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
@@ -134,24 +134,29 @@ def gv225(evidence: Evidence) -> Findings:
 
 # ---- GV218 grad-mode: the result depends on the grad mode
 SAME = "compute the same in every grad mode"
-MODES = (("under torch.no_grad", torch.no_grad, True),        # in words, the mode, whether inputs require a gradient
-         ("under torch.inference_mode", torch.inference_mode, False))
+# in words, the mode, whether inputs require a gradient
+INFERENCE = ("under torch.inference_mode", torch.inference_mode, False)     # in which the one below most often shows too, but not the reverse
+NO_GRAD = ("under torch.no_grad", torch.no_grad, True)
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # only to say that it is this one
 
 
 def gv218(evidence: Evidence) -> Findings:
-    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Findings:
-        """Nothing where forward refuses the mode."""
-        with suppress(UserCodeError):
+    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Finding | UserCodeError | None:
+        """None where nothing differs; an error where forward refuses the mode."""
+        try:
             ys = evidence.subject.called([leaf.requires_grad_(required) for leaf in evidence.subject.leaves()], mode).outputs
-            seen = Called([ys[place] if place < len(ys) else None for place in evidence.forward.checked], worked.gradients)
-            yield from differ(evidence, Variant("GV218", when, "as with gradients", SAME), seen, v=())
+        except UserCodeError as refusal:
+            return refusal
+        seen = Called([ys[place] if place < len(ys) else None for place in evidence.forward.checked], worked.gradients)
+        return next(differ(evidence, Variant("GV218", when, "as with gradients", SAME), seen, v=()), None)
 
     worked = evidence.worked
-    for mode in MODES:
-        if (found := next(under(*mode), None)) is not None:
-            yield next(under(*FROZEN), found) if mode is MODES[1] else found
-            break
+    found = under(*INFERENCE)
+    if found is not None:
+        closer = (under(*mode) for mode in ((NO_GRAD, FROZEN) if isinstance(found, Finding) else (NO_GRAD,)))
+        found = next((each for each in closer if isinstance(each, Finding)), found)
+    if isinstance(found, Finding):
+        yield found
     if evidence.function.leaf_only:     # leaf .backward() with create_graph leaves circles behind
         return
     with suppress(UserCodeError):

@@ -13,8 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
 from gradverify.numerics.function.coordinates import flat_real
 from gradverify.rules.differ import DUST, NUDGE, differences, largest, loosened, off, tolerance, worst_of
-from gradverify.rules.protocol import Findings, NotApplicable
-from gradverify.rules.shown import apart, element_name
+from gradverify.rules.shown import Findings, NotApplicable, apart, element_name
 from gradverify.subject.differentiable import batched_gradients
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import lacking
