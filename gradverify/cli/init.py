@@ -42,8 +42,9 @@ NAMED = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One function. `stem`: the name of its spec, without suffix; `function`: as a spec in the folder names it; `target`: as a case does; `where`: for
-    comments; `path`, `imports`: what that spec needs; `missing`: why it is not tried at all."""
+    """One function. `stem`: the name of its spec, without suffix; `function`: as a spec in the
+    folder names it; `target`: as a case does; `where`: for comments; `path`, `imports`: what that
+    spec needs; `missing`: why it is not tried at all."""
 
     stem: str
     function: str

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Case, InputRecipe, Json, Settings, SpecPlace
+from gradverify.model.case import Case, InputRecipe, Settings, SpecPlace
 from gradverify.model.fault import FAILED, ToolError, fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.proposal import Proposal, Sought
@@ -38,8 +38,7 @@ from gradverify.subject.target import Target, live, named
 from gradverify.trial.layouts import Assignment, layouts, otherwise
 from gradverify.trial.wanted import TENSORS, parameters_of, wanted
 
-MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
-MOST_CASES = 8  # of one matrix
+MOST = 30  # calls of one function
 OBJECT = re.compile(
     r"object is not callable|'(?:Tensor|float|int|bool|str|list|NoneType)' object has no "
     r"attribute '(\w+)'"
@@ -135,7 +134,7 @@ class Search:
     def _find(self) -> None:
         """Try common layouts, and after each refusal what it suggests, until there is a gradient."""
         common, suggested = layouts(self.wanted), list[Assignment]()
-        while len(self.calls) < MOST - SPARED:
+        while len(self.calls) < MOST - 2:     # float32 and a GPU may be asked for, too
             assignment = suggested.pop(0) if suggested else next(common, None)
             if assignment is None:
                 break
@@ -153,33 +152,19 @@ class Search:
                 suggested = [*islice(more, 9 if further else 3), *suggested]
 
     def _refined(self) -> Proposal:
-        """Vary words and truth values, leave out optional tensors, mark what gets no gradient."""
+        """Say which other words an argument takes, and which tensors may be left out; mark what gets no gradient."""
         assignment, outcome = self.best
-        varied, left_out, remarks = dict[str, tuple[Json, ...]](), list[str](), dict[str, str]()
-
-        def runs(given: Assignment) -> bool:
-            return len(self.calls) < MOST and self._run({**assignment, **given}).level == Level.WHOLE
-
-        for each in self.wanted if outcome.level == Level.WHOLE else ():
-            name, recipe = each.name, assignment.get(each.name)
-            if each.default is None and each.kind in TENSORS and recipe is not None:
-                left_out += [name] * runs({name: InputRecipe(name)})
-            elif each.kind in ("word", "bool") and not each.init and name != "inplace":
-                known = recipe.value if recipe is not None else each.default
-                others = (not known,) if isinstance(known, bool) else each.words if isinstance(known, str) else ()
-                together = {**varied, name: tuple(dict.fromkeys([known, *others]))}
-                several = [dict(zip(together, values, strict=True)) for values in product(*together.values())]
-                if len(together[name]) > 1 and len(several) <= MOST_CASES and all(
-                        runs({key: InputRecipe(key, value=value) for key, value in given.items()}) for given in several):
-                    varied = together
-        found = {**assignment, **{name: InputRecipe(name, value=values[0]) for name, values in varied.items()}}
-        for name, recipe in found.items():
-            if name in outcome.nothing and recipe.tensor is not None:
-                found[name] = replace(recipe, tensor=replace(recipe.tensor, requires_grad=False))
-                remarks[name] = "backward gave no gradient for it"
+        found, remarks = dict(assignment), dict[str, str]()
+        for each, recipe in ((each, assignment[each.name]) for each in self.wanted if each.name in assignment):
+            others = [word for word in each.words if word != recipe.value]
+            if each.name in outcome.nothing and recipe.tensor is not None:
+                found[each.name] = replace(recipe, tensor=replace(recipe.tensor, requires_grad=False))
+                remarks[each.name] = "backward gave no gradient for it"
+            elif others or (each.default is None and each.kind in TENSORS):
+                remarks[each.name] = f"or {', '.join(others) or 'null'}: try these too"
         self.best = found, outcome
         note = None if outcome.level == Level.WHOLE else f"Not quite: {outcome.error}. Other inputs may do better."
-        return self._as_it_is(remarks=remarks, varied=varied, left_out=tuple(left_out), note=note)
+        return self._as_it_is(remarks=remarks, note=note)
 
     def _case(self, assignment: Assignment) -> Case:
         """The case that a spec with these inputs would be."""
