@@ -241,7 +241,11 @@ def gv209(evidence: Evidence) -> Findings:
         return
     # no output's gradient defined: backward may give None or zeros, and should not raise
     with refused("GV209", f"{NOTHING}, as behind a Function that returns None,", MAY_BE_ZERO, severity="warning"):
-        gradients = _through_nothing(evidence, v)
+        gradients: Gradients | None = None
+        if evidence.reusable:       # else, and where the base graph refuses it, a fresh one, in every way there is
+            with suppress(UserCodeError):
+                gradients = evidence.function.gradients(evidence.base, v, retain=True, through=undefined)
+        gradients = evidence.function.once(v, through=undefined)[1] if gradients is None else gradients
     for apart in differences(evidence, (None,) * len(gradients), gradients, [torch.zeros_like(c) for c in v]):
         yield Finding("GV209", f"{NOTHING} {apart.text}", input=apart.input, hint=MAY_BE_ZERO)
 
@@ -274,14 +278,6 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
         yield from apart(_summed([*alone[:place], *alone[place + 1:]]), seen, v, words, "those of the others one at a time, summed", number)
 
 
-def _through_nothing(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
-    """Of the base graph where that serves once more; of a fresh one, in every way there is, where it refuses. Raises UserCodeError."""
-    if evidence.reusable:
-        with suppress(UserCodeError):
-            return evidence.function.gradients(evidence.base, v, retain=True, through=undefined)
-    return evidence.function.once(v, through=undefined)[1]
-
-
 def _summed(apart: Sequence[Gradients]) -> Gradients:
     """Of each input; None where all are."""
     given = ([part for part in parts if part is not None] for parts in zip(*apart, strict=True))
@@ -292,6 +288,7 @@ def _summed(apart: Sequence[Gradients]) -> Gradients:
 TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 CONTIGUOUS = "call grad_output.contiguous(), or .resolve_conj(), before its memory is read"
 SHORTCUT = "backward must treat a grad_output of one number throughout as any other"
+SUM = "a constant with strides 0 (as behind a sum)"
 SLICED, PERMUTED = "sliced (every second column of wider rows)", "permuted (its dimensions in another order in memory)"
 
 
@@ -304,41 +301,37 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
     layouts: dict[str, Callable[[Tensor], Tensor]] = {SLICED: sliced}
     if not all(permuted(c).is_contiguous() for c in v):
         layouts[PERMUTED] = permuted
-    layouts["a constant with strides 0 (as behind a sum)"] = lambda c: constant(c, TIMES)
+    layouts[SUM] = lambda c: constant(c, TIMES)
     if any(c.is_complex() for c in v):
         layouts["stored as its conjugate, with the conjugate bit set"] = lambda c: conjugated(c) if c.is_complex() else c.clone()
     if evidence.function.reusable:
         layouts["contiguous behind other numbers (as a part of what `torch.cat` gets)"] = offset
     for what, layout in evidence.spending.some(list(layouts.items()), 0, 2, "layouts"):
-        if findings := list(_laid_out(evidence, what, list(map(layout, v)), "constant" in what)):
+        if findings := list(_laid_out(evidence, what, list(map(layout, v)))):
             yield from findings
             return
 
 
-def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor], of_a_sum: bool) -> Iterator[Finding]:
-    v = [torch.full_like(c, TIMES) for c in cotangents] if of_a_sum else evidence.cotangents("base")
-    found = Variant("GV210", f"with a grad_output that is {what},", "as with the same numbers contiguous", CONTIGUOUS)
-    expected = evidence.worked.gradients
-    if of_a_sum:
+def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> Iterator[Finding]:
+    words, v, expected = f"with a grad_output that is {what},", evidence.cotangents("base"), evidence.worked.gradients
+    if what == SUM:
+        v = tuple(torch.full_like(c, TIMES) for c in cotangents)
         try:
             expected = tuple(None if g is None else TIMES * g for g in evidence.for_ones[1])
         except UserCodeError:       # it raises for ones, and need not for others
             expected = copied(evidence.function.vjp(v))
-    try:
+    with refused("GV210", words, CONTIGUOUS):
         got = copied(evidence.function.vjp(cotangents))
-    except UserCodeError as error:
-        yield Finding(found.code, f"{found.words} {error.message}", frames=error.frames, hint=found.hint)
-        return
     apart = list(differences(evidence, expected, got, v))
     if apart and (why := random_backward(evidence)):
         raise NotApplicable(why)
-    of_layout = apart if not (apart and of_a_sum) else list(differences(evidence, copied(evidence.function.vjp(v)), got, v))
+    of_layout = apart if not apart or what != SUM else list(differences(evidence, copied(evidence.function.vjp(v)), got, v))
     for each in apart:
         same = next((other for other in of_layout if other.input == each.input), None)
         if same is None:        # the number makes it, and not the layout
             yield from _of_ones(evidence, each)
         else:
-            yield Finding(found.code, f"{found.words} {same.text} {found.usual}", input=each.input, hint=found.hint)
+            yield Finding("GV210", f"{words} {same.text} as with the same numbers contiguous", input=each.input, hint=CONTIGUOUS)
 
 
 def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
