@@ -295,8 +295,11 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:
-    wrong = to_cotangents(evidence) or _to_inputs(evidence)
-    return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
+    try:
+        wrong = to_cotangents(evidence) or _to_inputs(evidence)
+        return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
+    finally:
+        evidence.modes.backwards.let_go()
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:
