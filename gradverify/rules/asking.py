@@ -154,39 +154,39 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     name = f"gradverify.rules.{info.file or info.module}"
     module = sys.modules.get(name) or importlib.import_module(name)
     seen, before = list[Finding | Comparison | str](), evidence.subject.calls
-
-    def ran(status: Literal["ran", "not_applicable"], reason: str | None) -> RuleRun:
-        return RuleRun(info.code, status, reason, evidence.subject.calls - before)
-
+    status: Literal["ran", "not_applicable"] = "ran"
+    fault: Fault | None = None
     try:
-        if (reason := unmet(info, evidence, found)) is not None:
+        reason = unmet(info, evidence, found)
+        if reason is not None:
             raise NotApplicable(reason)
-        seen.extend(getattr(module, info.code.lower())(evidence))
+        seen += getattr(module, info.code.lower())(evidence)
     except NotApplicable as refused:
-        return Examined(ran("not_applicable", str(refused)))
+        status, reason, seen = "not_applicable", str(refused), []
     except Found as found_last:
         seen.append(found_last.finding)
     except Spent as spent:
-        unknown = info.numeric and info.price is None and UNDECIDED not in found
-        unfinished = (of_the_rest(f"{info.code} {info.name}", spent),) if unknown else ()
-        if not seen:
-            return Examined(ran("not_applicable", f"{LEFT_OUT}{spent}"), unfinished)
-        seen += [f"the rest {LEFT_OUT}{spent}", *unfinished]
+        if seen:
+            seen.append(f"the rest {LEFT_OUT}{spent}")
+        else:
+            status, reason = "not_applicable", f"{LEFT_OUT}{spent}"
+        if info.numeric and info.price is None and UNDECIDED not in found:
+            seen.append(of_the_rest(f"{info.code} {info.name}", spent))
     except BaseException as error:      # of the user's code a finding, of gradverify a fault that costs the rest of this rule
         if is_interrupt(error):
             raise
+        status = "not_applicable"
         if isinstance(error, UserCodeError) or is_users(error):
             theirs = error if isinstance(error, UserCodeError) else unnamed(error)
-            return Examined(ran("not_applicable", theirs.message), (theirs.finding,))
-        fault = fault_of(error, f"the rule {info.code}")
-        return _of(ran("not_applicable", f"gradverify itself failed here: {fault.what}"), seen, fault)
-    seen += [evidence.spending.cut] if evidence.spending.cut else []
-    return _of(ran("ran", "; ".join(each for each in seen if isinstance(each, str)) or None), seen)
-
-
-def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:
-    found = tuple(each for each in seen if isinstance(each, Finding))
-    return Examined(run, found, tuple(each for each in seen if isinstance(each, Comparison)), fault)
+            reason, seen = theirs.message, [theirs.finding]
+        else:
+            fault = fault_of(error, f"the rule {info.code}")
+            reason = f"gradverify itself failed here: {fault.what}"
+    if status == "ran":
+        reason = "; ".join(filter(None, (*(each for each in seen if isinstance(each, str)), evidence.spending.cut))) or None
+    run = RuleRun(info.code, status, reason, evidence.subject.calls - before)
+    findings = tuple(each for each in seen if isinstance(each, Finding))
+    return Examined(run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault)
 
 
 # ---- One fault, one code: which finding stands where several rules found the same, by the ranks that rules declare
