@@ -326,24 +326,19 @@ def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Findings:
             evidence.later = graph
         return
     others = _called(evidence, evidence.subject.leaves())[1]
+    found = others or seen
+    raised, who = isinstance(found, UserCodeError), "forward" if isinstance(found, Difference) and found.output is not None else "backward"
+    text = found.message if isinstance(found, UserCodeError) else found.text
     if others is None and _called(evidence, leaves)[1] is None:
-        what = seen.message if isinstance(seen, UserCodeError) else seen.text
-        code, who = ("GV205", "forward") if isinstance(seen, Difference) and seen.output is not None else ("GV206", "backward")
-        yield Finding(code, f"{who} is not deterministic: {what}; the same call again is as the first one", hint=ANOTHER)
+        yield Finding("GV205" if who == "forward" else "GV206", f"{who} is not deterministic: {text}; the same call again is as the first one",
+                      hint=ANOTHER)
         return
-    if isinstance(others or seen, UserCodeError):
-        error = others or seen
-        assert isinstance(error, UserCodeError)
-        when, hint = (UPDATED, REMEMBERED) if others is None else ("after a call with other inputs", OF_ONE_CALL)
-        yield Finding("GV207", f"{when} {error.message}", hint=hint, frames=error.frames)
-    elif isinstance(others, Difference):
-        what = "backward gives another gradient" if others.output is None else "forward gives other values"
-        yield from _other(others, f"{what} after a call with other inputs")
-    elif isinstance(seen, Difference):
-        who = "backward" if seen.output is None else "forward"
-        found = Finding("GV207", f"{UPDATED} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of "
-                        "the old ones", hint=REMEMBERED)
-        yield found if seen.output is None else at_forward(found, evidence)
+    when, hint, kept = "after a call with other inputs", OF_ONE_CALL, ""
+    if others is None:
+        when, hint = UPDATED, REMEMBERED
+        kept = "" if raised else f", which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones"
+    one = Finding("GV207", f"{when} {text}{kept}", hint=hint, frames=found.frames if isinstance(found, UserCodeError) else ())
+    yield at_forward(one, evidence) if who == "forward" else one
 
 
 def _called(evidence: Evidence, leaves: Sequence[Tensor]) -> tuple[Graph, Difference | UserCodeError | None]:
