@@ -53,7 +53,9 @@ def verify(subject: Subject, planned: Planned | None = None, so_far: Callable[[C
 
 
 def _result(subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool) -> CaseResult:
-    said = (_completed(finding, evidence) for each in examined for finding in each.findings)
+    # with its rule's name and severity, its output's name, and the line of backward for what is wrong with it
+    said = (placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
+            for each in examined for finding in each.findings)
     found = graded(specific(said), evidence.settings)
     findings = found if brief else with_causes(found, evidence, book())
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
@@ -77,7 +79,12 @@ def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     """What is going to be measured of a subject; `planned` as in `verify`."""
     found = standing(subject)
-    evidence = Evidence(found.subject, _teller(planned) if planned else None)
+
+    def tell(choice: Choice) -> None:
+        if planned is not None:
+            planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
+
+    evidence = Evidence(found.subject, tell if planned else None)
     evidence.standing = found
     return evidence
 
@@ -85,10 +92,6 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
 def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
     told = with_severity(without_a_leg(own.case.settings.dtype, refusal))
     return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
-
-
-def _teller(planned: Planned) -> Callable[[Choice], None]:
-    return lambda choice: planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
@@ -125,7 +128,8 @@ def broken(case: Case, error: BaseException) -> CaseResult:
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
     """A result that says what was to be checked, with nothing found yet."""
     found = subject.target if subject else None
-    function = FunctionInfo(case.target, found.kind, _shown_path(found.file), found.line) if found else FunctionInfo(case.target)
+    file = shown_path(found.file, run_folder()) if found and found.file is not None else None
+    function = FunctionInfo(case.target, found.kind, file, found.line) if found else FunctionInfo(case.target)
     return CaseResult(case.id, case.spec, case.name, function, case.settings.device, case.settings.dtype, case.settings.seed,
                       settings_shown(case.settings), "pass", expect=case.expect)
 
@@ -138,11 +142,6 @@ def settings_shown(settings: Settings) -> dict[str, object]:
 
 
 # ---- findings
-def _completed(finding: Finding, evidence: Evidence) -> Finding:
-    """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
-    return placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
-
-
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
     """A rule that did not run, and whose finding another one's turned out to be; one whose finding has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
@@ -194,7 +193,3 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _shown_path(file: str | None) -> str | None:
-    return None if file is None else shown_path(file, run_folder())

@@ -33,7 +33,9 @@ def cases_text(cases: Iterable[Case], look: Look) -> str:
 
 
 def cases_json(cases: Iterable[Case]) -> str:
-    return as_text([_case_data(case) for case in cases])
+    return as_text([{"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
+                     "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)],
+                     "skip": case.skip, "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}} for case in cases])
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
@@ -103,12 +105,6 @@ def _nesting(values: Json) -> tuple[int, ...]:
     return (len(values), *(_nesting(values[0]) if values else ()))
 
 
-def _case_data(case: Case) -> Json:
-    return {"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
-            "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)], "skip": case.skip,
-            "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
-
-
 def _input_data(recipe: InputRecipe) -> Json:
     if recipe.tensors:
         return {"name": recipe.name, "shapes": [_shape(tensor) for tensor in recipe.tensors]}
@@ -172,12 +168,8 @@ MOST_CHECKS = 2     # ids in one cell
 def coverage_text(report: CoverageReport, look: Look) -> str:
     """A row for each Function, those without a check first, then the count."""
     ordered = sorted(report.functions, key=lambda function: function.checked)
-    table = rows(COVERAGE_HEADERS, [_coverage_row(function) for function in ordered], look) if ordered else ""
+    table = rows(COVERAGE_HEADERS, [(each.name, f"{each.file}:{each.backward or each.line}", _checks(each)) for each in ordered], look) if ordered else ""
     return f"{table}\n{_coverage_summary(report)}\n" if table and look.boxes else f"{table}{_coverage_summary(report)}\n"
-
-
-def _coverage_row(function: CoveredFunction) -> tuple[str, ...]:
-    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function)
 
 
 def _checks(function: CoveredFunction) -> str:

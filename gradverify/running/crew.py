@@ -24,7 +24,7 @@ from gradverify.running.process import Worker
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
-from gradverify.running.supervisor import BEGAN, Happening, Lost, Supervisor, Task
+from gradverify.running.supervisor import BEGAN, Lost, Supervisor, Task
 from gradverify.source.modules import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
@@ -95,7 +95,22 @@ class Workers:
         known = {str(place): case for place, case in enumerate(cases)}
         begun, found = dict[str, float](), dict[str, Json]()      # when a task began, and what it found so far
         for happening in self.supervisor().run([self._task(name, case) for name, case in known.items()]):
-            yield from self._events(happening, known[happening.task.name], begun, found)
+            name = happening.task.name
+            case = known[name]
+            if isinstance(happening, Lost):
+                took = time.perf_counter() - begun[name]
+                yield CheckFinished(replace(of_lost(case, happening, found.get(name)), seconds=took))
+            elif happening.kind == BEGAN:
+                if name not in begun:
+                    yield CheckStarted(case.id, case.name)
+                begun[name] = time.perf_counter()
+            elif happening.kind == "result":
+                yield CheckFinished(decoded(case, happening.payload))
+            elif happening.kind == "found":
+                found[name] = happening.payload
+            elif self.planned is not None and happening.kind == "plan":
+                with suppress(ValueError):      # written by what ran there
+                    self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
     def close(self) -> None:
         if self._supervisor is not None:
@@ -118,23 +133,6 @@ class Workers:
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
         limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
-
-    def _events(self, happening: Happening, case: Case, begun: dict[str, float], found: dict[str, Json]) -> Iterator[CheckEvent]:
-        name = happening.task.name
-        if isinstance(happening, Lost):
-            took = time.perf_counter() - begun[name]
-            yield CheckFinished(replace(of_lost(case, happening, found.get(name)), seconds=took))
-        elif happening.kind == BEGAN:
-            if name not in begun:
-                yield CheckStarted(case.id, case.name)
-            begun[name] = time.perf_counter()
-        elif happening.kind == "result":
-            yield CheckFinished(decoded(case, happening.payload))
-        elif happening.kind == "found":
-            found[name] = happening.payload
-        elif self.planned is not None and happening.kind == "plan":
-            with suppress(ValueError):      # written by what ran there
-                self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
 
 def _server(case: Case) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from gradverify.model.case import Json
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.report.numbers import limit
@@ -28,16 +27,12 @@ def proposals(sought: Sequence[Sought], jobs: int, began: Callable[[Sought], Non
             elif happening.kind == BEGAN:
                 began(sought[place])
             elif happening.kind == "result":
-                yield place, _proposal(sought[place], happening.payload)
+                try:
+                    yield place, from_json(Proposal, happening.payload)
+                except ValueError:
+                    yield place, Proposal(sought[place].target, missing="what its process sent back is no answer")
     finally:
         workers.close()
-
-
-def _proposal(sought: Sought, data: Json) -> Proposal:
-    try:
-        return from_json(Proposal, data)
-    except ValueError:
-        return Proposal(sought.target, missing="what its process sent back is no answer")
 
 
 def _end(died: Died, loading: bool) -> str:
