@@ -62,18 +62,15 @@ def _result(subject: Subject, evidence: Evidence, examined: Sequence[Examined], 
     verdict = _verdict(findings, faults)
     result = described(subject.own.case, subject)
     interpreter = None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
+    # of a reference that stands in for it in float64, and of which there is nothing to say, are no comparisons of what is checked
+    own = {code for code, info in book().items() if not evidence.standing.of_reference or info.own_dtype} | {each.code for each in findings}
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
+        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if told.rule in own),
         reproducibility=tuple(evidence.reproduced))
-
-
-def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:
-    """Is a comparison one of what is checked, not of a reference that stands in for it in float64 and of which there is nothing to say?"""
-    return not evidence.standing.of_reference or book()[told.rule].own_dtype or any(finding.code == told.rule for finding in findings)
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:

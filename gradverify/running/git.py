@@ -52,14 +52,6 @@ def _base_of(ref: str, cwd: Path, option: str) -> str:
         raise ProblemsError([Problem(sentence)]) from None
 
 
-def not_handed_over(cwd: Path, ends: tuple[str, str] | None) -> tuple[Path, ...]:
-    """Absolute paths of what a hook may not be given: files whose deletion is staged, or that were deleted between two commits, and
-    submodules, which settings can hide. Raises NoGit."""
-    between = "--cached" if ends is None else f"{ends[0]}...{ends[1]}"
-    found = _differing(_top(cwd), between)
-    return tuple(path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes)
-
-
 def _differing(top: Path, between: str) -> dict[Path, tuple[str, str, str]]:
     """What differs, with its mode before, its mode after, and the letter that git has for how. Raises NoGit."""
     fields = _names(ask(top, "diff", between, "--raw", "-z", *WHOLE, "--"))
@@ -123,7 +115,9 @@ class Changes:
 def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Changes:
     """The files handed to a hook, and what pre-commit may hand to nobody. Raises ProblemsError where git cannot tell."""
     start, end = (environ.get(name) for name in PUSHED)
-    others = not_handed_over(cwd, (start, end) if start and end else None)
+    found = _differing(_top(cwd), f"{start}...{end}" if start and end else "--cached")
+    # deleted files, and submodules, which settings can hide
+    others = (path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes)
     return _changes((*(cwd / name for name in named), *others), cwd)
 
 

@@ -121,15 +121,12 @@ def closing(report: Report, look: Look) -> str:
 
 
 def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
-    shown = [check for check in report.checks if _has_panel(check, look)]
+    # failures; under `-v` also what is undecided, under `-vv` every check with findings
+    shown = [check for check in report.checks if status.is_red(check) or (look.verbosity > 0 and check.verdict == "undecided")
+             or (look.verbosity > 1 and check.findings)]
     if report.checks and not (look.verbosity < 0 and not shown):
         yield Text("")
     for check in shown:
         yield from shielded(f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look)
     yield from slowest(report, look.slowest)
     yield from summary(report, look)
-
-
-def _has_panel(check: CaseResult, look: Look) -> bool:
-    """Failures; under `-v` also what is undecided, under `-vv` every check with findings."""
-    return status.is_red(check) or (look.verbosity > 0 and check.verdict == "undecided") or (look.verbosity > 1 and bool(check.findings))
