@@ -241,19 +241,12 @@ def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
     return screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
 
 
-def colored(asked: str, screen: Terminal, environ: Mapping[str, str]) -> bool:
-    """`--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches."""
-    if asked != "auto":
-        return asked == "always"
-    if environ.get("NO_COLOR"):
-        return False
-    return is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)
-
-
 def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = None, color: str = "auto", asked_width: int | None = None,
          max_rows: int = 10, verbosity: int = 0, slowest: int | None = None) -> Look:
     """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere. Plain wraps where the width is known."""
-    paint = colored(color, screen, environ)
+    # `--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches
+    paint = color == "always" or (color == "auto" and not environ.get("NO_COLOR") and (
+        is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)))
     boxes = format == "table" or (format is None and (screen.is_terminal or paint))
     said = environ.get("COLUMNS", "")
     width = asked_width or (int(said) if said.isdecimal() else 0) or screen.columns      # `--width`, COLUMNS, the terminal's own

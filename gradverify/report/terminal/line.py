@@ -109,18 +109,13 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
-    noun, times = _noun(shown, elements).ljust(len("elements")), "call " if calls == 1 else "calls"
+    nouns, times = {comparison.lines or "elements" for comparison in shown}, "call " if calls == 1 else "calls"
+    noun: str = nouns.pop() if len(nouns) == 1 else "elements"       # or the lines of a Jacobian that were compared instead
+    noun = noun[:len(noun) - (elements == 1)].ljust(len("elements"))
     text = f"{elements:>{columns.name + GAP + COUNT},} {noun}  {phrase(check, shown, columns.phrase):<{columns.phrase}}"
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
     return Text(text + _beside(check, look, columns))
-
-
-def _noun(shown: tuple[Comparison, ...], count: int) -> str:
-    """Elements, or the lines of a Jacobian that were compared instead."""
-    nouns = {comparison.lines or "elements" for comparison in shown}
-    noun = nouns.pop() if len(nouns) == 1 else "elements"
-    return noun[:-1] if count == 1 else noun
 
 
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
