@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case, Json
@@ -30,19 +29,6 @@ from gradverify.source.modules import python_path
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
 
 CheckEvent = CheckStarted | CheckFinished
-
-
-class Crew(Protocol):
-    """Who runs cases. To be closed in the end."""
-
-    def machine(self) -> Devices:
-        """What there is to compute on."""
-
-    def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
-        """Each case begins and ends, as it happens."""
-
-    def close(self) -> None:
-        """Nothing of it goes on."""
 
 
 @dataclass
@@ -133,6 +119,10 @@ class Workers:
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
         limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
+
+
+Crew = Here | Workers
+"""Who runs cases. To be closed in the end."""
 
 
 def _server(case: Case) -> str:
