@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.causes.attach import with_causes
 from gradverify.evidence import Evidence
-from gradverify.model.case import Case, Settings
+from gradverify.model.case import Case
 from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
 from gradverify.model.fault import fault_of, verdictless
@@ -46,7 +46,8 @@ def verify(subject: Subject, planned: Planned | None = None, so_far: Callable[[C
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.standing.refusal:
-        return _without_a_leg(subject.own, evidence.standing.refusal)
+        own, told = subject.own, with_severity(without_a_leg(subject.own.case.settings.dtype, evidence.standing.refusal))
+        return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
     with evidence.standing.mode():
         wrong = None if so_far is None else lambda some: so_far(_result(subject, evidence, some, brief=True))
         return _result(subject, evidence, examine(evidence, briefly, wrong), briefly)
@@ -86,11 +87,6 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     return evidence
 
 
-def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
-    told = with_severity(without_a_leg(own.case.settings.dtype, refusal))
-    return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
-
-
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
     """How the Jacobian was compared, why so, and what that could miss."""
     choice = evidence.choice
@@ -123,19 +119,13 @@ def broken(case: Case, error: BaseException) -> CaseResult:
 
 
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
-    """A result that says what was to be checked, with nothing found yet."""
+    """A result that says what was to be checked, tolerances filled in, with nothing found yet."""
+    atol, rtol = case.settings.tolerances()
     found = subject.target if subject else None
     file = shown_path(found.file, run_folder()) if found and found.file is not None else None
     function = FunctionInfo(case.target, found.kind, file, found.line) if found else FunctionInfo(case.target)
     return CaseResult(case.id, case.spec, case.name, function, case.settings.device, case.settings.dtype, case.settings.seed,
-                      settings_shown(case.settings), "pass", expect=case.expect)
-
-
-def settings_shown(settings: Settings) -> dict[str, object]:
-    """The settings as the report has them, tolerances filled in."""
-    atol, rtol = settings.tolerances()
-    shown: dict[str, object] = to_json(replace(settings, atol=atol, rtol=rtol))
-    return shown
+                      to_json(replace(case.settings, atol=atol, rtol=rtol)), "pass", expect=case.expect)
 
 
 # ---- findings

@@ -173,7 +173,10 @@ def gv206(evidence: Evidence) -> Told:
                       severity="error" if error and not left else "warning", hint=LEFT if left else ANOTHER if error else ORDER_OF_SUMS)
     drawn, ended = evidence.worked.drawn
     if not odd and evidence.settings.reseed and drawn != ended and (evidence.function.reusable or not evidence.draws):
-        found, seeds, _ = _compared(evidence, _with_other_seeds(evidence))
+        evidence.function.here()        # a forward that draws is not to be made with another seed
+        others = (evidence.subject.seeded_elsewhere(lambda: evidence.function.vjp(evidence.cotangents("base")), number)
+                  for number in evidence.spending.some(range(SEEDS), 0, 1, "other seeds"))
+        found, seeds, _ = _compared(evidence, others)
         for each in found:
             within = each.off <= evidence.rtol * each.size
             message = f"backward draws random numbers, and its gradient depends on them: {each.sentence(seeds, ' and other seeds')}"
@@ -198,12 +201,6 @@ def _backwards(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients
         if number > FEW and not evidence.function.reusable:
             return
         yield evidence.function.vjp(evidence.cotangents("base"))
-
-
-def _with_other_seeds(evidence: Evidence) -> Iterator[Gradients]:
-    evidence.function.here()        # a forward that draws is not to be made with another seed
-    for number in evidence.spending.some(range(SEEDS), 0, 1, "other seeds"):
-        yield evidence.subject.seeded_elsewhere(lambda: evidence.function.vjp(evidence.cotangents("base")), number)
 
 
 def _compared(evidence: Evidence, repeats: Iterator[Gradients], before: Sequence[Gradients] = ()) -> tuple[list[Odd], int, list[Reproduced]]:

@@ -32,7 +32,11 @@ SHARED = ("torch's generated rule counts the gradient of an output that no batch
 
 
 def gv110(evidence: Evidence) -> Findings:
-    undeclared = _undeclared(evidence)
+    # why no vmap rule of the user's is in the graph; None where all Functions there declare one
+    cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
+    undeclared = cls and f"{cls} declares no vmap rule"
+    if not evidence.forward.classes:
+        undeclared = "no custom Function is in the graph, and torch's operators have torch's own rules (`vmap: true` runs them)"
     if reason := (evidence.settings.vmap == "auto" and undeclared) or evidence.modes.batches.impossible:
         raise NotApplicable(reason)
     if undeclared is not None and evidence.forward.classes:
@@ -47,14 +51,6 @@ def gv110(evidence: Evidence) -> Findings:
         raised = raised or finding
     if raised is not None:
         yield raised
-
-
-def _undeclared(evidence: Evidence) -> str | None:
-    """Why no vmap rule of the user's is in the graph; None where all Functions there declare one."""
-    if not evidence.forward.classes:
-        return "no custom Function is in the graph, and torch's operators have torch's own rules (`vmap: true` runs them)"
-    cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
-    return None if cls is None else f"{cls} declares no vmap rule"
 
 
 def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
