@@ -126,8 +126,13 @@ def gv225(evidence: Evidence) -> Findings:
             return side(twin, evidence, evidence.cotangents("base"))
 
     for inside, words in ((True, "forward inside autocast and backward outside"), (False, "forward outside autocast and backward inside")):
-        for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS), partial(call, inside)):
-            if not casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
+        variant = Variant("GV225", f"with {words},", "as without", CASTS)
+        for finding in varied(evidence, variant, partial(call, inside)):
+            if casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
+                return
+            if next(varied(evidence, variant, partial(call, inside)), None) is None:
+                yield _seldom(finding)
+            else:
                 yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
 
@@ -370,8 +375,7 @@ def gv211(evidence: Evidence) -> Told:
             refused.append(f"with inputs {what} {error.message}")
             continue
         if found is not None and not _comes_again(evidence, layout):
-            who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
-            yield replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
+            yield _seldom(found)
             return
         if found is not None:       # named by the first argument that does it alone
             for argument in (a for a in own if a.is_tensor and a.value.numel() > 1):
@@ -386,6 +390,12 @@ def gv211(evidence: Evidence) -> Told:
     if len(refused) == len(layouts):
         raise NotApplicable(refused[0])
     yield from refused
+
+
+def _seldom(found: Finding) -> Finding:
+    """What differs at one call and not at the next, which is no matter of how it is called."""
+    who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
+    return replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
 
 
 def _comes_again(evidence: Evidence, layout: Layout) -> bool:
