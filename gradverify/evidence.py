@@ -302,4 +302,4 @@ class Evidence(BaseCall):
     @cached_property
     def modes(self) -> Modes:
         """Forward mode, backward of backward, vmap. Raises UserCodeError (GV002)."""
-        return Modes(self.subject, self.forward, self.function, self.cotangents, self.draws, lambda: self.worked.gradients)
+        return Modes(self)

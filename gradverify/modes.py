@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -13,25 +12,20 @@ from gradverify.numerics.function.coordinates import Columns, columns_of, number
 from gradverify.numerics.rungs import Array
 from gradverify.oracles.along import change, direction, shaped
 from gradverify.subject.another import looks_symmetric
-from gradverify.subject.base_call import ForwardSeen
-from gradverify.subject.differentiable import Backward, Differentiable, Gradients, Pushed, Second, push
+from gradverify.subject.base_call import BaseCall
+from gradverify.subject.differentiable import Backward, Pushed, Second, push
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
-from gradverify.subject.subject import Subject
 from gradverify.subject.vmapped import SIZE, Batches
 
 SECOND = "second order"     # the purpose of the cotangents for which backward is a function of the inputs
-Cotangents = Callable[[str], tuple[Tensor, ...]]    # by purpose, one per checked output
 
 
 class Modes:
-    """Measured lazily, once. `forward` is the base call; `cotangents` draws dense random signed ones; `draws`: the forward draws random numbers;
-    `base`: the gradients for the cotangents "base"."""
+    """Measured lazily, once, of a function as `call` has it."""
 
-    def __init__(self, subject: Subject, forward: ForwardSeen, function: Differentiable, cotangents: Cotangents, draws: bool,
-                 base: Callable[[], Gradients]) -> None:
-        self._subject, self._forward, self._function, self._cotangents, self._draws = subject, forward, function, cotangents, draws
-        self._base = base
+    def __init__(self, call: BaseCall) -> None:
+        self._call, self._subject = call, call.subject
 
     def _source(self, purpose: str) -> torch.Generator:
         return generator(self._subject.case.settings.seed, self._subject.case.check, purpose)
@@ -54,12 +48,12 @@ class Modes:
 
     def weights(self, purpose: str) -> tuple[Tensor, ...]:
         """Cotangents in the outputs' own units: random signed ones over each output's root mean square."""
-        return tuple(cotangent / size for cotangent, size in zip(self._cotangents(purpose), self._sizes, strict=True))
+        return tuple(cotangent / size for cotangent, size in zip(self._call.cotangents(purpose), self._sizes, strict=True))
 
     @cached_property
     def _sizes(self) -> list[float]:
         """The root mean square of each output."""
-        return [rms(np.abs(numbers(self._forward.outputs[place]))) or 1.0 for place in self._forward.checked]
+        return [rms(np.abs(numbers(y))) or 1.0 for y in self._call.outputs]
 
     @cached_property
     def _unit(self) -> float | None:
@@ -70,7 +64,7 @@ class Modes:
     @cached_property
     def second_weights(self) -> tuple[Tensor, ...]:
         """The cotangents for which backward is a function of the inputs: the base ones in the outputs' unit, as their gradients are known then."""
-        return self.weights(SECOND) if self._unit is None else tuple(cotangent / self._unit for cotangent in self._cotangents("base"))
+        return self.weights(SECOND) if self._unit is None else tuple(cotangent / self._unit for cotangent in self._call.cotangents("base"))
 
     @cached_property
     def gradient_weights(self) -> Array:
@@ -93,15 +87,15 @@ class Modes:
     def forward_mode(self) -> Pushed | UserCodeError:
         """The tangents of the checked outputs along `direction("forward mode")`, or what the call raised."""
         try:
-            return push(self._subject, self._forward.checked, self.tangents(self.direction("forward mode")))
+            return push(self._subject, self._call.forward.checked, self.tangents(self.direction("forward mode")))
         except UserCodeError as error:
             return error
 
     @cached_property
     def backwards(self) -> Backward:
         """Backward for fixed cotangents, as a function of the inputs."""
-        known = None if self._unit is None else [None if gradient is None else gradient / self._unit for gradient in self._base()]
-        return Backward(self._subject, self._function, self.second_weights, known)
+        known = None if self._unit is None else [None if gradient is None else gradient / self._unit for gradient in self._call.worked.gradients]
+        return Backward(self._subject, self._call.function, self.second_weights, known)
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
@@ -114,5 +108,5 @@ class Modes:
     @cached_property
     def batches(self) -> Batches:
         """The function on batches of points."""
-        cotangents = [self._cotangents(f"example {number}") for number in range(SIZE)]
-        return Batches(self._subject, self._forward.checked, cotangents, self._source("second point"), self._draws)
+        cotangents = [self._call.cotangents(f"example {number}") for number in range(SIZE)]
+        return Batches(self._subject, self._call.forward.checked, cotangents, self._source("second point"), self._call.draws)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.causes.attach import with_causes
 from gradverify.evidence import Evidence
-from gradverify.model.case import Case, Settings
+from gradverify.model.case import Case
 from gradverify.model.codec import to_json
 from gradverify.model.event import Plan, Planned
 from gradverify.model.fault import fault_of, verdictless
@@ -20,11 +20,10 @@ from gradverify.model.result import LEFT_OUT, CaseResult, Comparison, Fault, Fin
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
-from gradverify.rules.asking import Examined, examine, with_severity
+from gradverify.rules.asking import Examined, examine, specific, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
 from gradverify.rules.low_precision import without_a_leg
-from gradverify.rules.precedence import specific
 from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
@@ -47,49 +46,45 @@ def verify(subject: Subject, planned: Planned | None = None, so_far: Callable[[C
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.standing.refusal:
-        return _without_a_leg(subject.own, evidence.standing.refusal)
+        own, told = subject.own, with_severity(without_a_leg(subject.own.case.settings.dtype, evidence.standing.refusal))
+        return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
     with evidence.standing.mode():
         wrong = None if so_far is None else lambda some: so_far(_result(subject, evidence, some, brief=True))
         return _result(subject, evidence, examine(evidence, briefly, wrong), briefly)
 
 
 def _result(subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool) -> CaseResult:
-    said = (_completed(finding, evidence) for each in examined for finding in each.findings)
+    # with its rule's name and severity, its output's name, and the line of backward for what is wrong with it
+    said = (placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
+            for each in examined for finding in each.findings)
     found = graded(specific(said), evidence.settings)
     findings = found if brief else with_causes(found, evidence, book())
     faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
     verdict = _verdict(findings, faults)
     result = described(subject.own.case, subject)
     interpreter = None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
+    # of a reference that stands in for it in float64, and of which there is nothing to say, are no comparisons of what is checked
+    own = {code for code, info in book().items() if not evidence.standing.of_reference or info.own_dtype} | {each.code for each in findings}
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
         result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
         calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
         rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if _of_it(told, findings, evidence)),
+        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if told.rule in own),
         reproducibility=tuple(evidence.reproduced))
-
-
-def _of_it(told: Comparison, findings: tuple[Finding, ...], evidence: Evidence) -> bool:
-    """Is a comparison one of what is checked, not of a reference that stands in for it in float64 and of which there is nothing to say?"""
-    return not evidence.standing.of_reference or book()[told.rule].own_dtype or any(finding.code == told.rule for finding in findings)
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     """What is going to be measured of a subject; `planned` as in `verify`."""
     found = standing(subject)
-    evidence = Evidence(found.subject, _teller(planned) if planned else None)
+
+    def tell(choice: Choice) -> None:
+        if planned is not None:
+            planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
+
+    evidence = Evidence(found.subject, tell if planned else None)
     evidence.standing = found
     return evidence
-
-
-def _without_a_leg(own: Subject, refusal: str) -> CaseResult:
-    told = with_severity(without_a_leg(own.case.settings.dtype, refusal))
-    return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
-
-
-def _teller(planned: Planned) -> Callable[[Choice], None]:
-    return lambda choice: planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
 
 
 def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
@@ -124,26 +119,16 @@ def broken(case: Case, error: BaseException) -> CaseResult:
 
 
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
-    """A result that says what was to be checked, with nothing found yet."""
+    """A result that says what was to be checked, tolerances filled in, with nothing found yet."""
+    atol, rtol = case.settings.tolerances()
     found = subject.target if subject else None
-    function = FunctionInfo(case.target, found.kind, _shown_path(found.file), found.line) if found else FunctionInfo(case.target)
+    file = shown_path(found.file, run_folder()) if found and found.file is not None else None
+    function = FunctionInfo(case.target, found.kind, file, found.line) if found else FunctionInfo(case.target)
     return CaseResult(case.id, case.spec, case.name, function, case.settings.device, case.settings.dtype, case.settings.seed,
-                      settings_shown(case.settings), "pass", expect=case.expect)
-
-
-def settings_shown(settings: Settings) -> dict[str, object]:
-    """The settings as the report has them, tolerances filled in."""
-    atol, rtol = settings.tolerances()
-    shown: dict[str, object] = to_json(replace(settings, atol=atol, rtol=rtol))
-    return shown
+                      to_json(replace(case.settings, atol=atol, rtol=rtol)), "pass", expect=case.expect)
 
 
 # ---- findings
-def _completed(finding: Finding, evidence: Evidence) -> Finding:
-    """With its rule's name and severity, its output's name, and the line of backward for what is wrong with it."""
-    return placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
-
-
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
     """A rule that did not run, and whose finding another one's turned out to be; one whose finding has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
@@ -195,7 +180,3 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _shown_path(file: str | None) -> str | None:
-    return None if file is None else shown_path(file, run_folder())

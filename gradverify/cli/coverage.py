@@ -28,14 +28,21 @@ def coverage_command(options: Options, out: Output) -> int:
     """List the autograd Functions that no check covers. Imports nothing."""
     shown = settle(options, out).look
     from gradverify import __version__
+    from gradverify.cli.gather import gather, sound
     from gradverify.report.listing import coverage_text
+    from gradverify.source.functions import Reach, key_of
     from gradverify.source.modules import shown as named
 
     library, functions = found_in(options.source)
     unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
     if unreadable and not functions:
         raise ProblemsError(unread(unreadable))
-    covered = _covered(library, functions, _cases(options.specs or (), out))
+    gathered = sound(gather(options.specs or ()))        # no specs are no checks
+    if gathered.message:
+        out.say(gathered.message)
+    reach = Reach(library, {key_of(function): function for function in functions})
+    reached = [(case, _of(case, reach)) for case in gathered.cases if case.skip is None]
+    covered = [_function(function, key_of(function), reached) for function in functions]
     for problem in unread(unreadable):
         out.say(str(problem))
     report = coverage_report(covered, unreadable, version=__version__, fail_under=options.fail_under)
@@ -67,24 +74,6 @@ def searched() -> list[str]:
     from gradverify.source.modules import python_path
 
     return list(dict.fromkeys([str(Path.cwd()), *(entry for entry in python_path() if entry)]))
-
-
-def _cases(specs: Sequence[str], out: Output) -> tuple[Case, ...]:
-    """Of all specs, but for those that are never run. No specs are no checks. Raises ProblemsError."""
-    from gradverify.cli.gather import gather, sound
-
-    gathered = sound(gather(specs))
-    if gathered.message:
-        out.say(gathered.message)
-    return tuple(case for case in gathered.cases if case.skip is None)
-
-
-def _covered(library: Library, functions: Sequence[Function], cases: Sequence[Case]) -> list[CoveredFunction]:
-    from gradverify.source.functions import Reach, key_of
-
-    reach = Reach(library, {key_of(function): function for function in functions})
-    reached = [(case, _of(case, reach)) for case in cases]
-    return [_function(function, key_of(function), reached) for function in functions]
 
 
 def _of(case: Case, reach: Reach) -> Reached:

@@ -133,15 +133,14 @@ def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Cal
 def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
     """The events; what results say is reworded."""
     for event in events:
-        yield CheckFinished(_gated(named(event.result), gate)) if isinstance(event, CheckFinished) else event
-
-
-def _gated(result: CaseResult, gate: Gate) -> CaseResult:
-    if result.verdict != "skip":
-        return result
-    if result.missing in gate.require_device:
-        return replace(result, reason=f"{result.reason}, required by --require-device {result.missing}")
-    return replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip") if gate.fail_on_skip else result
+        if isinstance(event, CheckFinished):
+            result = named(event.result)
+            if result.verdict == "skip" and result.missing in gate.require_device:
+                result = replace(result, reason=f"{result.reason}, required by --require-device {result.missing}")
+            elif result.verdict == "skip" and gate.fail_on_skip:
+                result = replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip")
+            event = CheckFinished(result)
+        yield event
 
 
 def named(result: CaseResult) -> CaseResult:

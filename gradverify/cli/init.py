@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradverify.cli import values
@@ -43,8 +43,8 @@ NAMED = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 @dataclass(frozen=True, slots=True)
 class Goal:
     """One function. `stem`: the name of its spec, without suffix; `function`: as a spec in the
-    folder names it; `where`: for comments; `path`, `imports`: what that spec needs; `missing`: why
-    it is not tried at all."""
+    folder names it; `target`: as a case does; `where`: for comments; `path`, `imports`: what that
+    spec needs; `missing`: why it is not tried at all."""
 
     stem: str
     function: str
@@ -55,126 +55,68 @@ class Goal:
     missing: str | None = None
 
 
-def goals(
-    targets: Sequence[str], folder: Path, imports: tuple[str, ...], say: Callable[[str], None]
-) -> list[Goal]:
-    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is
-    not there, or is no Python; `say` gets files that could not be read, where others had
-    functions."""
-    found: list[Goal] = []
-    problems: list[Problem] = []
+def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> list[Goal]:
+    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is not there, or is no Python; `say` gets files that
+    could not be read, where others had functions."""
+    found, problems = list[Goal](), list[Problem]()
     for text in targets:
-        try:
-            found += _goals(text, folder, imports, say)
-        except ProblemsError as error:
-            problems += error.problems
+        named = NAMED.fullmatch(text)
+        library, _, operator = text.removeprefix(OPERATOR).partition(".")
+        if text.startswith(OPERATOR):
+            if not library or not operator:
+                problems.append(Problem(f"{text!r} is no registered operator's name; write torch.ops.library.operator"))
+            found.append(Goal(f"{library}.{operator.partition('.')[0]}", text, text))
+        elif named is None:
+            try:
+                read, functions = found_in([text])
+            except ProblemsError as error:
+                problems += error.problems
+                continue
+            unreadable = unread((shown(file, Path.cwd()), why) for file, why in sorted(read.unreadable.items()))
+            problems += () if functions else unreadable
+            for problem in unreadable if functions else ():
+                say(str(problem))
+            found += [_of(function, folder) for function in functions]
+        elif not named["place"].endswith(".py"):
+            found.append(Goal(named["place"], text, text))
+        elif is_file(file := resolved(Path(named["place"]))):
+            found.append(_placed(file, named["name"], folder, shown(file, Path.cwd())))
+        else:
+            problems.append(Problem("no such file", named["place"]))
     if problems:
         raise ProblemsError(problems)
     return list(dict.fromkeys(found))
 
 
-def _goals(
-    text: str, folder: Path, imports: tuple[str, ...], say: Callable[[str], None]
-) -> Iterator[Goal]:
-    if text.startswith(OPERATOR):
-        library, _, operator = text.removeprefix(OPERATOR).partition(".")
-        if not library or not operator:
-            raise ProblemsError(
-                [
-                    Problem(
-                        f"{text!r} is no registered operator's name; write "
-                        f"torch.ops.library.operator"
-                    )
-                ]
-            )
-        yield Goal(f"{library}.{operator.partition('.')[0]}", text, text, imports=imports)
-        return
-    named = NAMED.fullmatch(text)
-    if named is not None:
-        yield _named(named["place"], named["name"], folder, imports)
-    else:
-        read, functions = found_in([text])
-        problems = unread((shown(file, Path.cwd()), why) for file, why in sorted(read.unreadable.items()))
-        if problems and not functions:
-            raise ProblemsError(problems)
-        for problem in problems:
-            say(str(problem))
-        yield from (_of(function, folder, imports) for function in functions)
-
-
-def _named(place: str, name: str, folder: Path, imports: tuple[str, ...]) -> Goal:
-    """A function that is named itself: anything that a spec can name."""
-    if not place.endswith(".py"):
-        return Goal(place, f"{place}:{name}", f"{place}:{name}", imports=imports)
-    file = resolved(Path(place))
-    if not is_file(file):
-        raise ProblemsError([Problem("no such file", place)])
-    return _placed(file, name, folder, shown(file, Path.cwd()), imports)
-
-
-def _of(function: Function, folder: Path, imports: tuple[str, ...]) -> Goal:
-    where = f"{shown(function.file, Path.cwd())}:{function.line}"
-    goal = _placed(function.file, function.name, folder, where, imports)
+def _of(function: Function, folder: Path) -> Goal:
+    goal = _placed(function.file, function.name, folder, f"{shown(function.file, Path.cwd())}:{function.line}")
+    name, module = function.name, goal.function.rpartition(f":{function.name}")[0]
+    if function.kind == "operator" and module.endswith(".py"):
+        return replace(goal, function=name, target=name, path=(function.file.parent,), imports=(function.file.stem,))
     if function.kind == "operator":
-        module = goal.function.rpartition(f":{function.name}")[0]
-        is_path = module.endswith(".py")
-        return Goal(
-            goal.stem,
-            function.name,
-            function.name,
-            where,
-            (function.file.parent,) if is_path else goal.path,
-            (*imports, function.file.stem if is_path else module),
-        )
-    if function.inside is not None:
-        name = function.name.rpartition(".")[2]
-        missing = f"it is defined inside {function.inside}, where no spec can name it: give `gradverify init` a callable that uses it"
-        return Goal(goal.stem, name, name, where, missing=missing)
-    return goal
+        return replace(goal, function=name, target=name, imports=(module,))
+    if function.inside is None:
+        return goal
+    name = name.rpartition(".")[2]
+    missing = f"it is defined inside {function.inside}, where no spec can name it: give `gradverify init` a callable that uses it"
+    return Goal(goal.stem, name, name, goal.where, missing=missing)
 
 
-def _placed(file: Path, name: str, folder: Path, where: str, imports: tuple[str, ...]) -> Goal:
-    """By its module where that can be imported from the spec, with `path:` where a folder has to be
-    added; else by its file."""
-    here, root = Path.cwd(), root_of(file)
-    reachable = {here, *(Path(entry).resolve() for entry in python_path() if entry)} | {
-        found for found in [folder_of(folder)] if found
-    }
-    above = [
-        entry
-        for entry in reachable - {here, folder_of(folder)}
-        if file.is_relative_to(entry)
-        and (entry.is_relative_to(here) or not file.is_relative_to(here))
-    ]
-    start: Path | None = root
-    if (
-        root not in reachable and not (file.parent / "__init__.py").is_file()
-    ):  # a package without __init__.py that is installed, or a script
-        start = max(above, key=lambda entry: len(entry.parts), default=None)
-    if start is not None:
-        parts = file.relative_to(start).with_suffix("").parts
+def _placed(file: Path, name: str, folder: Path, where: str) -> Goal:
+    """By its module where that can be imported from the spec, with `path:` where a folder has to be added; else by its file."""
+    here, project, root = Path.cwd(), folder_of(folder), root_of(file)
+    installed = {Path(entry).resolve() for entry in python_path() if entry} - {here, project}
+    reachable, start = installed | {here, project}, [root]
+    if root not in reachable and not (file.parent / "__init__.py").is_file():  # a package without __init__.py that is installed, or a script
+        above = [entry for entry in installed if file.is_relative_to(entry) and (entry.is_relative_to(here) or not file.is_relative_to(here))]
+        start = sorted(above, key=lambda entry: len(entry.parts))[-1:]
+    for entry in start:
+        parts = file.relative_to(entry).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if MODULE.fullmatch(module):
-            return Goal(
-                module,
-                f"{module}:{name}",
-                f"{module}:{name}",
-                where,
-                () if start in reachable else (start,),
-                imports,
-            )
-    stem = (
-        ".".join(file.relative_to(here).with_suffix("").parts)
-        if file.is_relative_to(here)
-        else file.stem
-    )
-    return Goal(
-        stem,
-        f"{Path(os.path.relpath(file, folder)).as_posix()}:{name}",
-        f"{file}:{name}",
-        where,
-        imports=imports,
-    )
+            return Goal(module, f"{module}:{name}", f"{module}:{name}", where, () if entry in reachable else (entry,))
+    stem = ".".join(file.relative_to(here).with_suffix("").parts) if file.is_relative_to(here) else file.stem
+    return Goal(stem, f"{Path(os.path.relpath(file, folder)).as_posix()}:{name}", f"{file}:{name}", where)
 
 
 @command("target", "output", "imports", "force", "dry_run", "jobs")
@@ -186,17 +128,15 @@ def init_command(asked: Options, out: Output) -> int:
     from gradverify.spec.schema import json_schema
 
     jobs = values.settled([("--jobs", asked.jobs, values.jobs)]).get("--jobs", 1)
-    output, files = Path(asked.output), dict[Path, list[Goal]]()
+    output, files, imports = Path(asked.output), dict[Path, list[Goal]](), tuple(asked.imports or ())
     is_spec = output.suffix in YAML
     folder = (output.parent if is_spec else output).absolute()
-    for goal in goals(asked.target, folder, tuple(asked.imports or ()), out.say):
-        files.setdefault(output if is_spec else output / f"{goal.stem}.yaml", []).append(goal)
+    for goal in goals(asked.target, folder, out.say):
+        own = replace(goal, imports=(*imports, *goal.imports))
+        files.setdefault(output if is_spec else output / f"{goal.stem}.yaml", []).append(own)
     if not files:
-        out.say(
-            f"no autograd Function, and no operator with a backward of its own, in "
-            f"{', '.join(asked.target)}; name a callable or a module as "
-            "module:name"
-        )
+        out.say(f"no autograd Function, and no operator with a backward of its own, in {', '.join(asked.target)}; name a callable or a module as "
+                "module:name")
         return NOTHING_CHECKED
     if not asked.force and not asked.dry_run:
         for file in [file for file in files if is_file(file)]:
@@ -204,30 +144,17 @@ def init_command(asked: Options, out: Output) -> int:
             del files[file]
     for file in files if not asked.dry_run else ():
         promise(file, "-o")
-    found = (
-        _tried([goal for own in files.values() for goal in own], folder, jobs, out) if files else {}
-    )
+    found = _tried([goal for several in files.values() for goal in several], folder, jobs, out) if files else {}
     if isinstance(found, int) or not files:
         return found if isinstance(found, int) else OK
     schema = folder / SCHEMA_FILE
-    for file, own in files.items():
-        about = ", ".join(
-            dict.fromkeys(
-                goal.where.rpartition(":")[0] or goal.where or goal.function for goal in own
-            )
-        )
-        path = dict.fromkeys(
-            Path(os.path.relpath(each, file.absolute().parent)).as_posix()
-            for goal in own
-            for each in goal.path
-        )
-        text = scaffold(
-            about,
-            os.path.relpath(schema, file.absolute().parent),
-            [Entry(goal.function, goal.where, found[goal]) for goal in own],
-            list(path),
-            list(dict.fromkeys(name for goal in own for name in goal.imports)),
-        )
+    for file, several in files.items():
+        above = file.absolute().parent
+        about = ", ".join(dict.fromkeys(goal.where.rpartition(":")[0] or goal.where or goal.function for goal in several))
+        path = dict.fromkeys(Path(os.path.relpath(each, above)).as_posix() for goal in several for each in goal.path)
+        entries = [Entry(goal.function, goal.where, found[goal]) for goal in several]
+        text = scaffold(about, os.path.relpath(schema, above), entries, list(path), list(dict.fromkeys(
+            name for goal in several for name in goal.imports)))
         if asked.dry_run:
             out.write(f"# {file.as_posix()}\n{text}" if len(files) > 1 else text)
             continue
@@ -236,38 +163,23 @@ def init_command(asked: Options, out: Output) -> int:
         if problems:
             raise RuntimeError(f"init wrote a spec that is not valid: {problems[0]}")
         out.write(f"wrote {file.as_posix()}\n")
-        for goal in own:
-            missing, note = found[goal].missing, found[goal].note
-            out.write(
-                f"  {goal.function.rpartition(':')[2]}: "
-                f"{f'TODO: {missing}' if missing else f'forward runs. {note}' if note else 'runs'}\n"
-            )
+        for entry in entries:
+            missing, note = entry.proposal.missing, entry.proposal.note
+            out.write(f"  {entry.function.rpartition(':')[2]}: {f'TODO: {missing}' if missing else f'forward runs. {note}' if note else 'runs'}\n")
     runs = any(proposal.missing is None for proposal in found.values())
     if not asked.dry_run:
         if not schema.exists():
             keep(promise(schema), as_text(json_schema()))
-            out.write(
-                f"wrote {os.path.relpath(schema)}, which editors with a YAML language server "
-                f"complete and check specs by\n"
-            )
+            out.write(f"wrote {os.path.relpath(schema)}, which editors with a YAML language server complete and check specs by\n")
         places = next(iter(files)).as_posix() if len(files) == 1 else output.as_posix()
-        out.write(
-            f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify "
-            f"check {places}\n"
-        )
-    faults = {
-        proposal.fault.trace: proposal.target
-        for proposal in found.values()
-        if proposal.fault is not None
-    }
+        out.write(f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify check {places}\n")
+    faults = {proposal.fault.trace: proposal.target for proposal in found.values() if proposal.fault is not None}
     for trace, target in faults.items():
         out.say(bug_report(f"  in trying calls of {target}\n{trace}", out.arguments))
     return INTERNAL if faults else OK if runs else NOT_JUDGED
 
 
-def _tried(
-    wanted: Sequence[Goal], folder: Path, jobs: int, out: Output
-) -> Mapping[Goal, Proposal] | int:
+def _tried(wanted: Sequence[Goal], folder: Path, jobs: int, out: Output) -> Mapping[Goal, Proposal] | int:
     """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
     from gradverify.cli.progress import Progress
     from gradverify.running.proposing import proposals
@@ -278,21 +190,12 @@ def _tried(
     trying = [goal for goal in wanted if goal.missing is None]
     project = folder_of(folder)
     around = (str(folder), str(project)) if project not in (None, folder) else ()
-    sought = [
-        Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports))
-        for goal in trying
-    ]
-    progress = Progress(
-        out.beside_stderr() if is_watched(terminal(out.stderr), os.environ) else None
-    )
+    sought = [Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports)) for goal in trying]
+    progress = Progress(out.beside_stderr() if is_watched(terminal(out.stderr), os.environ) else None)
     progress.begin(len(trying))
     try:
         progress.wait("starting torch")
-        for place, proposal in (
-            proposals(sought, jobs, lambda each: progress.show(each.target.rpartition(":")[2]))
-            if sought
-            else ()
-        ):
+        for place, proposal in proposals(sought, jobs, lambda each: progress.show(each.target.rpartition(":")[2])) if sought else ():
             found[trying[place]] = proposal
     except KeyboardInterrupt:
         return INTERRUPTED

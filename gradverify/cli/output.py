@@ -241,26 +241,14 @@ def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
     return screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
 
 
-def colored(asked: str, screen: Terminal, environ: Mapping[str, str]) -> bool:
-    """`--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches."""
-    if asked != "auto":
-        return asked == "always"
-    if environ.get("NO_COLOR"):
-        return False
-    return is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)
-
-
-def known_width(asked: int | None, screen: Terminal, environ: Mapping[str, str]) -> int | None:
-    """`--width`, COLUMNS, the terminal's own."""
-    said = environ.get("COLUMNS", "")
-    return asked or (int(said) if said.isdecimal() else 0) or screen.columns
-
-
 def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = None, color: str = "auto", asked_width: int | None = None,
          max_rows: int = 10, verbosity: int = 0, slowest: int | None = None) -> Look:
     """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere. Plain wraps where the width is known."""
-    paint = colored(color, screen, environ)
+    # `--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches
+    paint = color == "always" or (color == "auto" and not environ.get("NO_COLOR") and (
+        is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)))
     boxes = format == "table" or (format is None and (screen.is_terminal or paint))
-    width = known_width(asked_width, screen, environ)
+    said = environ.get("COLUMNS", "")
+    width = asked_width or (int(said) if said.isdecimal() else 0) or screen.columns      # `--width`, COLUMNS, the terminal's own
     return Look(width=width or UNKNOWN_WIDTH, color=boxes and paint, boxes=boxes, wrap=boxes or bool(width),
                 ascii="utf" not in screen.encoding.lower(), max_rows=max_rows, verbosity=verbosity, slowest=slowest)

@@ -3,28 +3,165 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.case import Case, Settings
 from gradverify.model.dtypes import WIDER
-from gradverify.model.mutation import Mutant, MutatedCheck
+from gradverify.model.mutation import Fate, Mutant, MutatedCheck
 from gradverify.model.result import CaseResult
 from gradverify.model.rule import Kills
-from gradverify.mutation.measured import Measured
-from gradverify.mutation.sight import Sights, other_point
+from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot
+from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.rungs import U64
 from gradverify.report.numbers import counted
 from gradverify.rules.catalogue import rules
-from gradverify.subject.damage import Damage, Damaged, damages
+from gradverify.rules.differ import dust, flat, largest
+from gradverify.subject.damage import Damage, Damaged, damages, done
+from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.machine import compute_on_one_thread
 from gradverify.subject.prepare import prepare
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Argument, Subject
 from gradverify.verify import verify
 
+# ---- Does damage change a gradient at all: at the inputs of a check, or at others?
+PROBES = 2  # random cotangents under which damage must show
+SPREADS = (1.0, 1.0, 1.0, 0.1, 10.0)  # of other points, of which the first two are near by
+ROUNDINGS = 2.0**10  # of a gradient's largest element: less cannot be seen (1e-13, in float32 6e-5)
+NEAR = (0.5, 1.5)  # factors, so that the first of them stays on the same side of 0
+
+Replies = list[tuple[list[Tensor], Gradients]]
+"""Cotangents and the gradients for them, at one point: random ones, at last ones."""
+
+
+class Sights:
+    """Of a right function: what backward says at the inputs of its check, and at others where it can
+    be computed."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self.here = self._at(evidence.subject.inputs)
+        self.elsewhere = [seen for n in range(len(SPREADS)) if (seen := self._other(n)) is not None]
+
+    def changes(self, damage: Damage) -> bool:
+        """At the check's inputs."""
+        return self._changes(damage, self.here, self.elsewhere)
+
+    def changes_elsewhere(self, damage: Damage) -> bool:
+        return any(self._changes(damage, seen, [self.here]) for seen in self.elsewhere)
+
+    def vanishes(self, place: int) -> bool:
+        """Is the gradient of an input zero here?"""
+        return all(self._same(place, gradients[place], None) for _, gradients in self.here)
+
+    def _changes(self, damage: Damage, at: Replies, others: Sequence[Replies]) -> bool:
+        for number, (cotangents, gradients) in enumerate(at[:-1]):
+            changed = [done(damage, gradients, cotangents)]
+            if damage.how == "stale":
+                changed = [other[number][1] for other in others]
+            elif damage.how == "deaf":
+                changed = [at[-1][1]]
+            for other in changed:
+                if not all(map(self._same, range(len(other)), gradients, other)):
+                    return True
+        return False
+
+    def _same(self, place: int, one: Tensor | None, other: Tensor | None) -> bool:
+        """Within rounding of the gradient's size, and of the natural size ‖v‖‖f‖/‖x‖: sums over softmax rows are made of that."""
+        argument = self._evidence.inputs[place]
+        a, b = flat(argument, one), flat(argument, other)
+        rounding = max(largest(a), largest(b)) * ROUNDINGS * UNITS.get(argument.value.dtype, U64)
+        return bool(((a - b).abs() <= rounding + dust(self._evidence, argument.value)).all())
+
+    def _at(self, inputs: Sequence[Tensor]) -> Replies:
+        asked = [list(self._evidence.cotangents(f"damage {n}")) for n in range(PROBES)]
+        asked.append([torch.ones_like(y) for y in self._evidence.outputs])
+        vjp = self._evidence.function.vjp_at
+        return [(v, copied(vjp(inputs, [cotangent.clone() for cotangent in v]))) for v in asked]
+
+    def _other(self, n: int) -> Replies | None:
+        """At another point; None where the function is not defined there."""
+        inputs = []
+        for argument in self._evidence.inputs:
+            seed, check = self._evidence.settings.seed, self._evidence.subject.case.check
+            source = generator(seed, check, f"{argument.name} elsewhere {n}")
+            inputs.append(other_point(argument, n, source))
+        try:
+            seen = self._at(inputs)
+        except UserCodeError:
+            return None
+        finite = (bool(g.isfinite().all()) for _, gradients in seen for g in gradients if g is not None)
+        return seen if all(finite) else None
+
+
+def other_point(argument: Argument, n: int, source: torch.Generator) -> Tensor:
+    """Other values of an input's shape, inside its domain. n = 0: every element by a factor of its
+    own; 1: with other signs; further: all drawn anew, at the input's size times a spread."""
+    x = argument.value.detach()
+    size = (float(x.abs().square().mean().sqrt()) or 1.0) * SPREADS[n]
+    low, high = NEAR
+    factor = low + (high - low) * torch.rand(x.shape, generator=source, dtype=torch.float64)
+    drawn = torch.randn(x.shape, generator=source, dtype=torch.float64)
+    moved = (drawn * size).to(dtype=x.dtype, device=x.device)
+    if n < 2:
+        factor = factor if n == 0 else factor * drawn.sign()
+        moved = torch.where(x == 0, moved, x * factor.to(dtype=x.dtype, device=x.device))
+    if argument.domain is None or moved.is_complex():
+        return moved
+    return torch.clamp(moved, *argument.domain)
+
+
+# ---- The finite differences of a check, taken once: what they say of damaged gradients without another forward or backward
+MARGIN = 8.0  # times the largest error that the check forgives: no second look would clear it
+ROWS, KEPT = 1024, 2**22  # backwards, and numbers that they return, at most
+
+
+class Measured:
+    """Of a check that passed. It knows damage that is found beyond doubt; of all other damage it says
+    nothing, and the check must run."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        pairs, inputs, outputs = evidence.jacobian.pairs, evidence.subject.inputs, evidence.outputs
+        _, self._rtol = evidence.settings.tolerances(any(pair.low_precision for pair in pairs.values()))
+        self._rows = []
+        places = [(n, j) for n, y in enumerate(outputs) for j in range(len(numbers(y)))]
+        count = min(len(places), ROWS, KEPT // max(sum(x.numel() for x in inputs), 1))
+        for output, j in (places[n] for n in np.unique(np.linspace(0, len(places) - 1, count).astype(int) if count else ())):
+            y = outputs[output]
+            cotangents: list[Tensor | None] = [None] * len(outputs)
+            cotangents[output] = one_hot(y.shape, y.dtype, y.device, j)
+            gradients, seen = copied(evidence.function.vjp(cotangents)), {}
+            for (place, own), pair in pairs.items():
+                if own == output and (e := pair.entries) is not None:
+                    a = flat(evidence.inputs[place], gradients[place]).numpy()
+                    at = np.flatnonzero((e.output == j) & (e.outcome == Outcome.PASS))
+                    at = at[np.abs(a[e.input[at]] - e.analytic[at]) <= pair.resolution]
+                    seen[place] = e.input[at], e.numeric[at], MARGIN * pair.resolution
+            self._rows.append((cotangents, gradients, seen))
+
+    def finds(self, damage: Damage) -> int | None:
+        """The place of an input one of whose elements is clearly off under this damage."""
+        for cotangents, gradients, seen in self._rows if damage.how in ("element", "swap") else ():
+            damaged = done(damage, gradients, cotangents)
+            for place in (place for place in damage.inputs if place in seen):
+                coordinate, numeric, beyond = seen[place]
+                g = damaged[place]
+                a = np.zeros(len(coordinate)) if g is None else numbers(g)[coordinate]
+                if (np.abs(a - numeric) > beyond + MARGIN * self._rtol * np.abs(a)).any():
+                    return place
+        return None
+
+
+# ---- A check under damage
 OTHERS = (0, 1, 2)  # kinds of other points: near by, with other signs, drawn anew
 NOTHING = 1e-8  # of an element: finite differences are off by as much
 NONE = (
@@ -73,60 +210,48 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
     struck = [subject.differentiable[place] for place in damage.inputs]
     names = [argument.name for argument in struck]
     lives = partial(Mutant, damage.name, () if damage.how in ("deaf", "stale") else tuple(names))
-    of, points = f"the gradient of {' and '.join(names)}", len(sights.elsewhere)
+    of, points, at = f"the gradient of {' and '.join(names)}", len(sights.elsewhere), "at these inputs; it shows at others"
     if sights.changes(damage):
         off = measured.finds(damage)
-        if off is not None:
-            code = "GV111" if subject.differentiable[off].parameter else "GV101"
-            if code in _looked_for(subject.case.settings, COMPARES):
-                return lives("killed", by=code)
+        code = "GV111" if off is not None and subject.differentiable[off].parameter else "GV101"
+        if off is not None and subject.case.settings.looks_for(code):
+            return lives("killed", by=code)
         result = _run(subject, damage)
         found = _killed_by(result)
         if found:
             return lives("killed", by=found)
         return lives("survived", why=f"{_seen(result)}; {next(_remedies(subject, damage), NONE)}")
+    fate: Fate = "unseen"
     if damage.needs:
-        shape = list(struck[0].value.shape)
-        return lives("unseen", why=f"{' and '.join(names)} has shape {shape}: {damage.needs}")
-    if not points:
-        return lives(
-            "unseen",
-            why="no other inputs were found at which the function is defined: whether it would show "
-            "there is not known",
-        )
-    if damage.how == "stale":
-        why = "the gradient does not depend on the inputs: there is no state to be stale"
-        return lives("equivalent", why=why)
-    if not sights.changes_elsewhere(damage):
-        why = f"the same gradient here and at {counted(points, 'other point')}"
-        return lives("equivalent", why=why)
-    if _looked_for(subject.case.settings, ELSEWHERE) and (
-        found := _killed_by(_run(subject, damage, ELSEWHERE))
-    ):
+        why = f"{' and '.join(names)} has shape {list(struck[0].value.shape)}: {damage.needs}"
+    elif not points:
+        why = "no other inputs were found at which the function is defined: whether it would show there is not known"
+    elif damage.how == "stale":
+        fate, why = "equivalent", "the gradient does not depend on the inputs: there is no state to be stale"
+    elif not sights.changes_elsewhere(damage):
+        fate, why = "equivalent", f"the same gradient here and at {counted(points, 'other point')}"
+    elif _looked_for(subject.case.settings, ELSEWHERE) and (found := _killed_by(_run(subject, damage, ELSEWHERE))):
         return lives("killed", by=found)
-    if all(sights.vanishes(place) for place in damage.inputs):
-        return lives("unseen", why=f"{of} is 0 at these inputs; it shows at others")
-    if damage.how == "swap":
-        same = of.replace("gradient", "gradients")
-        return lives("unseen", why=f"{same} are the same at these inputs; it shows at unequal ones")
-    return lives("unseen", why=f"it leaves {of} as it is at these inputs; it shows at others")
+    elif all(sights.vanishes(place) for place in damage.inputs):
+        why = f"{of} is 0 {at}"
+    elif damage.how == "swap":
+        why = f"{of.replace('gradient', 'gradients')} are the same at these inputs; it shows at unequal ones"
+    else:
+        why = f"it leaves {of} as it is {at}"
+    return lives(fate, why=why)
 
 
 def _run(subject: Subject, damage: Damage, among: tuple[str, ...] | None = None) -> CaseResult:
     """The whole check (or some of its rules), up to the rule that finds the damage."""
-    twin = _focused(
-        subject, among or (COMPARES + REMEMBERS if damage.how == "stale" else COMPARES)
-    )
-    evidence = Evidence(twin, differentiate=partial(Damaged, damage=damage))
-    return verify(twin, evidence=evidence, briefly=True)
+    twin = _focused(subject, among or (COMPARES + REMEMBERS if damage.how == "stale" else COMPARES))
+    return verify(twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
 
 
 def _focused(subject: Subject, among: tuple[str, ...] = COMPARES) -> Subject:
-    """A subject as fresh as the one that was prepared, whose check looks for no other rules: those
-    look at the calls of a function, which damage leaves as they are."""
+    """A subject as fresh as the one that was prepared, whose check looks for no other rules: those look at the calls of a function, which damage
+    leaves as they are."""
     settings = subject.case.settings
-    narrowed = replace(settings, select=_looked_for(settings, among), ignore=())
-    case = replace(subject.case, settings=narrowed)
+    case = replace(subject.case, settings=replace(settings, select=_looked_for(settings, among), ignore=()))
     twin = Subject(case, subject.target, subject.arguments, subject.kwargs)
     twin.writes = subject.writes
     return twin
@@ -134,10 +259,7 @@ def _focused(subject: Subject, among: tuple[str, ...] = COMPARES) -> Subject:
 
 def _looked_for(settings: Settings, among: tuple[str, ...]) -> tuple[str, ...]:
     """Those of these rules that a check looks for."""
-    select, ignore = settings.select or ("",), settings.ignore
-    return tuple(
-        code for code in among if code.startswith(select) and not (ignore and code.startswith(ignore))
-    )
+    return tuple(filter(settings.looks_for, among))
 
 
 def _killed_by(result: CaseResult) -> str | None:
@@ -167,29 +289,25 @@ def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
     now = subject.case.settings
     plain = replace(now, atol=None, rtol=None)
     wider = WIDER.get(now.dtype, now.dtype)
-    for said, settings in (
+    def moved(n: int) -> Subject | None:
+        """At other inputs; None where it does not pass there."""
+        drawn = (replace(a, value=other_point(a, n, generator(now.seed, subject.case.check, f"{a.name} other {n}"))) if a.differentiable else a
+                 for a in subject.arguments)
+        twin = Subject(subject.case, subject.target, list(drawn), subject.kwargs)
+        twin.writes = subject.writes
+        return twin if verify(_focused(twin), briefly=True).verdict == "pass" else None
+
+    stricter = (
         ("all rules", replace(now, select=(), ignore=())),
         ("the default tolerances", plain),
         ("`eps: auto`", now if now.eps == "auto" else replace(plain, eps="auto")),
         ("`mode: entries`", now if now.mode == "auto" else replace(now, mode="entries")),
         (f"`dtype: {wider}`", now if wider == now.dtype else replace(plain, eps="auto", dtype=wider)),
-    ):
-        try:
-            if settings != now:
-                other = prepare(replace(subject.case, settings=settings))
-                if _killed_by(_run(other, damage)):
-                    yield f"found with {said}"
-        except UserCodeError:
-            continue
-    for n in OTHERS:
-        moved = []
-        for a in subject.arguments:
-            source = generator(now.seed, subject.case.check, f"{a.name} other {n}")
-            moved.append(replace(a, value=other_point(a, n, source)) if a.differentiable else a)
-        twin = Subject(subject.case, subject.target, moved, subject.kwargs)
-        twin.writes = subject.writes
-        try:
-            if verify(_focused(twin), briefly=True).verdict == "pass" and _killed_by(_run(twin, damage)):
-                yield "found at other inputs of the same shapes"
-        except UserCodeError:
-            continue
+    )
+    ways: list[tuple[str, Callable[[], Subject | None]]] = [
+        (f"found with {said}", partial(prepare, replace(subject.case, settings=settings))) for said, settings in stricter if settings != now]
+    ways += [("found at other inputs of the same shapes", partial(moved, n)) for n in OTHERS]
+    for sentence, other in ways:
+        with suppress(UserCodeError):
+            if (twin := other()) is not None and _killed_by(_run(twin, damage)):
+                yield sentence

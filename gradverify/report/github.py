@@ -33,7 +33,7 @@ def _command(trouble: Trouble) -> str:
     place = trouble.place
     properties = {"file": place.file, "line": str(place.line or 1)} if place else {}
     properties["title"] = _cut(f"{trouble.check.name}: {title(trouble)}", LONGEST_TITLE)
-    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    listed = ",".join(f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items())
     return f"::{trouble.level} {listed}::{_data(_cut(trouble.message, LONGEST))}\n"
 
 
@@ -43,7 +43,3 @@ def _cut(text: str, most: int) -> str:
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

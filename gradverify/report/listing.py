@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gradverify.model.case import Case, InputRecipe, Json, TensorRecipe
 from gradverify.model.codec import as_text
-from gradverify.model.mutation import MutatedCheck, MutationReport, Outcome, counts
+from gradverify.model.mutation import MutatedCheck, MutationReport, counts
 from gradverify.model.problem import NOTHING_CHECKED, OK, WRONG
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
@@ -33,7 +33,9 @@ def cases_text(cases: Iterable[Case], look: Look) -> str:
 
 
 def cases_json(cases: Iterable[Case]) -> str:
-    return as_text([_case_data(case) for case in cases])
+    return as_text([{"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
+                     "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)],
+                     "skip": case.skip, "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}} for case in cases])
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
@@ -103,12 +105,6 @@ def _nesting(values: Json) -> tuple[int, ...]:
     return (len(values), *(_nesting(values[0]) if values else ()))
 
 
-def _case_data(case: Case) -> Json:
-    return {"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
-            "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)], "skip": case.skip,
-            "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}}
-
-
 def _input_data(recipe: InputRecipe) -> Json:
     if recipe.tensors:
         return {"name": recipe.name, "shapes": [_shape(tensor) for tensor in recipe.tensors]}
@@ -172,12 +168,9 @@ MOST_CHECKS = 2     # ids in one cell
 def coverage_text(report: CoverageReport, look: Look) -> str:
     """A row for each Function, those without a check first, then the count."""
     ordered = sorted(report.functions, key=lambda function: function.checked)
-    table = rows(COVERAGE_HEADERS, [_coverage_row(function) for function in ordered], look) if ordered else ""
+    table = rows(COVERAGE_HEADERS, [
+        (each.name, f"{each.file}:{each.backward or each.line}", _checks(each)) for each in ordered], look) if ordered else ""
     return f"{table}\n{_coverage_summary(report)}\n" if table and look.boxes else f"{table}{_coverage_summary(report)}\n"
-
-
-def _coverage_row(function: CoveredFunction) -> tuple[str, ...]:
-    return function.name, f"{function.file}:{function.backward or function.line}", _checks(function)
 
 
 def _checks(function: CoveredFunction) -> str:
@@ -225,27 +218,19 @@ def mutation_text(report: MutationReport, look: Look) -> str:
 def _pieces(report: MutationReport, look: Look) -> Iterator[RenderableType]:
     if report.damage:
         yield Text()
-        yield _table(KINDS, list(_by_kind(report.damage)), look, numbers=True)
+        kinds = {kind: counts(each for each in report.damage if each.damage == kind) for kind in dict.fromkeys(each.damage for each in report.damage)}
+        lines = [(kind, str(own.killed), str(own.let_through or ""), str(own.equivalent or "")) for kind, own in kinds.items()]
+        yield _table(KINDS, lines, look, numbers=True)
     for title, headers, fates in (("let through", LIVES, ("survived", "unseen")), ("equivalent, and not counted", SAME, ("equivalent",))):
         found = [outcome for outcome in report.damage if outcome.fate in fates]
         if found:
             yield Text()
             yield Text(title, style="bold yellow" if "unseen" in fates else "bold")
-            yield _table(headers, [_damage_row(outcome) for outcome in found], look)
+            yield _table(headers, [(each.function, each.damage, ", ".join(each.inputs) or "all inputs", f"{each.why or ''}"
+                                    f"{f' (in {each.check})' if each.fate == 'survived' else ''}") for each in found], look)
     if report.damage:
         yield Text()
     yield _mutation_summary(report)
-
-
-def _by_kind(damage: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
-    for kind in dict.fromkeys(outcome.damage for outcome in damage):
-        own = counts(outcome for outcome in damage if outcome.damage == kind)
-        yield kind, str(own.killed), str(own.let_through or ""), str(own.equivalent or "")
-
-
-def _damage_row(outcome: Outcome) -> tuple[str, ...]:
-    where = f" (in {outcome.check})" if outcome.fate == "survived" else ""
-    return outcome.function, outcome.damage, ", ".join(outcome.inputs) or "all inputs", f"{outcome.why or ''}{where}"
 
 
 def _mutation_summary(report: MutationReport) -> Text:

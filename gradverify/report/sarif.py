@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from gradverify.model.case import Json
@@ -87,18 +86,5 @@ def _invocation(report: Report) -> Json:
     told = [f"{check.id}: gradverify itself failed in {fault.during}: {fault.what}" for check in report.checks for fault in check.faults]
     told += [f"gradverify itself failed: {report.crashed}"] if report.crashed else []
     told += ["the run was interrupted"] if report.interrupted else []
-    return {"executionSuccessful": not told and report.exit_code != INTERNAL, "exitCode": report.exit_code, **_times(report),
+    return {"executionSuccessful": not told and report.exit_code != INTERNAL, "exitCode": report.exit_code,
             "toolExecutionNotifications": [{"level": "error", "message": {"text": text}} for text in told]}
-
-
-def _times(report: Report) -> dict[str, str]:
-    """Both optional: a report that was read back may hold any text and any number here."""
-    try:
-        began = datetime.fromisoformat(report.started_at).astimezone(UTC)
-        return {"startTimeUtc": _time(began), "endTimeUtc": _time(began + timedelta(seconds=report.duration_s))}
-    except (ValueError, OverflowError):
-        return {}
-
-
-def _time(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

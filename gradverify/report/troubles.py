@@ -68,7 +68,9 @@ def _of(check: CaseResult) -> Iterator[tuple[str, Literal["error", "warning"], F
     if check.verdict == "not_run":
         return
     if not status.is_red(check):
-        yield from ((finding.code, "warning", finding, _told(finding)) for finding in _worth_a_warning(check))
+        for finding in check.findings:      # as expected: its warnings, and what stayed undecided, but nothing that was expected
+            if finding.code not in check.expect and (finding.severity == "warning" or (check.expect == "pass" and check.verdict == "undecided")):
+                yield finding.code, "warning", finding, _told(finding)
         return
     expected = check.expect if isinstance(check.expect, tuple) else ()
     broken = status.broken_expectation(check)
@@ -79,13 +81,6 @@ def _of(check: CaseResult) -> Iterator[tuple[str, Literal["error", "warning"], F
             yield finding.code, "warning" if finding.known else finding.severity, finding, _told(finding)
     if not broken and not any(finding.severity == "error" for finding in check.findings):
         yield REQUIRED if check.verdict == "skip" else OWN_FAULT, "error", None, check.reason or ""
-
-
-def _worth_a_warning(check: CaseResult) -> Iterator[Finding]:
-    """Of a check that came out as expected: its warnings, and what stayed undecided, but nothing that was expected."""
-    for finding in check.findings:
-        if finding.code not in check.expect and (finding.severity == "warning" or (check.expect == "pass" and check.verdict == "undecided")):
-            yield finding
 
 
 def _told(finding: Finding) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,14 +17,57 @@ from gradverify.model.fault import fault_of
 from gradverify.model.interrupt import Spent, is_interrupt
 from gradverify.model.result import LEFT_OUT, Comparison, Fault, Finding, RuleRun
 from gradverify.model.rule import RuleInfo
+from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import asked, book
-from gradverify.rules.protocol import Found, NotApplicable
-from gradverify.rules.sound import unmet
+from gradverify.rules.shown import Findings, Found, NotApplicable
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import uncompared
 from gradverify.rules.unjudged import unfinished as of_the_rest
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
+
+
+# ---- What has to hold before a rule can say anything: the names that the catalogue uses, and why not
+def _against(found: frozenset[str], reason: str, apart: bool = False) -> str | None:
+    """Any code that speaks against the gradient, by default at this point."""
+    first = min((code for code in found if book()[code].verdict == "fail" and (apart or not book()[code].apart)), default=None)
+    return first and reason.format(first)
+
+
+NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
+    "nothing found": lambda e, found: _against(found, "{} was found already", apart=True),
+    "right": lambda e, found: _against(found, "{} was found already"),
+    "sound": lambda e, found: _against(found, "{} has to be repaired first"),
+    "strided": lambda e, found: e.odd,
+    "function": lambda e, found: not e.forward.nodes and "no custom Function is in the graph",
+    "autograd.Function": lambda e, found: e.subject.target.kind != "autograd.Function" and "the target is no autograd Function",
+    "several inputs": lambda e, found: len(e.inputs) < 2 and "there is one differentiable input",
+    "elements": lambda e, found: not all(sum(x.numel() for x in each) for each in (e.outputs, e.subject.inputs)) and "there are no elements",
+    "not empty": lambda e, found: e.empty and "the spec asks for an empty tensor",
+    "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
+    "no draws": lambda e, found: e.draws and "the function draws random numbers",
+    "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
+    "float64": lambda e, found: not all(a.value.dtype in DOUBLE for a in e.subject.arguments if a.is_tensor and (
+        a.value.is_floating_point() or a.value.is_complex())) and "an input is of lower precision",
+}
+SETTING = "setting "
+
+
+def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | None:
+    """Why a rule cannot be asked; None where it can."""
+    for need in filter(None, info.needs.split(", ")):
+        key = need.removeprefix(SETTING)
+        value: object = getattr(evidence.settings, key, None)
+        if need in book():
+            why: object = need in found and (book()[need].spoils or f"{need} was found already")
+        elif key == need:
+            why = NEEDS[need](evidence, found)
+        else:
+            why = f"the spec says `{key}: false`" if value is False else value == "auto" and evidence.odd
+        if isinstance(why, str):
+            return why
+    return None
+
 
 SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
 
@@ -110,36 +154,65 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     name = f"gradverify.rules.{info.file or info.module}"
     module = sys.modules.get(name) or importlib.import_module(name)
     seen, before = list[Finding | Comparison | str](), evidence.subject.calls
-
-    def ran(status: Literal["ran", "not_applicable"], reason: str | None) -> RuleRun:
-        return RuleRun(info.code, status, reason, evidence.subject.calls - before)
-
+    status: Literal["ran", "not_applicable"] = "ran"
+    fault: Fault | None = None
     try:
-        if (reason := unmet(info, evidence, found)) is not None:
+        reason = unmet(info, evidence, found)
+        if reason is not None:
             raise NotApplicable(reason)
-        seen.extend(getattr(module, info.code.lower())(evidence))
+        seen += getattr(module, info.code.lower())(evidence)
     except NotApplicable as refused:
-        return Examined(ran("not_applicable", str(refused)))
+        status, reason, seen = "not_applicable", str(refused), []
     except Found as found_last:
         seen.append(found_last.finding)
     except Spent as spent:
-        unknown = info.numeric and info.price is None and UNDECIDED not in found
-        unfinished = (of_the_rest(f"{info.code} {info.name}", spent),) if unknown else ()
-        if not seen:
-            return Examined(ran("not_applicable", f"{LEFT_OUT}{spent}"), unfinished)
-        seen += [f"the rest {LEFT_OUT}{spent}", *unfinished]
+        if seen:
+            seen.append(f"the rest {LEFT_OUT}{spent}")
+        else:
+            status, reason = "not_applicable", f"{LEFT_OUT}{spent}"
+        if info.numeric and info.price is None and UNDECIDED not in found:
+            seen.append(of_the_rest(f"{info.code} {info.name}", spent))
     except BaseException as error:      # of the user's code a finding, of gradverify a fault that costs the rest of this rule
         if is_interrupt(error):
             raise
+        status = "not_applicable"
         if isinstance(error, UserCodeError) or is_users(error):
             theirs = error if isinstance(error, UserCodeError) else unnamed(error)
-            return Examined(ran("not_applicable", theirs.message), (theirs.finding,))
-        fault = fault_of(error, f"the rule {info.code}")
-        return _of(ran("not_applicable", f"gradverify itself failed here: {fault.what}"), seen, fault)
-    seen += [evidence.spending.cut] if evidence.spending.cut else []
-    return _of(ran("ran", "; ".join(each for each in seen if isinstance(each, str)) or None), seen)
+            reason, seen = theirs.message, [theirs.finding]
+        else:
+            fault = fault_of(error, f"the rule {info.code}")
+            reason = f"gradverify itself failed here: {fault.what}"
+    if status == "ran":
+        reason = "; ".join(filter(None, (*(each for each in seen if isinstance(each, str)), evidence.spending.cut))) or None
+    run = RuleRun(info.code, status, reason, evidence.subject.calls - before)
+    findings = tuple(each for each in seen if isinstance(each, Finding))
+    return Examined(run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault)
 
 
-def _of(run: RuleRun, seen: list[Finding | Comparison | str], fault: Fault | None = None) -> Examined:
-    found = tuple(each for each in seen if isinstance(each, Finding))
-    return Examined(run, found, tuple(each for each in seen if isinstance(each, Comparison)), fault)
+# ---- One fault, one code: which finding stands where several rules found the same, by the ranks that rules declare
+def specific(findings: Findings) -> tuple[Finding, ...]:
+    """One fault, one code: at one (input, output) the most specific finding stands and lists the others in `also`."""
+    kept: list[Finding] = []
+    for finding in sorted(findings, key=_rank):
+        better = next((i for i, other in enumerate(kept) if _explains(other, finding)), None)
+        if better is None:
+            kept.append(finding)
+        elif finding.code not in (kept[better].code, *kept[better].also):
+            kept[better] = replace(kept[better], also=(*kept[better].also, finding.code))
+    return tuple(kept)
+
+
+def _rank(finding: Finding) -> float:
+    rank = book()[finding.code].rank
+    return math.inf if rank is None else rank
+
+
+def _explains(better: Finding, finding: Finding) -> bool:
+    """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
+    if _rank(better) >= _rank(finding) or _rank(finding) == math.inf or better.severity == "warning":
+        return False
+    if book()[better.code].apart or book()[finding.code].apart:
+        return False
+    spread = book()[better.code].spreads and book()[finding.code].numeric
+    same_input = spread or better.input == finding.input or better.input is None or finding.input is None
+    return same_input and (better.output == finding.output or better.output is None or finding.output is None)

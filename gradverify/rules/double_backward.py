@@ -20,8 +20,7 @@ from gradverify.oracles.along import Along, change, coordinates, parts, shaped
 from gradverify.oracles.widened import InFloat64
 from gradverify.rules.differ import DUST, SINGLE, nudged, rounded_anew
 from gradverify.rules.forward_mode import Trial, bisect
-from gradverify.rules.protocol import NotApplicable
-from gradverify.rules.shown import apart, coordinate_name
+from gradverify.rules.shown import NotApplicable, apart, coordinate_name
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Backward, Differentiable, Second
 from gradverify.subject.failure import UserCodeError
@@ -295,8 +294,11 @@ def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:
-    wrong = to_cotangents(evidence) or _to_inputs(evidence)
-    return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
+    try:
+        wrong = to_cotangents(evidence) or _to_inputs(evidence)
+        return _by_pair(evidence) if wrong is None and evidence.settings.second_order is True else wrong
+    finally:
+        evidence.modes.backwards.let_go()
 
 
 def _to_inputs(evidence: Evidence) -> Wrong | None:

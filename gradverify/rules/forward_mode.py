@@ -19,8 +19,7 @@ from gradverify.numerics.rungs import Array, Index, Mask, smallest
 from gradverify.oracles.along import Along, coordinates, moduli, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.differ import DUST, loosened, rounded_anew, tolerance
-from gradverify.rules.protocol import Findings, NotApplicable, refused
-from gradverify.rules.shown import apart, coordinate_name
+from gradverify.rules.shown import Findings, NotApplicable, apart, coordinate_name, refused
 from gradverify.subject.differentiable import Pushed, push
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import lacking

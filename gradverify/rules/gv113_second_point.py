@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -10,14 +10,13 @@ from types import MappingProxyType
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding, Severity
+from gradverify.model.result import Severity
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.along import Screen, screened
 from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.rules.at_line import at_culprit
-from gradverify.rules.protocol import NotApplicable, Told, refused
-from gradverify.rules.shown import comparison, differs
+from gradverify.rules.shown import NotApplicable, Told, comparison, differs, refused
 from gradverify.subject.another import (
     BOLD,
     MILD,
@@ -33,7 +32,6 @@ from gradverify.subject.subject import Argument, Subject
 
 COARSE = 1e-5        # rtol
 DECIDED = (Screen.AGREES, Screen.DIFFERS)
-Tell = Callable[[Argument, int, Tensor, Pair], Finding | None]
 
 
 @dataclass(frozen=True)
@@ -143,25 +141,20 @@ def _compared(evidence: Evidence, look: Look) -> Jacobian:
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
-    def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding:
-        against = f"{evidence.difference} {look.where}"
-        found = differs("GV113", argument, place, y, pair, against, None, "numeric", evidence.name_of(place))
-        found = at_culprit(found, evidence, look.function, pair.input, pair.output, pair.worst[0])
-        return replace(found, severity=severity)
-
-    found = list(wrong_elements(evidence, look, tell))
-    yield from (each for each in found if severity == "error" or isinstance(each, Finding))
+    found = False
+    for argument, place, y, pair in wrong_pairs(evidence, look):
+        found, against = True, f"{evidence.difference} {look.where}"
+        finding = differs("GV113", argument, place, y, pair, against, None, "numeric", evidence.name_of(place))
+        if severity == "error":
+            yield comparison("GV113", argument, place, y, pair)
+        yield replace(at_culprit(finding, evidence, look.function, pair.input, pair.output, pair.worst[0]), severity=severity)
     if not found:
         yield f"{look.where} a direction differed, but no element did"
 
 
-def wrong_elements(evidence: Evidence, look: Look, tell: Tell) -> Told:
-    """The pairs that are wrong there and not at the point of the check, and what is to be said of them."""
+def wrong_pairs(evidence: Evidence, look: Look) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
+    """The pairs that are wrong there and not at the point of the check: with the input, and with the output's place and value."""
     outputs = look.function.values(look.twin.leaves())
     for (index, output), pair in _compared(evidence, look).pairs.items():
         if pair.count(Outcome.MISMATCH) and not evidence.jacobian.pairs[index, output].count(Outcome.MISMATCH):
-            argument, place = look.twin.differentiable[index], evidence.forward.checked[output]
-            found = tell(argument, place, outputs[output], pair)
-            if found is not None:
-                yield comparison(found.code, argument, place, outputs[output], pair)
-                yield found
+            yield look.twin.differentiable[index], evidence.forward.checked[output], outputs[output], pair

@@ -12,9 +12,8 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.differ import DUST, SIXTEEN, dust, flat, gradient_at, largest, off, rounded_anew, tolerance, worst_of
-from gradverify.rules.protocol import Findings
+from gradverify.rules.shown import Findings, element_name
 from gradverify.rules.shown import apart as in_digits
-from gradverify.rules.shown import element_name
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError

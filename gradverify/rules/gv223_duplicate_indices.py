@@ -10,12 +10,11 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
+from gradverify.numerics.pairs.pair import ElementRecord, Outcome
 from gradverify.oracles.along import Screen
 from gradverify.oracles.finite_difference import Gives
-from gradverify.rules.gv113_second_point import DECIDED, look_at, wrong_elements
-from gradverify.rules.protocol import NotApplicable, Told
-from gradverify.rules.shown import element_name
+from gradverify.rules.gv113_second_point import DECIDED, look_at, wrong_pairs
+from gradverify.rules.shown import NotApplicable, Told, comparison, element_name
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument
@@ -55,21 +54,18 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
     look = look_at(evidence, evidence.subject.twin(arguments))
     if look.seen not in DECIDED:
         raise NotApplicable(f"with repeated indices {look.seen.value}")
-    lost = list[str]()
-    of = f" of {evidence.surrogate.name}" if evidence.surrogate else ""
-
-    def tell(argument: Argument, place: int, y: Tensor, pair: Pair) -> Finding | None:
-        here = look.function.values(evidence.subject.leaves())
+    lost, of = list[str](), f" of {evidence.surrogate.name}" if evidence.surrogate else ""
+    here = look.function.values(evidence.subject.leaves()) if look.seen is Screen.DIFFERS else ()
+    for argument, place, y, pair in wrong_pairs(evidence, look) if here else ():
         for worst in (each for each in pair.worst if each.outcome == Outcome.MISMATCH):
             name = element_name(argument.name, argument.value, worst.input_index)
             if _moves(look.function, here, pair.input, worst):
-                return Finding("GV223", f"{where}, d {element_name(evidence.name_of(place), y, worst.output_index)} / d {name} is "
-                               f"{worst.analytic:.6g} by backward and {worst.numeric:.6g} by finite differences{of}",
-                               input=argument.name, output=place, hint=HINT)
+                yield comparison("GV223", argument, place, y, pair)
+                yield Finding("GV223", f"{where}, d {element_name(evidence.name_of(place), y, worst.output_index)} / d {name} is "
+                              f"{worst.analytic:.6g} by backward and {worst.numeric:.6g} by finite differences{of}",
+                              input=argument.name, output=place, hint=HINT)
+                break
             lost.append(name)
-        return None
-
-    yield from wrong_elements(evidence, look, tell) if look.seen is Screen.DIFFERS else ()
     if lost:
         yield f"{lost[0]} does not move the forward where an index repeats: it is overwritten, and has no derivative there"
 

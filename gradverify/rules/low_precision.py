@@ -17,10 +17,8 @@ from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
 from gradverify.rules.at_line import at_forward_of
-from gradverify.rules.differ import Called, largest, off, side, worst_of
-from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
-from gradverify.rules.repeats import Repeats, in_words
-from gradverify.rules.shown import element_name
+from gradverify.rules.differ import Called, Repeats, in_words, largest, off, side, worst_of
+from gradverify.rules.shown import Findings, NotApplicable, Told, element_name, refused
 from gradverify.subject.draw import DTYPES, generator
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched

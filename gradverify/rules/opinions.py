@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor
-
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
-from gradverify.rules.protocol import Findings, NotApplicable, Told
-from gradverify.rules.shown import comparison, differs, element_name
+from gradverify.numerics.pairs.pair import Outcome
+from gradverify.rules.shown import Findings, NotApplicable, Told, comparison, differs, element_name
 from gradverify.subject.target import Target
 
 
@@ -33,45 +30,27 @@ def blamed(finding: Finding, evidence: Evidence, index: int, output: int | None,
 
 # ---- GV105 reference-value: the forward differs from the reference's
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
-FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 
 def gv105(evidence: Evidence) -> Findings:
     _named(evidence)
     for index, seen in evidence.reference.values.items():
-        place, y = evidence.forward.checked[index], evidence.outputs[index]
+        place = evidence.forward.checked[index]
         if isinstance(seen, str):
             yield Finding("GV105", f"{evidence.name_of(place)}: {seen}", output=place)
-        elif seen.count(Outcome.MISMATCH):
-            worst = seen.worst[0]
-            yield Finding("GV105", f"{seen.count(Outcome.MISMATCH)} of {seen.compared} numbers of {evidence.name_of(place)} differ from "
-                          f"{evidence.reference.name}; worst at {_where(evidence, place, y, worst)}: {worst.analytic:.6g}, reference "
+            continue
+        wrong, undecided = seen.count(Outcome.MISMATCH), seen.count(Outcome.UNDECIDED)
+        if not wrong and undecided <= max(1.0, SHARE * seen.compared):
+            continue
+        worst, of = seen.worst[0], f"of {seen.compared} numbers of {evidence.name_of(place)}"
+        where = element_name(evidence.name_of(place), evidence.outputs[index], worst.output_index)
+        if wrong:
+            yield Finding("GV105", f"{wrong} {of} differ from {evidence.reference.name}; worst at {where}: {worst.analytic:.6g}, reference "
                           f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")
-        elif seen.count(Outcome.UNDECIDED) > max(1.0, SHARE * seen.compared):
-            if (beyond := _beyond(evidence, index, seen)) is not None:
-                yield Finding("GV105", f"{evidence.name_of(place)} differs from {evidence.reference.name}; {beyond}", output=place, hint=FEWER_BITS)
-                continue
-            worst, many = seen.worst[0], f"{seen.count(Outcome.UNDECIDED)} of {seen.compared} numbers of {evidence.name_of(place)}"
-            yield Finding("GV007", f"{many} could not be compared with {evidence.reference.name}: at {_where(evidence, place, y, worst)} the two "
-                          f"are known to ±{worst.bar:.2g} only, the tolerance is {worst.tolerance:.2g}", output=place,
+        else:
+            yield Finding("GV007", f"{undecided} {of} could not be compared with {evidence.reference.name}: at {where} the two are known to "
+                          f"±{worst.bar:.2g} only, the tolerance is {worst.tolerance:.2g}", output=place,
                           hint="both lose more to rounding than the tolerance allows: give `rtol` or `atol`")
-
-
-def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
-    """Of values in float32 that their own noise leaves undecided: how far they are off, where that is beyond the tolerance and no rounding of
-    float32, in the reference's way to compute them or in the function's own."""
-    outside = not evidence.draws and any(abs(each.analytic - each.numeric) > each.tolerance for each in seen.worst)
-    if (found := evidence.reference.beyond_float32[index] if outside else None) is None:
-        return None
-    theirs, own = found
-    y, place = evidence.outputs[index], evidence.forward.checked[index]
-    where = element_name(evidence.name_of(place), y, theirs.index)
-    return (f"at {where} it is {theirs.kernel:.6g}, and {theirs.exact:.6g} in float64: a row is off by {theirs.ratio:.3g} × what float32 costs the "
-            f"reference, and by {own.ratio:.3g} × what it costs the function itself")
-
-
-def _where(evidence: Evidence, place: int, y: Tensor, worst: ElementRecord) -> str:
-    return element_name(evidence.name_of(place), y, worst.output_index)
 
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference

@@ -19,17 +19,17 @@ from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
     Difference,
+    Repeats,
     differences,
     dust,
     equal,
     flat,
+    in_words,
     largest,
     on_another_graph,
     other_gradient,
 )
-from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
-from gradverify.rules.repeats import Repeats, in_words
-from gradverify.rules.shown import apart, changed, element_name
+from gradverify.rules.shown import Findings, NotApplicable, Told, apart, changed, element_name, refused
 from gradverify.rules.variants import ALL_SUBSETS, subsets
 from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
@@ -172,7 +172,10 @@ def gv206(evidence: Evidence) -> Told:
                       severity="error" if error and not left else "warning", hint=LEFT if left else ANOTHER if error else ORDER_OF_SUMS)
     drawn, ended = evidence.worked.drawn
     if not odd and evidence.settings.reseed and drawn != ended and (evidence.function.reusable or not evidence.draws):
-        found, seeds, _ = _compared(evidence, _with_other_seeds(evidence))
+        evidence.function.here()        # a forward that draws is not to be made with another seed
+        others = (evidence.subject.seeded_elsewhere(lambda: evidence.function.vjp(evidence.cotangents("base")), number)
+                  for number in evidence.spending.some(range(SEEDS), 0, 1, "other seeds"))
+        found, seeds, _ = _compared(evidence, others)
         for each in found:
             within = each.off <= evidence.rtol * each.size
             message = f"backward draws random numbers, and its gradient depends on them: {each.sentence(seeds, ' and other seeds')}"
@@ -197,12 +200,6 @@ def _backwards(evidence: Evidence, numbers: Sequence[int]) -> Iterator[Gradients
         if number > FEW and not evidence.function.reusable:
             return
         yield evidence.function.vjp(evidence.cotangents("base"))
-
-
-def _with_other_seeds(evidence: Evidence) -> Iterator[Gradients]:
-    evidence.function.here()        # a forward that draws is not to be made with another seed
-    for number in evidence.spending.some(range(SEEDS), 0, 1, "other seeds"):
-        yield evidence.subject.seeded_elsewhere(lambda: evidence.function.vjp(evidence.cotangents("base")), number)
 
 
 def _compared(evidence: Evidence, repeats: Iterator[Gradients], before: Sequence[Gradients] = ()) -> tuple[list[Odd], int, list[Reproduced]]:
@@ -325,24 +322,19 @@ def _updated(evidence: Evidence, leaves: Sequence[Tensor]) -> Findings:
             evidence.later = graph
         return
     others = _called(evidence, evidence.subject.leaves())[1]
+    found = others or seen
+    raised, who = isinstance(found, UserCodeError), "forward" if isinstance(found, Difference) and found.output is not None else "backward"
+    text = found.message if isinstance(found, UserCodeError) else found.text
     if others is None and _called(evidence, leaves)[1] is None:
-        what = seen.message if isinstance(seen, UserCodeError) else seen.text
-        code, who = ("GV205", "forward") if isinstance(seen, Difference) and seen.output is not None else ("GV206", "backward")
-        yield Finding(code, f"{who} is not deterministic: {what}; the same call again is as the first one", hint=ANOTHER)
+        yield Finding("GV205" if who == "forward" else "GV206", f"{who} is not deterministic: {text}; the same call again is as the first one",
+                      hint=ANOTHER)
         return
-    if isinstance(others or seen, UserCodeError):
-        error = others or seen
-        assert isinstance(error, UserCodeError)
-        when, hint = (UPDATED, REMEMBERED) if others is None else ("after a call with other inputs", OF_ONE_CALL)
-        yield Finding("GV207", f"{when} {error.message}", hint=hint, frames=error.frames)
-    elif isinstance(others, Difference):
-        what = "backward gives another gradient" if others.output is None else "forward gives other values"
-        yield from _other(others, f"{what} after a call with other inputs")
-    elif isinstance(seen, Difference):
-        who = "backward" if seen.output is None else "forward"
-        found = Finding("GV207", f"{UPDATED} {seen.text}, which it is with new tensors of the same numbers: {who} goes on with what was kept of "
-                        "the old ones", hint=REMEMBERED)
-        yield found if seen.output is None else at_forward(found, evidence)
+    when, hint, kept = "after a call with other inputs", OF_ONE_CALL, ""
+    if others is None:
+        when, hint = UPDATED, REMEMBERED
+        kept = "" if raised else f", which it is with new tensors of the same numbers: {who} goes on with what was kept of the old ones"
+    one = Finding("GV207", f"{when} {text}{kept}", hint=hint, frames=found.frames if isinstance(found, UserCodeError) else ())
+    yield at_forward(one, evidence) if who == "forward" else one
 
 
 def _called(evidence: Evidence, leaves: Sequence[Tensor]) -> tuple[Graph, Difference | UserCodeError | None]:

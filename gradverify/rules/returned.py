@@ -13,7 +13,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.protocol import Findings, NotApplicable
+from gradverify.rules.shown import Findings, NotApplicable
 from gradverify.subject.another import other_points
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, shown, type_name

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
-from gradverify.rules.protocol import Findings, NotApplicable
+from gradverify.rules.shown import Findings, NotApplicable
 from gradverify.subject.another import elsewhere
 from gradverify.subject.base_call import arguments, saved_tensors
 from gradverify.subject.differentiable import Graph

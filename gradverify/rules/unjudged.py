@@ -17,8 +17,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.rules.catalogue import asked
 from gradverify.rules.limits import WORDS
-from gradverify.rules.protocol import Findings
-from gradverify.rules.shown import element_name, place_name
+from gradverify.rules.shown import Findings, element_name, place_name
 from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
 from gradverify.subject.wide import sixteen_inside

@@ -18,8 +18,7 @@ from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
-from gradverify.rules.protocol import Findings, NotApplicable, Told
-from gradverify.rules.shown import apart, comparison, differs, element_name, place_name, unfinished
+from gradverify.rules.shown import Findings, NotApplicable, Told, apart, comparison, differs, element_name, place_name, unfinished
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 from gradverify.subject.subject import Argument
 

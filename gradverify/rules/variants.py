@@ -30,7 +30,7 @@ from gradverify.rules.differ import (
     varied,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.protocol import Findings, NotApplicable, Told, refused
+from gradverify.rules.shown import Findings, NotApplicable, Told, refused
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, copied
 from gradverify.subject.failure import UserCodeError
@@ -126,32 +126,42 @@ def gv225(evidence: Evidence) -> Findings:
             return side(twin, evidence, evidence.cotangents("base"))
 
     for inside, words in ((True, "forward inside autocast and backward outside"), (False, "forward outside autocast and backward inside")):
-        for finding in varied(evidence, Variant("GV225", f"with {words},", "as without", CASTS), partial(call, inside)):
-            if not casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
+        variant = Variant("GV225", f"with {words},", "as without", CASTS)
+        for finding in varied(evidence, variant, partial(call, inside)):
+            if casts_inside(evidence.subject):      # what is computed in 16 bits is autocast's to lower
+                return
+            if next(varied(evidence, variant, partial(call, inside)), None) is None:
+                yield _seldom(finding)
+            else:
                 yield at_forward(finding, evidence) if inside and not finding.frames else finding
             return
 
 
 # ---- GV218 grad-mode: the result depends on the grad mode
 SAME = "compute the same in every grad mode"
-MODES = (("under torch.no_grad", torch.no_grad, True),        # in words, the mode, whether inputs require a gradient
-         ("under torch.inference_mode", torch.inference_mode, False))
+# in words, the mode, whether inputs require a gradient
+INFERENCE = ("under torch.inference_mode", torch.inference_mode, False)     # in which the one below most often shows too, but not the reverse
+NO_GRAD = ("under torch.no_grad", torch.no_grad, True)
 FROZEN = ("where no input requires a gradient", torch.enable_grad, False)       # only to say that it is this one
 
 
 def gv218(evidence: Evidence) -> Findings:
-    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Findings:
-        """Nothing where forward refuses the mode."""
-        with suppress(UserCodeError):
+    def under(when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool) -> Finding | UserCodeError | None:
+        """None where nothing differs; an error where forward refuses the mode."""
+        try:
             ys = evidence.subject.called([leaf.requires_grad_(required) for leaf in evidence.subject.leaves()], mode).outputs
-            seen = Called([ys[place] if place < len(ys) else None for place in evidence.forward.checked], worked.gradients)
-            yield from differ(evidence, Variant("GV218", when, "as with gradients", SAME), seen, v=())
+        except UserCodeError as refusal:
+            return refusal
+        seen = Called([ys[place] if place < len(ys) else None for place in evidence.forward.checked], worked.gradients)
+        return next(differ(evidence, Variant("GV218", when, "as with gradients", SAME), seen, v=()), None)
 
     worked = evidence.worked
-    for mode in MODES:
-        if (found := next(under(*mode), None)) is not None:
-            yield next(under(*FROZEN), found) if mode is MODES[1] else found
-            break
+    found = under(*INFERENCE)
+    if found is not None:
+        closer = (under(*mode) for mode in ((NO_GRAD, FROZEN) if isinstance(found, Finding) else (NO_GRAD,)))
+        found = next((each for each in closer if isinstance(each, Finding)), found)
+    if isinstance(found, Finding):
+        yield found
     if evidence.function.leaf_only:     # leaf .backward() with create_graph leaves circles behind
         return
     with suppress(UserCodeError):
@@ -236,7 +246,11 @@ def gv209(evidence: Evidence) -> Findings:
         return
     # no output's gradient defined: backward may give None or zeros, and should not raise
     with refused("GV209", f"{NOTHING}, as behind a Function that returns None,", MAY_BE_ZERO, severity="warning"):
-        gradients = _through_nothing(evidence, v)
+        gradients: Gradients | None = None
+        if evidence.reusable:       # else, and where the base graph refuses it, a fresh one, in every way there is
+            with suppress(UserCodeError):
+                gradients = evidence.function.gradients(evidence.base, v, retain=True, through=undefined)
+        gradients = evidence.function.once(v, through=undefined)[1] if gradients is None else gradients
     for apart in differences(evidence, (None,) * len(gradients), gradients, [torch.zeros_like(c) for c in v]):
         yield Finding("GV209", f"{NOTHING} {apart.text}", input=apart.input, hint=MAY_BE_ZERO)
 
@@ -269,14 +283,6 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
         yield from apart(_summed([*alone[:place], *alone[place + 1:]]), seen, v, words, "those of the others one at a time, summed", number)
 
 
-def _through_nothing(evidence: Evidence, v: Sequence[Tensor]) -> Gradients:
-    """Of the base graph where that serves once more; of a fresh one, in every way there is, where it refuses. Raises UserCodeError."""
-    if evidence.reusable:
-        with suppress(UserCodeError):
-            return evidence.function.gradients(evidence.base, v, retain=True, through=undefined)
-    return evidence.function.once(v, through=undefined)[1]
-
-
 def _summed(apart: Sequence[Gradients]) -> Gradients:
     """Of each input; None where all are."""
     given = ([part for part in parts if part is not None] for parts in zip(*apart, strict=True))
@@ -287,6 +293,7 @@ def _summed(apart: Sequence[Gradients]) -> Gradients:
 TIMES = -2.0            # times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 CONTIGUOUS = "call grad_output.contiguous(), or .resolve_conj(), before its memory is read"
 SHORTCUT = "backward must treat a grad_output of one number throughout as any other"
+SUM = "a constant with strides 0 (as behind a sum)"
 SLICED, PERMUTED = "sliced (every second column of wider rows)", "permuted (its dimensions in another order in memory)"
 
 
@@ -299,41 +306,37 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
     layouts: dict[str, Callable[[Tensor], Tensor]] = {SLICED: sliced}
     if not all(permuted(c).is_contiguous() for c in v):
         layouts[PERMUTED] = permuted
-    layouts["a constant with strides 0 (as behind a sum)"] = lambda c: constant(c, TIMES)
+    layouts[SUM] = lambda c: constant(c, TIMES)
     if any(c.is_complex() for c in v):
         layouts["stored as its conjugate, with the conjugate bit set"] = lambda c: conjugated(c) if c.is_complex() else c.clone()
     if evidence.function.reusable:
         layouts["contiguous behind other numbers (as a part of what `torch.cat` gets)"] = offset
     for what, layout in evidence.spending.some(list(layouts.items()), 0, 2, "layouts"):
-        if findings := list(_laid_out(evidence, what, list(map(layout, v)), "constant" in what)):
+        if findings := list(_laid_out(evidence, what, list(map(layout, v)))):
             yield from findings
             return
 
 
-def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor], of_a_sum: bool) -> Iterator[Finding]:
-    v = [torch.full_like(c, TIMES) for c in cotangents] if of_a_sum else evidence.cotangents("base")
-    found = Variant("GV210", f"with a grad_output that is {what},", "as with the same numbers contiguous", CONTIGUOUS)
-    expected = evidence.worked.gradients
-    if of_a_sum:
+def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> Iterator[Finding]:
+    words, v, expected = f"with a grad_output that is {what},", evidence.cotangents("base"), evidence.worked.gradients
+    if what == SUM:
+        v = tuple(torch.full_like(c, TIMES) for c in cotangents)
         try:
             expected = tuple(None if g is None else TIMES * g for g in evidence.for_ones[1])
         except UserCodeError:       # it raises for ones, and need not for others
             expected = copied(evidence.function.vjp(v))
-    try:
+    with refused("GV210", words, CONTIGUOUS):
         got = copied(evidence.function.vjp(cotangents))
-    except UserCodeError as error:
-        yield Finding(found.code, f"{found.words} {error.message}", frames=error.frames, hint=found.hint)
-        return
     apart = list(differences(evidence, expected, got, v))
     if apart and (why := random_backward(evidence)):
         raise NotApplicable(why)
-    of_layout = apart if not (apart and of_a_sum) else list(differences(evidence, copied(evidence.function.vjp(v)), got, v))
+    of_layout = apart if not apart or what != SUM else list(differences(evidence, copied(evidence.function.vjp(v)), got, v))
     for each in apart:
         same = next((other for other in of_layout if other.input == each.input), None)
         if same is None:        # the number makes it, and not the layout
             yield from _of_ones(evidence, each)
         else:
-            yield Finding(found.code, f"{found.words} {same.text} {found.usual}", input=each.input, hint=found.hint)
+            yield Finding("GV210", f"{words} {same.text} as with the same numbers contiguous", input=each.input, hint=CONTIGUOUS)
 
 
 def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
@@ -372,8 +375,7 @@ def gv211(evidence: Evidence) -> Told:
             refused.append(f"with inputs {what} {error.message}")
             continue
         if found is not None and not _comes_again(evidence, layout):
-            who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
-            yield replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
+            yield _seldom(found)
             return
         if found is not None:       # named by the first argument that does it alone
             for argument in (a for a in own if a.is_tensor and a.value.numel() > 1):
@@ -388,6 +390,12 @@ def gv211(evidence: Evidence) -> Told:
     if len(refused) == len(layouts):
         raise NotApplicable(refused[0])
     yield from refused
+
+
+def _seldom(found: Finding) -> Finding:
+    """What differs at one call and not at the next, which is no matter of how it is called."""
+    who, code = ("backward", "GV206") if found.output is None else ("forward", "GV205")
+    return replace(found, code=code, message=f"{who} is not deterministic: {found.message}; and the same call again gives these", hint=ANOTHER)
 
 
 def _comes_again(evidence: Evidence, layout: Layout) -> bool:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
-from gradverify.numerics.function.coordinates import flat_real
-from gradverify.rules.differ import DUST, NUDGE, differences, largest, loosened, off, tolerance, worst_of
-from gradverify.rules.protocol import Findings, NotApplicable
-from gradverify.rules.shown import apart, element_name
+from gradverify.rules.differ import differences
+from gradverify.rules.shown import Findings, NotApplicable
 from gradverify.subject.differentiable import batched_gradients
 from gradverify.subject.failure import UserCodeError, attempted
 from gradverify.subject.graph import lacking
-from gradverify.subject.vmapped import SIZE, Batch, Batches, Dims
+from gradverify.subject.vmapped import SIZE, Batches, Dims
 from gradverify.torch_private import CPP_NODE
 
 # ---- GV110 vmap: a vmapped call differs from a loop
@@ -33,7 +32,11 @@ SHARED = ("torch's generated rule counts the gradient of an output that no batch
 
 
 def gv110(evidence: Evidence) -> Findings:
-    undeclared = _undeclared(evidence)
+    # why no vmap rule of the user's is in the graph; None where all Functions there declare one
+    cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
+    undeclared = cls and f"{cls} declares no vmap rule"
+    if not evidence.forward.classes:
+        undeclared = "no custom Function is in the graph, and torch's operators have torch's own rules (`vmap: true` runs them)"
     if reason := (evidence.settings.vmap == "auto" and undeclared) or evidence.modes.batches.impossible:
         raise NotApplicable(reason)
     if undeclared is not None and evidence.forward.classes:
@@ -50,14 +53,6 @@ def gv110(evidence: Evidence) -> Findings:
         yield raised
 
 
-def _undeclared(evidence: Evidence) -> str | None:
-    """Why no vmap rule of the user's is in the graph; None where all Functions there declare one."""
-    if not evidence.forward.classes:
-        return "no custom Function is in the graph, and torch's operators have torch's own rules (`vmap: true` runs them)"
-    cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
-    return None if cls is None else f"{cls} declares no vmap rule"
-
-
 def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     """The finding of one choice of in_dims."""
     shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
@@ -66,32 +61,24 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
     if isinstance(seen, UserCodeError):
         severity: Severity = "error" if evidence.settings.vmap is True else "warning"
         return Finding("GV110", f"{shown} {seen.message}", severity=severity, frames=seen.frames, hint=None if by_hand else LOUD)
-    looped = batches.looped(dims)
+    looped, hint = batches.looped(dims), HINT if by_hand else GENERATED
     names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad_{argument.name}" for argument in evidence.inputs)]
-    batched = [True] * len(seen.outputs) + [dim is not None for dim, wanted in zip(dims, batches.differentiable, strict=True) if wanted]
-    mine, theirs = [*seen.outputs, *seen.gradients], [*looped.outputs, *looped.gradients]
-    for name, vmapped, loop in zip(names, mine, theirs, strict=True):
+    for name, vmapped, loop in zip(names, (*seen.outputs, *seen.gradients), (*looped.outputs, *looped.gradients), strict=True):
         if vmapped.shape != loop.shape:
-            return Finding("GV110", f"{shown} {name} has shape {list(vmapped.shape)}, but {list(loop.shape)} from a loop",
-                           hint=HINT if by_hand else GENERATED)
-    moved: Batch | None = None
-    for n, (name, loop) in enumerate(zip(names, theirs, strict=True)):
-        given, wanted = flat_real(mine[n]), flat_real(loop)
-        apart_by, size = off(wanted, given), largest(wanted)
-        if worst_of(apart_by, tolerance(evidence.precision) * size) is None:
-            continue
-        # only what is rounding throughout (a sum over a norm's rows) goes far when the points are nudged
-        moved = moved or batches.nudged(dims, NUDGE * tolerance(evidence.precision))
-        noise = largest(flat_real([*moved.outputs, *moved.gradients][n]) - wanted)
-        worst = worst_of(apart_by, loosened(evidence) * size + DUST * noise)
-        if worst is not None:
-            one, rest = divmod(worst, max(flat_real(loop[0]).numel(), 1)) if batched[n] else (0, worst)
-            where = f"{element_name(name, loop[0], rest)} of example {one}" if batched[n] else element_name(name, loop, rest)
-            numbers = apart(float(given[worst]), float(wanted[worst]))
+            return Finding("GV110", f"{shown} {name} has shape {list(vmapped.shape)}, but {list(loop.shape)} from a loop", hint=hint)
+    batched = [dim is not None for dim, wanted in zip(dims, batches.differentiable, strict=True) if wanted]
+    for example in range(SIZE):
+        ours, theirs = ([y[example] for y in each.outputs] for each in (seen, looped))
+        mine, loops = ([g[example] if own else g for g, own in zip(each.gradients, batched, strict=True)] for each in (seen, looped))
+        of_gradients = differences(evidence, loops, mine, evidence.cotangents(f"example {example}"))
+        for each in chain(differences(evidence, theirs, ours, (), outputs=True), of_gradients):
+            where, of = each.where if each.input is None else f"grad_{each.where}", f" of example {example}"
+            if each.input is not None and not batched[[argument.name for argument in evidence.inputs].index(each.input)]:
+                of = ""
             # a rule that torch generated is at fault where an output is the same for all examples
-            same = any(torch.equal(y, y[:1].expand_as(y)) for y in looped.outputs)
-            return Finding("GV110", f"{shown} {where} is {numbers[0]}, but {numbers[1]} from a loop",
-                           hint=HINT if by_hand else SHARED if same else GENERATED)
+            same = not by_hand and any(torch.equal(y, y[:1].expand_as(y)) for y in looped.outputs)
+            given, wanted = each.numbers
+            return Finding("GV110", f"{shown} {where}{of} is {given}, but {wanted} from a loop", hint=SHARED if same else hint)
     return None
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.rules.at_line import at_forward, at_forward_of
-from gradverify.rules.protocol import Findings
-from gradverify.rules.shown import changed, element_name
+from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.base_call import Depends, given_back
 

@@ -81,15 +81,10 @@ def _by_name(reach: Imported, changes: Changes) -> Iterator[str]:
 
 def sieved(changes: Changes, cwd: Path) -> tuple[tuple[str, ...], int]:
     """The specs with affected checks among all of the project and all changed ones; how many those are."""
-    specs = tuple(dict.fromkeys((*project_specs(cwd), *_changed(changes))))
+    changed = (shown for file, shown in changes.files.items()
+               if file.lower().endswith(SUFFIXES) and file not in changes.gone and is_spec(Path(file)))
+    specs = tuple(dict.fromkeys((*project_specs(cwd), *changed)))
     return tuple(dict.fromkeys(spec for spec, _ in affected(changes, cwd, specs))), len(specs)
-
-
-def _changed(changes: Changes) -> Iterator[str]:
-    """Changed files that are specs, wherever they lie."""
-    for file, shown in changes.files.items():
-        if file.lower().endswith(SUFFIXES) and file not in changes.gone and is_spec(Path(file)):
-            yield shown
 
 
 def project_specs(cwd: Path) -> tuple[str, ...]:

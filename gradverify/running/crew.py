@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case, Json
@@ -24,25 +23,12 @@ from gradverify.running.process import Worker
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
-from gradverify.running.supervisor import Answered, Began, Happening, Lost, Supervisor, Task
+from gradverify.running.supervisor import BEGAN, Lost, Supervisor, Task
 from gradverify.source.modules import python_path
 
 LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
 
 CheckEvent = CheckStarted | CheckFinished
-
-
-class Crew(Protocol):
-    """Who runs cases. To be closed in the end."""
-
-    def machine(self) -> Devices:
-        """What there is to compute on."""
-
-    def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
-        """Each case begins and ends, as it happens."""
-
-    def close(self) -> None:
-        """Nothing of it goes on."""
 
 
 @dataclass
@@ -89,13 +75,28 @@ class Workers:
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
 
     def machine(self) -> Devices:
-        return from_json(Devices, self._running().hello())
+        return from_json(Devices, self.supervisor().hello())
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         known = {str(place): case for place, case in enumerate(cases)}
         begun, found = dict[str, float](), dict[str, Json]()      # when a task began, and what it found so far
-        for happening in self._running().run([self._task(name, case) for name, case in known.items()]):
-            yield from self._events(happening, known[happening.task.name], begun, found)
+        for happening in self.supervisor().run([self._task(name, case) for name, case in known.items()]):
+            name = happening.task.name
+            case = known[name]
+            if isinstance(happening, Lost):
+                took = time.perf_counter() - begun[name]
+                yield CheckFinished(replace(of_lost(case, happening, found.get(name)), seconds=took))
+            elif happening.kind == BEGAN:
+                if name not in begun:
+                    yield CheckStarted(case.id, case.name)
+                begun[name] = time.perf_counter()
+            elif happening.kind == "result":
+                yield CheckFinished(decoded(case, happening.payload))
+            elif happening.kind == "found":
+                found[name] = happening.payload
+            elif self.planned is not None and happening.kind == "plan":
+                with suppress(ValueError):      # written by what ran there
+                    self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
     def close(self) -> None:
         if self._supervisor is not None:
@@ -106,7 +107,7 @@ class Workers:
             self._folder.cleanup()
         self._supervisor, self._folder = None, None
 
-    def _running(self) -> Supervisor:
+    def supervisor(self) -> Supervisor:
         if self._supervisor is None:
             self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
             hire = hiring(self.jobs, Path(self._folder.name))
@@ -119,22 +120,9 @@ class Workers:
         limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
 
-    def _events(self, happening: Happening, case: Case, begun: dict[str, float], found: dict[str, Json]) -> Iterator[CheckEvent]:
-        if isinstance(happening, Began):
-            again = happening.task.name in begun
-            begun[happening.task.name] = time.perf_counter()
-            if not again:
-                yield CheckStarted(case.id, case.name)
-        elif isinstance(happening, Answered):
-            yield CheckFinished(decoded(case, happening.payload))
-        elif isinstance(happening, Lost):
-            took = time.perf_counter() - begun[happening.task.name]
-            yield CheckFinished(replace(of_lost(case, happening, found.get(happening.task.name)), seconds=took))
-        elif happening.kind == "found":
-            found[happening.task.name] = happening.payload
-        elif self.planned is not None and happening.kind == "plan":
-            with suppress(ValueError):      # written by what ran there
-                self.planned(replace(from_json(Plan, happening.payload), check=case.name))
+
+Crew = Here | Workers
+"""Who runs cases. To be closed in the end."""
 
 
 def _server(case: Case) -> str:

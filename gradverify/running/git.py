@@ -26,38 +26,9 @@ class NoGit(ProblemsError):  # noqa: N818
         super().__init__([Problem(f"git cannot tell what changed: {sentence}")])
 
 
-def changed_since(ref: str, cwd: Path) -> tuple[Path, ...]:
-    """Absolute paths of all that differs from the commit at which this branch left `ref`: in commits, staged or not, untracked files too, deleted
-    ones and both names of renamed ones. Raises ProblemsError with a sentence where that cannot be told."""
-    top, base = _top(cwd), _base_of(ref, cwd, f"--changed-from {ref}")
-    untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
-    return (*_differing(top, base), *(top / name for name in untracked))
-
-
 def _top(cwd: Path) -> Path:
     """The folder of the repository. Raises NoGit."""
     return Path(os.fsdecode(ask(cwd, "rev-parse", "--show-toplevel")).rstrip("\n"))
-
-
-def _base_of(ref: str, cwd: Path, option: str) -> str:
-    """The commit at which this branch left `ref`. Raises ProblemsError."""
-    try:
-        ask(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-    except NoGit:
-        raise ProblemsError([Problem(f"{option}: there is no commit {ref!r} in this repository (of a remote: git fetch first)")]) from None
-    try:
-        return os.fsdecode(ask(cwd, "merge-base", "--", ref, "HEAD")).strip()
-    except NoGit:
-        sentence = f"{option}: {ref!r} and HEAD have no commit in common here (a shallow clone? fetch more of its history)"
-        raise ProblemsError([Problem(sentence)]) from None
-
-
-def not_handed_over(cwd: Path, ends: tuple[str, str] | None) -> tuple[Path, ...]:
-    """Absolute paths of what a hook may not be given: files whose deletion is staged, or that were deleted between two commits, and
-    submodules, which settings can hide. Raises NoGit."""
-    between = "--cached" if ends is None else f"{ends[0]}...{ends[1]}"
-    found = _differing(_top(cwd), between)
-    return tuple(path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes)
 
 
 def _differing(top: Path, between: str) -> dict[Path, tuple[str, str, str]]:
@@ -123,13 +94,27 @@ class Changes:
 def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Changes:
     """The files handed to a hook, and what pre-commit may hand to nobody. Raises ProblemsError where git cannot tell."""
     start, end = (environ.get(name) for name in PUSHED)
-    others = not_handed_over(cwd, (start, end) if start and end else None)
+    found = _differing(_top(cwd), f"{start}...{end}" if start and end else "--cached")
+    # deleted files, and submodules, which settings can hide
+    others = (path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes)
     return _changes((*(cwd / name for name in named), *others), cwd)
 
 
 def since(ref: str, cwd: Path) -> Changes:
-    """Everything that differs from the commit at which this branch left `ref`. Raises ProblemsError."""
-    return _changes(changed_since(ref, cwd), cwd)
+    """Everything that differs from the commit at which this branch left `ref`: in commits, staged or not, untracked files too, deleted ones and both
+    names of renamed ones. Raises ProblemsError with a sentence where that cannot be told."""
+    top, option = _top(cwd), f"--changed-from {ref}"
+    try:
+        ask(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+    except NoGit:
+        raise ProblemsError([Problem(f"{option}: there is no commit {ref!r} in this repository (of a remote: git fetch first)")]) from None
+    try:
+        base = os.fsdecode(ask(cwd, "merge-base", "--", ref, "HEAD")).strip()
+    except NoGit:
+        sentence = f"{option}: {ref!r} and HEAD have no commit in common here (a shallow clone? fetch more of its history)"
+        raise ProblemsError([Problem(sentence)]) from None
+    untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
+    return _changes((*_differing(top, base), *(top / name for name in untracked)), cwd)
 
 
 def _changes(paths: Iterable[Path], cwd: Path) -> Changes:

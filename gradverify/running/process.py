@@ -195,7 +195,7 @@ class Worker:
         self._context, self._folder = context, Path(tempfile.mkdtemp(dir=folder))
         self.files = Files(str(self._folder / "stack"), str(self._folder / "printed"))
         self.words, inner = context.Pipe()
-        self._said = Said(self.words)
+        self.said = Said(self.words)
         alive, self._alive = context.Pipe(duplex=False)
         self._process = context.Process(target=main, args=(inner, alive, setup, self.files), daemon=False)
         try:
@@ -232,37 +232,31 @@ class Worker:
         said.close()
         return Said(heard, task)
 
-    def hear(self) -> list[tuple[str, Json]] | None:
-        """What the worker itself says, as `Said.hear`."""
-        return self._said.hear()
-
     def ended(self, said: Said | None) -> Died:
         """Of a process that has ended by itself."""
         return self._end_within(ENDS_WITHIN, said) or self.stopped(ENDS_WITHIN)
 
     def child_ended(self, code: int, said: Said) -> Died:
         """Of the process of a task that has ended by itself."""
-        if said.garbled and code == 0:
-            return self._died("garbled", 0)
-        return self._died("silence", 0) if code == UNHEARD else self._died("signal" if code < 0 else "status", abs(code))
+        if code in (0, UNHEARD):
+            return self.died("silence" if code else "garbled" if said.garbled else "status")
+        return self.died("signal" if code < 0 else "status", abs(code))
 
     def silent(self, said: Said | None) -> Died:
         """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
-        return self._end_within(SILENT_FOR, said) or self._died("silence", 0)
+        return self._end_within(SILENT_FOR, said) or self.died("silence")
 
     def _end_within(self, seconds: float, said: Said | None) -> Died | None:
         """Where a child did the task, it ended with this process."""
+        if not wait([self.sentinel], seconds):
+            return None
         try:
-            code = self._status(seconds)
-        except EOFError:
-            return self._died("server", ended_by(self.server))
-        if code is not None and said is not None and said.pid not in (None, self.pid):
-            return self._died("parent", max(0, -code))
-        return None if code is None else self._died("signal" if code < 0 else "status", abs(code))
-
-    def _status(self, seconds: float) -> int | None:
-        """Raises EOFError where the process that it was forked from ended first."""
-        return status_of(self.sentinel) if wait([self.sentinel], seconds) else None
+            code = status_of(self.sentinel)
+        except EOFError:        # the process that it was forked from ended first
+            return self.died("server", ended_by(self.server))
+        if said is not None and said.pid not in (None, self.pid):
+            return self.died("parent", max(0, -code))
+        return self.died("signal" if code < 0 else "status", abs(code))
 
     def stopped(self, limit: float, said: Said | None = None) -> Died:
         """Of a process that did not end within its limit: asked for its stack, then killed."""
@@ -271,15 +265,11 @@ class Worker:
             if os.getsid(pid) == self.pid:      # whatever number it sent
                 os.kill(pid, signal.SIGUSR1)
             self._process.join(STACK_WITHIN)
-        return self._died("limit", limit)
+        return self.died("limit", limit)
 
-    def crowded(self, processes: int) -> Died:
-        """Of a process that has started so many others that it is ended."""
-        return self._died("processes", processes)
-
-    def look_after(self) -> None:
-        """Keeps no more of what its task prints than a report shows."""
-        cut_at(Path(self.files.printed))
+    def died(self, how: How, number: float = 0) -> Died:
+        """With what its files hold."""
+        return Died(how, number, tail(Path(self.files.stack)) or "", tail(Path(self.files.printed)))
 
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""
@@ -293,6 +283,3 @@ class Worker:
                 Path(path).unlink()
         with contextlib.suppress(OSError):
             self._folder.rmdir()
-
-    def _died(self, how: How, number: float) -> Died:
-        return Died(how, number, tail(Path(self.files.stack)) or "", tail(Path(self.files.printed)))

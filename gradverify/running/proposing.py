@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
-from gradverify.model.case import Json
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.report.numbers import limit
-from gradverify.running.crew import LOADING, hiring
+from gradverify.running.crew import LOADING, Workers
 from gradverify.running.process import Died
-from gradverify.running.signals import Signals
-from gradverify.running.supervisor import Answered, Began, Lost, Supervisor, Task
+from gradverify.running.supervisor import BEGAN, Lost, Task
 
 TRYING = 90.0       # seconds for all calls of one function, of which there are few
 
@@ -22,27 +18,21 @@ TRYING = 90.0       # seconds for all calls of one function, of which there are 
 def proposals(sought: Sequence[Sought], jobs: int, began: Callable[[Sought], None]) -> Iterator[tuple[int, Proposal]]:
     """The place of each in `sought`, and what was found for it, as they end; `began` is told before. Raises Stopped where a signal came."""
     tasks = [Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING)) for place, each in enumerate(sought)]
-    with tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True) as folder:
-        supervisor = Supervisor(hiring(jobs, Path(folder)), Signals().hear(), jobs)
-        try:
-            for happening in supervisor.run(tasks):
-                place = int(happening.task.name)
-                if isinstance(happening, Began):
-                    began(sought[place])
-                elif isinstance(happening, Answered):
-                    yield place, _proposal(sought[place], happening.payload)
-                elif isinstance(happening, Lost):
-                    yield place, Proposal(sought[place].target, missing=_end(happening.died, happening.while_loading))
-        finally:
-            supervisor.close()
-            supervisor.signals.close()
-
-
-def _proposal(sought: Sought, data: Json) -> Proposal:
+    workers = Workers(jobs)
     try:
-        return from_json(Proposal, data)
-    except ValueError:
-        return Proposal(sought.target, missing="what its process sent back is no answer")
+        for happening in workers.supervisor().run(tasks):
+            place = int(happening.task.name)
+            if isinstance(happening, Lost):
+                yield place, Proposal(sought[place].target, missing=_end(happening.died, happening.while_loading))
+            elif happening.kind == BEGAN:
+                began(sought[place])
+            elif happening.kind == "result":
+                try:
+                    yield place, from_json(Proposal, happening.payload)
+                except ValueError:
+                    yield place, Proposal(sought[place].target, missing="what its process sent back is no answer")
+    finally:
+        workers.close()
 
 
 def _end(died: Died, loading: bool) -> str:

@@ -43,7 +43,8 @@ class _Run:
         yield CheckFinished(result)
         self.failed += not judged(result, self.gate).ok
         if self.maxfail is not None and self.failed >= self.maxfail:
-            self.why = _stopped_after(self.maxfail)
+            self.why = ("-x: stopped at the first check that is not as expected" if self.maxfail == 1 else
+                        f"--maxfail: stopped after {self.maxfail} checks that are not as expected")
 
     def skipped_before(self, id: str | None) -> Iterator[Event]:
         """The skipped cases that stand before a case, or all of them."""
@@ -62,7 +63,8 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, c
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
         machine = _machine(cases, crew, state)
-        yield RunStarted(_now(), argv, selection, environment(machine), len(cases), tuple(case.id for case in cases))
+        begun, ids = datetime.now(UTC).isoformat(timespec="seconds"), tuple(case.id for case in cases)
+        yield RunStarted(begun, argv, selection, environment(machine), len(ids), ids)
         if not state.why:
             yield from _checks(cases, crew, machine, state)
     finally:
@@ -70,10 +72,6 @@ def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, c
     for place, case in enumerate(state.left.values()):      # of those that the surroundings did not allow one says so
         yield CheckFinished(without_running(case, "error" if state.unable and place == 0 else "not_run", state.why))
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _machine(cases: Sequence[Case], crew: Crew, state: _Run) -> Devices | None:
@@ -110,11 +108,6 @@ def _ended(error: BaseException, state: _Run) -> None:
     else:
         number = error.number if isinstance(error, Stopped) else 2
         state.interrupted, state.why = SIGNALLED + number, "interrupted"
-
-
-def _stopped_after(count: int) -> str:
-    return ("-x: stopped at the first check that is not as expected" if count == 1 else
-            f"--maxfail: stopped after {count} checks that are not as expected")
 
 
 def environment(machine: Devices | None) -> Environment:

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
+from pathlib import Path
 
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.running.family import end_orphans, sizes
-from gradverify.running.process import SILENT_FOR, Died, Said, Worker
+from gradverify.running.process import SILENT_FOR, Died, Said, Worker, cut_at
 from gradverify.running.server import lacking
 from gradverify.running.signals import Signals
 
@@ -47,27 +48,13 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """A worker took the task; a second time where it was lost with others."""
-
-    task: Task
-
-
-@dataclass(frozen=True, slots=True)
 class Told:
-    """What the worker said while the task runs."""
+    """What the worker said while the task runs: "result", with which it ends, or anything else; and BEGAN, when a worker took the task, a second time
+    where it was lost with others."""
 
     task: Task
     kind: str
-    payload: Json
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """The worker's result."""
-
-    task: Task
-    payload: Json
+    payload: Json = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +66,8 @@ class Lost:
     while_loading: bool
 
 
-Happening = Began | Told | Answered | Lost
+BEGAN = ""
+Happening = Told | Lost
 
 
 @dataclass(eq=False)
@@ -167,7 +155,7 @@ class Supervisor:
             (self._lost if job.alone else waiting).remove(task)
             job.server, job.task, job.ready, job.loading, job.silent = task.server, task, False, True, False
             job.deadline = time.monotonic() + task.limits[0]
-            yield Began(task)
+            yield Told(task, BEGAN)
             job.said = job.worker.begin(task.payload)
             self._staff.remove(job)
             self._staff.append(job)
@@ -214,27 +202,23 @@ class Supervisor:
             elif job.worker.sentinel in heard:
                 yield from self._bury(job, job.worker.ended(job.said))
             elif time.monotonic() >= job.deadline:
-                yield from self._bury(job, self._late(job))
+                limit = START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1]
+                yield from self._bury(job, job.worker.silent(job.said) if job.silent else job.worker.stopped(limit, job.said))
 
     def _look(self) -> Iterator[Happening]:
         """Ends tasks that have started more processes than the machine can bear, and cuts what they print to what is kept."""
         if time.monotonic() < self._looks:
             return
         for job in self._staff:
-            job.worker.look_after()
+            cut_at(Path(job.worker.files.printed))
         found = sizes(job.worker.pid for job in self._staff if job.task)
         for job in [job for job in self._staff if found.get(job.worker.pid, 0) > MOST]:
-            yield from self._bury(job, job.worker.crowded(found[job.worker.pid]))
+            yield from self._bury(job, job.worker.died("processes", found[job.worker.pid]))
         self._looks = time.monotonic() + LOOKS_EVERY
-
-    def _late(self, job: _Job) -> Died:
-        if job.silent:
-            return job.worker.silent(job.said)
-        return job.worker.stopped(START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1], job.said)
 
     def _hear(self, job: _Job) -> Iterator[Happening]:
         """What a worker itself says: that it is ready, or that the process of its task has ended. Anything else was written by what ran there."""
-        words = job.worker.hear()
+        words = job.worker.said.hear()
         for kind, payload in words or ():
             match kind, payload:
                 case "ready", _ if not job.started:
@@ -267,8 +251,7 @@ class Supervisor:
                 job.loading, job.deadline = False, time.monotonic() + task.limits[1]
             elif kind == "result":
                 job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
-                yield Answered(task, payload)
-            else:
+            if kind != "begins":
                 yield Told(task, kind, payload)
         if words is None:
             job.silent = True
@@ -280,19 +263,15 @@ class Supervisor:
         self._dismiss(job)
         self._futile += not job.started and not (with_others and job.worker.server == self._server)   # one for all that a server took with it
         if died.how == "server":
-            self._forget(job.worker.server)
+            self._server = job.worker.server
+            for idle in [each for each in self._staff if each.task is None and each.worker.server == self._server]:
+                self._dismiss(idle)     # has ended with it, whether that is seen yet or not
         if task is not None and with_others and not job.alone:
             self._lost.append(task)
         elif task is not None:
             yield Lost(task, died, job.loading)
         elif not self._staff:
             self._employ()
-
-    def _forget(self, server: int | None) -> None:
-        """Those that wait for a task have ended with it, whether that is seen yet or not."""
-        self._server = server
-        for job in [job for job in self._staff if job.task is None and job.worker.server == server]:
-            self._dismiss(job)
 
     def _dismiss(self, job: _Job) -> None:
         job.worker.end()

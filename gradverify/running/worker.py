@@ -68,25 +68,30 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
     from gradverify.running.inline import devices
     from gradverify.subject.machine import imports, threads, use_threads
 
-    _divide(setup)
+    if setup.threads is not None:
+        use_threads(setup.threads)
     worker.threads = threads()
     machine = _in_child(lambda: to_json(devices()))
     own.say("ready", machine)
     use_threads(1)
     with imports(bool(machine["cuda"])):
         while True:
-            task, payload, descriptor = _next_task(worker.pipe)
+            try:
+                task, _, text = worker.pipe.recv_bytes().partition(b"\n")
+                payload, descriptor = json.loads(text), moved(recv_handle(worker.pipe))
+            except (EOFError, OSError):     # the supervisor is gone
+                leave(0)
             for file in files.stack, files.printed:     # of the task before
                 os.truncate(file, 0)
             stays, code, again = _load(worker, payload), 0, True
             if stays is None:
                 child = os.fork()
                 if child == 0:
-                    _do_alone(worker, payload, Words(descriptor, task))
+                    _do_alone(worker, payload, Words(descriptor, task.decode()))
                 os.close(descriptor)
                 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             else:
-                again = _do(worker, payload, Words(descriptor, task), stays)
+                again = _do(worker, payload, Words(descriptor, task.decode()), stays)
                 os.close(descriptor)
                 use_threads(1)
             own.say("ended", [code, not again or (stays is None and _has_children())])
@@ -137,15 +142,6 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _next_task(pipe: Connection) -> tuple[str, Json, int]:
-    """Its identity, what it is, and what its words go through. Ends the process where the supervisor is gone."""
-    try:
-        task, _, payload = pipe.recv_bytes().partition(b"\n")
-        return task.decode(), json.loads(payload), moved(recv_handle(pipe))
-    except (EOFError, OSError):
-        leave(0)
 
 
 def _is_check(payload: Json) -> bool:
@@ -254,11 +250,3 @@ def _with_parent() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     adopt_orphans()
-
-
-def _divide(setup: Setup) -> None:
-    from gradverify.subject.machine import use_threads
-
-    if setup.threads is not None:
-        use_threads(setup.threads)
-

@@ -340,6 +340,10 @@ class Backward:
         kept, self._kept = self._kept, None
         return self.second(weights) if kept is None else self._through(kept, weights)
 
+    def let_go(self) -> None:
+        """Of the graph that was kept, if it still is."""
+        self._kept = None
+
     def _through(self, created: Created, weights: Sequence[Tensor], retain: bool = False) -> Second:
         """The cotangents require grad themselves, and this pass is `.backward()` of everything: `once_differentiable` is silent without the first,
         and `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""

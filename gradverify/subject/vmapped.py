@@ -97,12 +97,6 @@ class Batches:
             self._loops[dims] = self._loop(self._points(dims), dims)
         return self._loops[dims]
 
-    def nudged(self, dims: Dims, step: float) -> Batch:
-        """The loop at points a little off: every element by about `step` of itself. Raises UserCodeError."""
-        moved = [[stretched(x, step, self._source) if wanted else x for x, wanted in zip(point, self.differentiable, strict=True)]
-                 for point in self._points(dims)]
-        return self._loop(moved, dims)
-
     def _loop(self, points: Points, dims: Dims) -> Batch:
         singles = [self._single(point, cotangent) for point, cotangent in zip(points, self._cotangents, strict=True)]
         outputs, gradients = ([torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each]) for each in zip(*parts, strict=True)]

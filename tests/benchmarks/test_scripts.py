@@ -120,12 +120,12 @@ def test_the_calls_of_the_reported_specs_keep_the_limits(script):
 
 
 def test_ordinary_small_functions_pass_under_every_rule_in_few_calls(script):
-    """As measured: 102 calls for SwiGLU, and a median of 146."""
+    """As measured: 101 calls for SwiGLU, and a median of 145."""
     small = script("small")
     results = {name: small.run_case(small.case(name, inputs)) for name, _, inputs in small.SMALL}
     assert {name: (result.verdict, result.findings) for name, result in results.items()} == dict.fromkeys(results, ("pass", ()))
     calls = {name: result.calls.forward + result.calls.backward for name, result in results.items()}
-    assert calls["SwiGLU"] <= 102 and median(calls.values()) <= 146
+    assert calls["SwiGLU"] <= 101 and median(calls.values()) <= 145
     ran = {run.code for run in next(iter(results.values())).rules if run.status == "ran"}      # few calls, and no rule left out
     assert {"GV101", "GV109", "GV113", *(f"GV{number}" for number in (201, 205, 206, 207, 208, 209, 210, 211, 213, 214, 215, 218, 220, 225, 226, 227,
                                                                       228, 229))} <= ran

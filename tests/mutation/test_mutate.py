@@ -9,8 +9,7 @@ from live import case, given
 
 import gradverify.mutation.mutate as module
 from gradverify.model.mutation import Mutant
-from gradverify.mutation.measured import Measured
-from gradverify.mutation.mutate import mutate
+from gradverify.mutation.mutate import Measured, mutate
 from mutation.gallery import CHECKS
 
 

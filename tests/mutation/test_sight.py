@@ -6,7 +6,7 @@ import pytest
 import torch
 from live import evidence, randn
 
-from gradverify.mutation.sight import Sights, other_point
+from gradverify.mutation.mutate import Sights, other_point
 from gradverify.subject.damage import damages
 from gradverify.subject.subject import Argument
 

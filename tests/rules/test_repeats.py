@@ -8,7 +8,7 @@ from live import check, codes, randn
 from torch.autograd import Function
 
 from gradverify.numerics.sixteen_bit import Legs, judge
-from gradverify.rules.repeats import Repeats, in_words
+from gradverify.rules.differ import Repeats, in_words
 
 
 def any_order(values, source):

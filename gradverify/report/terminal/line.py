@@ -109,18 +109,13 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
-    noun, times = _noun(shown, elements).ljust(len("elements")), "call " if calls == 1 else "calls"
+    nouns, times = {comparison.lines or "elements" for comparison in shown}, "call " if calls == 1 else "calls"
+    noun: str = nouns.pop() if len(nouns) == 1 else "elements"       # or the lines of a Jacobian that were compared instead
+    noun = noun[:len(noun) - (elements == 1)].ljust(len("elements"))
     text = f"{elements:>{columns.name + GAP + COUNT},} {noun}  {phrase(check, shown, columns.phrase):<{columns.phrase}}"
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
     return Text(text + _beside(check, look, columns))
-
-
-def _noun(shown: tuple[Comparison, ...], count: int) -> str:
-    """Elements, or the lines of a Jacobian that were compared instead."""
-    nouns = {comparison.lines or "elements" for comparison in shown}
-    noun = nouns.pop() if len(nouns) == 1 else "elements"
-    return noun[:-1] if count == 1 else noun
 
 
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
@@ -216,7 +211,12 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
         yield f"could miss: {clean(check.could_miss)}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open_words(check)
-    yield from _rules(sorted(check.rules, key=lambda rule: rule.code))
+    # those that were ignored without a word of their own share one line, which names them where they are few
+    rules = sorted(check.rules, key=lambda rule: rule.code)
+    silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]
+    yield from (_rule(rule) for rule in rules if rule.code not in silent)
+    if silent:
+        yield f"ignored: {', '.join(silent) if len(silent) <= NAMED else 'all other rules'}"
     if check.changed:
         yield f"the check {', '.join(check.changed)}: that was put back, or no other check ran in its process"
     if check.verdict not in ("skip", "not_run"):
@@ -255,14 +255,6 @@ def _comparison(comparison: Comparison, look: Look) -> str:
         rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
         parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
-
-
-def _rules(rules: Sequence[RuleRun]) -> Iterator[str]:
-    """One line each; those that were ignored without a word of their own share one, which names them where they are few."""
-    silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]
-    yield from (_rule(rule) for rule in rules if rule.code not in silent)
-    if silent:
-        yield f"ignored: {', '.join(silent) if len(silent) <= NAMED else 'all other rules'}"
 
 
 def _rule(rule: RuleRun) -> str:

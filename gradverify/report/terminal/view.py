@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.text import Text
 
-from gradverify.model.event import Shard
 from gradverify.model.problem import NOT_JUDGED, OK
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
@@ -62,11 +61,6 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
         yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
 
 
-def _part(shard: Shard, is_empty: bool) -> Text:
-    whole, part = counted(shard.total, "check"), f"shard {shard.index}/{shard.count}"
-    return Text(f"none of {whole} falls to {part}") if is_empty else Text(f"{part} of {whole}", style="dim")
-
-
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
     """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines of what passed."""
     found = [(check, sum(each.severity == "warning" and each.code not in check.expect for each in check.findings)) for check in report.checks]
@@ -86,7 +80,8 @@ def counts(report: Report, look: Look | None = None) -> Text:
         parts.append(Text(f"{counted(report.selection.left_out, 'other file')} left out", style="dim"))
     shard = report.selection.shard
     if shard:
-        parts.append(_part(shard, not words))
+        whole, part = counted(shard.total, "check"), f"shard {shard.index}/{shard.count}"
+        parts.append(Text(f"{part} of {whole}", style="dim") if words else Text(f"none of {whole} falls to {part}"))
     if not (shard and shard.total and not words) and not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
         parts.insert(0, Text("nothing was checked", style="bold yellow"))
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
@@ -121,15 +116,12 @@ def closing(report: Report, look: Look) -> str:
 
 
 def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
-    shown = [check for check in report.checks if _has_panel(check, look)]
+    # failures; under `-v` also what is undecided, under `-vv` every check with findings
+    shown = [check for check in report.checks if status.is_red(check) or (look.verbosity > 0 and check.verdict == "undecided")
+             or (look.verbosity > 1 and check.findings)]
     if report.checks and not (look.verbosity < 0 and not shown):
         yield Text("")
     for check in shown:
         yield from shielded(f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look)
     yield from slowest(report, look.slowest)
     yield from summary(report, look)
-
-
-def _has_panel(check: CaseResult, look: Look) -> bool:
-    """Failures; under `-v` also what is undecided, under `-vv` every check with findings."""
-    return status.is_red(check) or (look.verbosity > 0 and check.verdict == "undecided") or (look.verbosity > 1 and bool(check.findings))
