@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.utils._pytree
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch.autograd.function import Function, FunctionMeta
 from torch.overrides import _get_current_function_mode_stack
@@ -418,6 +419,29 @@ def set_fp32_precision(backend: str, operation: str, precision: str) -> None:
 def import_compiler() -> None:
     """Raises ImportError. (`torch._dynamo`, 2.0)"""
     import torch._dynamo  # noqa: F401
+
+
+def leave_compiler_out() -> None:
+    """Torch's kernels in Python turn the compiler off on their first call, the forward-mode derivative of `x * 2` among them, and import it for
+    that: now only where it is imported already. (`torch._compile._disable_dynamo`, 2.0; what it remembers of a function, 2.4)"""
+    from torch._decomp import global_decomposition_table
+
+    turns_off = _disable_dynamo(len).__code__
+    for kernels in global_decomposition_table.values():
+        for named in kernels.values():
+            kernel: Any = named
+            while kernel is not None:
+                if getattr(kernel, "__code__", None) is turns_off:
+                    inner = inspect.getclosurevars(kernel).nonlocals["fn"]
+                    inner.__dynamo_disable = partial(_without_compiler, inner)
+                kernel = getattr(kernel, "__wrapped__", None)
+
+
+def _without_compiler(kernel: Callable[..., Any], *inputs: Any, **keywords: Any) -> Any:
+    if "torch._dynamo" in sys.modules:
+        del kernel.__dynamo_disable  # type: ignore[attr-defined]
+        return _disable_dynamo(kernel)(*inputs, **keywords)
+    return kernel(*inputs, **keywords)
 
 
 def check_compiler() -> None:

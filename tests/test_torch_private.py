@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -360,6 +363,19 @@ def test_the_compiler():
         private.reset_compiler()
     assert seen and nn.Module.__init__ is before
     torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+
+
+def test_kernels_that_turn_the_compiler_off_do_so_where_it_is_imported():
+    private.import_compiler()
+    x = torch.ones(2, device="meta")
+    turned = inspect.getclosurevars(torch._refs.mul.__wrapped__).nonlocals["fn"]
+    private.leave_compiler_out()
+    with patch.dict(sys.modules):
+        del sys.modules["torch._dynamo"]
+        assert torch._refs.mul(x, 2).shape == (2,) and "torch._dynamo" not in sys.modules
+    assert turned.__dynamo_disable.func is private._without_compiler
+    assert torch._refs.mul(x, 2).shape == (2,)
+    assert torch._dynamo.eval_frame.innermost_fn(turned.__dynamo_disable) is turned
 
 
 # ---- nobody else

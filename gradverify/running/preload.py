@@ -28,6 +28,7 @@ try:
         import gradverify.subject.instruments
         import gradverify.verify
         from gradverify.rules import catalogue
+        from gradverify.torch_private import leave_compiler_out
 
         for _module in pkgutil.iter_modules(gradverify.rules.__path__):
             importlib.import_module(f"gradverify.rules.{_module.name}")
@@ -37,6 +38,7 @@ try:
         for _name in IN_THE_FIRST:
             with contextlib.suppress(Exception):
                 importlib.import_module(_name)
+        leave_compiler_out()
 except BaseException as error:
     if lacking(error) is None:
         raise

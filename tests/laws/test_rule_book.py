@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from dataclasses import replace
 from pathlib import Path
@@ -25,13 +26,11 @@ RAISED = {"GV001", "GV002", "GV003"}        # found where user code is called, n
 OUTSIDE = {"GV004", "GV005"}        # found by the process that supervises the one that runs the rules
 
 
+@functools.cache
 def cases() -> list[Case]:
     loaded = load(sorted(SPECS.glob("*.yaml")), builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes())
     assert not loaded.problems
     return list(loaded.cases)
-
-
-CASES = cases()
 
 
 @pytest.mark.parametrize("info", rules(), ids=lambda info: info.code)
@@ -80,7 +79,7 @@ def ran(case: Case) -> CaseResult:
 
 @pytest.mark.parametrize("info", [info for info in rules() if info.catches], ids=lambda info: info.code)
 def test_a_rule_catches_its_fault_with_exactly_its_code_and_spares_the_twin(info):
-    own = [case for case in CASES if Path(case.spec.path).stem == info.module]
+    own = [case for case in cases() if Path(case.spec.path).stem == info.module]
     faulty = [case for case in own if case.target == f"{SPECS / info.catches}.py:Faulty"]
     right = [case for case in own if case.target == f"{SPECS / info.catches}.py:Right"]
     assert faulty and right

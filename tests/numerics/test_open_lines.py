@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from gradverify.model.case import Budget
 
-LENGTH = 24
+LENGTH = 16
 ELEMENTS = 3 * (4 * LENGTH) ** 2
 HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 

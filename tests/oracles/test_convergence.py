@@ -8,11 +8,11 @@ from torch.autograd import Function
 X, START = randn(4), randn(4, seed=1)
 
 
-def halved(start, tolerance):
+def quartered(start, tolerance):
     """An iteration towards 0."""
     y = start
     while y.abs().max() > tolerance:
-        y = y / 2
+        y = y / 4
     return y
 
 
@@ -23,7 +23,7 @@ def reaching(share, *, given=False, factor=0.0, iterates=False):
         @staticmethod
         def forward(ctx, x, start):
             ctx.save_for_backward(x)
-            return x * x + (halved(start, share) if iterates else share * start)
+            return x * x + (quartered(start, share) if iterates else share * start)
 
         @staticmethod
         def backward(ctx, g):
@@ -73,7 +73,7 @@ def ranges(x):
 
 
 def iterating(x):
-    return halved(x.detach().abs() + 1, 1e-12)
+    return quartered(x.detach().abs() + 1, 1e-12)
 
 
 HEADS = {"reads": three_reads, "tiles": masked_tiles, "ranges": ranges, "an iteration": iterating}
@@ -142,7 +142,7 @@ def lopsided(x):
 def stopped(iterates, error=2e-8, wrong=0.0):
     """`lopsided`, and what an iteration leaves; `wrong`: and an error of that size in forward and backward, which no iteration leaves."""
     def left(x):
-        return (halved(torch.ones_like(x), error) if iterates else error) + wrong
+        return (quartered(torch.ones_like(x), error) if iterates else error) + wrong
 
     class Stopped(Function):
         @staticmethod

@@ -37,9 +37,9 @@ def naive(damage=lambda dx, dw, n: (dx, dw), forward=None):
     return LayerNorm
 
 
-def compared(function, mean, seed):
+def compared(function, mean, seed, rows=2):
     """How many elements are wrong, and how many undecided."""
-    x, w, b = (randn(2, 6, seed=seed) + mean).float(), randn(6, seed=seed + 1).float(), randn(6, seed=seed + 2).float()
+    x, w, b = (randn(rows, 6, seed=seed) + mean).float(), randn(6, seed=seed + 1).float(), randn(6, seed=seed + 2).float()
     seen = evidence(function, x, w, b, dtype="float32", oracles=Oracles(reference=f"{__name__}:layer_norm")).reference
     pairs = seen.rows.values()
     return sum(pair.count(Outcome.MISMATCH) for pair in pairs), sum(pair.count(Outcome.UNDECIDED) for pair in pairs)
@@ -47,7 +47,7 @@ def compared(function, mean, seed):
 
 @pytest.mark.parametrize(("mean", "seed"), [(30.0, 12), (300.0, 11)])
 def test_a_right_one_is_not_accused(mean, seed):
-    wrong, undecided = compared(naive(), mean, seed)
+    wrong, undecided = compared(naive(), mean, seed, rows=1)
     assert wrong == 0
     assert undecided == 0 or mean >= 100
 
@@ -67,4 +67,4 @@ def test_a_wrong_one_is_caught(how, mean):
 
 
 def test_a_backward_that_loses_what_forward_does_not_does_not_pass():
-    assert sum(compared(naive(forward=layer_norm), 300.0, 11)) > 0
+    assert sum(compared(naive(forward=layer_norm), 300.0, 11, rows=1)) > 0

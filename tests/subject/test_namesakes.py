@@ -13,7 +13,7 @@ import types
 from pathlib import Path
 
 import pytest
-from commands import apart, here
+from commands import here
 
 from gradverify.model.case import Search
 from gradverify.subject.failure import UserCodeError
@@ -103,17 +103,16 @@ class F(torch.autograd.Function):
 """
 
 
-@pytest.mark.parametrize("how", [here, apart])
-def test_two_specs_of_one_run_are_judged_by_their_own_modules(write, tmp_path, monkeypatch, how):
-    """In workers, and in a process of its own without them."""
+@pytest.mark.parametrize("options", [(), ("--no-isolate",)])
+def test_two_specs_of_one_run_are_judged_by_their_own_modules(write, tmp_path, monkeypatch, options):
+    """In workers, and in one process."""
     monkeypatch.chdir(tmp_path)
     for folder, factor in (("right", 2.0), ("wrong", 2.02)):
         write(f"{folder}/ops.py", OPS)
         write(f"{folder}/factor.py", f"FACTOR = {factor}\ndef f(x): return x * {factor}")
         write(f"{folder}/s.yaml", "gradverify: 1\nchecks:\n  - {function: 'ops:F', inputs: [{shape: [3]}]}\n"
                                   "  - {function: 'factor:f', name: r, inputs: [{shape: [3]}]}\n")
-    command = ("check", ".", "--report", "json:r.json")
-    here(*command) if how is here else apart(*command, "--no-isolate", cwd=tmp_path)
+    here("check", ".", "--report", "json:r.json", *options)
     verdicts = {check["id"]: check["verdict"] for check in json.loads((tmp_path / "r.json").read_text())["checks"]}
     assert verdicts == {"right/s.yaml::F": "pass", "right/s.yaml::r": "pass", "wrong/s.yaml::F": "fail", "wrong/s.yaml::r": "pass"}
 
