@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from gradverify.model.report import Gate, Report
 StrPath = str | os.PathLike[str]
 
 
-def run(paths: StrPath | Iterable[StrPath] = (), *, jobs: int | Literal["auto"] | None = None,
+def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = None, jobs: int | Literal["auto"] | None = None,
         keyword: str | None = None, tags: str | None = None, timeout: float | None = None,
         undecided: Literal["warn", "fail"] | None = None, fail_on_skip: bool | None = None,
         require_device: Sequence[str] | None = None, **settings: Any) -> Report:
@@ -23,12 +24,13 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, jobs: int | Literal["auto"] 
 
     `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds) and the gate are those of `gradverify check`; None:
     what `[tool.gradverify]` says, else one job, "warn". `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`,
-    `select=["GV1"]`), over what the specs say.
+    `select=["GV1"]`), over what the specs say. `executor`: any `concurrent.futures.Executor`, which is given each check by itself, in place of `jobs`
+    worker processes; it is not shut down.
 
     Raises ProblemsError with every problem of the specs, the configuration and the arguments; then nothing ran.
     """
     from gradverify.cli.gather import gather, named, project_here, sound, with_torch
-    from gradverify.running.hosted import Request, hosted
+    from gradverify.running.hosted import Request, distributed, hosted
     from gradverify.running.select import select
 
     given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
@@ -40,8 +42,9 @@ def run(paths: StrPath | Iterable[StrPath] = (), *, jobs: int | Literal["auto"] 
     asked = {"undecided": undecided, "fail-on-skip": fail_on_skip, "require-device": require_device or None}
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
     request = Request(cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits)
-    with_torch(cases)
-    report = hosted(request)
+    if executor is None:
+        with_torch(cases)
+    report = hosted(request) if executor is None else distributed(request, executor)
     return replace(report, checks=tuple(named(check) for check in report.checks))
 
 

@@ -3,7 +3,9 @@ module stay the caller's.
 
 A host process does what `gradverify check` does without its output: it supervises workers and
 imports neither torch nor anybody's code. It ends with its caller. Any thread may call, inside of an
-event loop too.
+event loop too. With an executor (a pool of processes or threads, Dask's, mpi4py's, Ray's) each
+check has a host of its own, wherever it runs: one that ends its process, or never ends, costs
+itself only; so does a future that is cancelled, lost with its machine, or cannot be submitted.
 """
 
 from __future__ import annotations
@@ -16,15 +18,19 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Executor, Future, as_completed
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from gradverify import __version__
 from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
-from gradverify.model.event import CheckFinished, RunFinished, RunStarted, Selection
-from gradverify.model.fault import FAILED
+from gradverify.model.event import CheckFinished, Environment, RunFinished, RunStarted, Selection
+from gradverify.model.fault import FAILED, described, legible
 from gradverify.model.report import Gate, NoReport, Report, fold, read, written
+from gradverify.model.result import CaseResult
 from gradverify.running.crew import Workers
 from gradverify.running.lost import without_running
 from gradverify.running.schedule import environment, run
@@ -53,6 +59,22 @@ class Request:
     gate: Gate = field(default_factory=Gate)
     jobs: int = 1
     timeout: float | None = None
+
+
+def _report(
+    request: Request,
+    results: Iterable[CaseResult],
+    machine: Environment | None = None,
+    seconds: float = 0.0,
+    crashed: str | None = None,
+) -> Report:
+    """Of results that were not made in one run; `machine`: where."""
+    ids = tuple(case.id for case in request.cases)
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    place = machine or environment(None)
+    start = RunStarted(begun, request.argv, request.selection, place, len(ids), ids)
+    end = RunFinished(seconds, crashed=crashed)
+    return fold([start, *map(CheckFinished, results), end], request.gate, __version__)
 
 
 def hosted(request: Request) -> Report:
@@ -97,10 +119,8 @@ def hosted(request: Request) -> Report:
 
 
 def _not_run(request: Request, why: str) -> Report:
-    ids = tuple(case.id for case in request.cases)
-    start = RunStarted(datetime.now(UTC).isoformat(timespec="seconds"), request.argv, request.selection, environment(None), len(ids), ids)
-    results = (CheckFinished(without_running(case, "not_run", FAILED)) for case in request.cases)
-    return fold([start, *results, RunFinished(0.0, crashed=why)], request.gate, __version__)
+    results = [without_running(case, "not_run", FAILED) for case in request.cases]
+    return _report(request, results, crashed=why)
 
 
 def serve() -> None:
@@ -123,3 +143,60 @@ def _end_with_caller() -> None:
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+# ---- through executors
+class HostLost(Exception):  # noqa: N818 - a sentence for the report
+    """The host process of a check could not be started, or ended before the check did."""
+
+
+def run_check(request: str) -> str:
+    """What is submitted. `request`: a `Request` of one case, as JSON. Returns its result, and the
+    environment that it ran in, as JSON. Raises HostLost."""
+    report = hosted(from_json(Request, json.loads(request)))
+    if report.crashed or report.interrupted:
+        asked = "the process that supervises the check was asked to end by a signal"
+        raise HostLost(report.crashed or asked)
+    found = {"result": to_json(report.checks[0]), "environment": to_json(report.environment)}
+    return json.dumps(found)
+
+
+def distributed(request: Request, executor: Executor) -> Report:
+    """The report of a run whose checks `executor` runs, each with the limits of `request`; what was
+    not begun is cancelled where this is interrupted."""
+    started, places = time.perf_counter(), list[Environment]()
+    waiting: dict[Future[str], Case] = {}
+    results = []
+    try:
+        for case in request.cases:
+            text = json.dumps(to_json(replace(request, cases=(case,)), exact=True))
+            try:
+                waiting[executor.submit(run_check, text)] = case
+            except Exception as error:  # whatever an executor that is shut down or broken raises
+                why = f"the executor did not take this check: {described(error)}"
+                results.append(without_running(case, "error", why))
+        for future in as_completed(list(waiting)):
+            results.append(_came_of(future, waiting.pop(future), places))
+    finally:
+        for future in waiting:
+            future.cancel()
+    machine = places[0] if places else None
+    return _report(request, results, machine, time.perf_counter() - started)
+
+
+def _came_of(future: Future[str], case: Case, places: list[Environment]) -> CaseResult:
+    try:
+        data = json.loads(future.result())
+        result, place = (
+            from_json(CaseResult, data["result"]),
+            from_json(Environment, data["environment"]),
+        )
+        if (result.id, result.spec) == (case.id, case.spec):
+            places.append(place)
+            return result
+        why = f"answered with the result of another check, {legible(result.id)}"
+    except CancelledError:
+        why = "cancelled this check"
+    except Exception as error:
+        why = f"lost this check: {described(error)}"
+    return without_running(case, "error", f"the executor {why}")
