@@ -1,11 +1,16 @@
-"""Another implementation, called with the same arguments: its values, and its gradients by autograd, each within bars."""
+"""A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs.
+
+Where forward is so noisy that its values do not decide, the noise is either float32's own (numbers that cancel, in that way to compute it) or the
+kernel's (fewer bits inside). Run in float32 under `Disguised`, the function shows the first and not the second."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gradverify.numerics.exact import add_exact
@@ -14,17 +19,44 @@ from gradverify.numerics.function.point import Point
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.rungs import U32, Array, Z
+from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST, Filled, Gives
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.kinks import Kinks
+from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference_gradients import reference_gradients
 from gradverify.oracles.rounding import beside_rounding
 from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.failure import UserCodeError
+from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target
+from gradverify.subject.wide import InDouble, widened
+
+
+# ---- A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs
+def off_both(subject: Subject, checked: Sequence[int]) -> Sequence[tuple[TensorResult, TensorResult] | None]:
+    """Of each checked output, how far it is from the reference and from the function itself in float64, where both are more than float32 explains.
+
+    None of all where nothing tells whose noise it is: where a differentiable input is not float32, where one of the two refuses float64, and where
+    the function computes out of torch's sight.
+    """
+    nothing = [None] * len(checked)
+    if any(argument.parameter for argument in subject.arguments) or any(x.dtype != torch.float32 for x in subject.inputs):
+        return nothing
+    alone, other = (widened(subject, InDouble(lifts=True)) for _ in range(2))
+    alone.case = replace(alone.case, oracles=replace(alone.case.oracles, reference=None))
+    kernel = Kernel(alone, subject, checked)
+    try:
+        if not (any(each.miss for each in kernel.outputs) and kernel.rounds):
+            return nothing
+        reference = Kernel(as_reference(other), subject, checked).outputs
+    except UserCodeError:
+        return nothing
+    return [(a, b) if a.miss and b.miss else None for a, b in zip(reference, kernel.outputs, strict=True)]
 
 
 # ---- Another implementation, called with the same arguments in the same order: its values, and autograd through it
@@ -99,6 +131,11 @@ class AgainstReference:
             add_exact(tally, a[:, None], v[:, None], FLOOR * unit * rms(np.abs(v)), atol=atol, rtol=rtol, unit=unit, rows=np.arange(len(a)), first=0,
                       broken=Outcome.MISMATCH, noise=noise)
         return tally.result(unit, False)
+
+    @cached_property
+    def beyond_float32(self) -> Sequence[tuple[TensorResult, TensorResult] | None]:
+        """Of each checked output in float32, how far it is off this and itself in float64, where float32 explains neither."""
+        return off_both(self._checked.subject, self._checked.forward.checked)
 
     @cached_property
     def rows(self) -> Mapping[tuple[int, int], Pair]:

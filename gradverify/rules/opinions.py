@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.pairs.pair import Outcome
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.rules.shown import Findings, NotApplicable, Told, comparison, differs, element_name
 from gradverify.subject.target import Target
 
@@ -30,6 +30,7 @@ def blamed(finding: Finding, evidence: Evidence, index: int, output: int | None,
 
 # ---- GV105 reference-value: the forward differs from the reference's
 SHARE = 1e-4        # of the numbers may stay undecided in a check that passes (command-line.md)
+FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 
 def gv105(evidence: Evidence) -> Findings:
@@ -47,10 +48,24 @@ def gv105(evidence: Evidence) -> Findings:
         if wrong:
             yield Finding("GV105", f"{wrong} {of} differ from {evidence.reference.name}; worst at {where}: {worst.analytic:.6g}, reference "
                           f"{worst.numeric:.6g}", output=place, hint="decide which of the two forwards is right")
+        elif (beyond := _beyond(evidence, index, seen)) is not None:
+            yield Finding("GV105", f"{evidence.name_of(place)} differs from {evidence.reference.name}; {beyond}", output=place, hint=FEWER_BITS)
         else:
             yield Finding("GV007", f"{undecided} {of} could not be compared with {evidence.reference.name}: at {where} the two are known to "
                           f"±{worst.bar:.2g} only, the tolerance is {worst.tolerance:.2g}", output=place,
                           hint="both lose more to rounding than the tolerance allows: give `rtol` or `atol`")
+
+
+def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
+    """Of values in float32 that their own noise leaves undecided: how far they are off, where that is beyond the tolerance and no rounding of
+    float32, in the reference's way to compute them or in the function's own."""
+    outside = not evidence.draws and any(abs(each.analytic - each.numeric) > each.tolerance for each in seen.worst)
+    if (found := evidence.reference.beyond_float32[index] if outside else None) is None:
+        return None
+    theirs, own = found
+    where = element_name(evidence.name_of(evidence.forward.checked[index]), evidence.outputs[index], theirs.index)
+    return (f"at {where} it is {theirs.kernel:.6g}, and {theirs.exact:.6g} in float64: a row is off by {theirs.ratio:.3g} × what float32 costs the "
+            f"reference, and by {own.ratio:.3g} × what it costs the function itself")
 
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
