@@ -22,8 +22,9 @@ class Proposal:
     """A call that runs, or why none was found (`missing`, one sentence).
 
     `inputs`, `keywords`, `init` as in a case, also those of the furthest attempt where nothing ran; `remarks`: what stands behind an argument;
-    `dtype`, `device`: of the check, where it is not the default; `note`: a sentence above the check; `fault`: one of gradverify's own, for which
-    nothing was found.
+    `varied`: arguments and the values of theirs that forward accepts, of which every combination runs; `left_out`: optional arguments that it
+    runs without, too; `dtype`, `device`: of the check, where it is not the default; `note`: a sentence above the check;
+    `fault`: one of gradverify's own, for which nothing was found.
     """
 
     target: str
@@ -31,6 +32,8 @@ class Proposal:
     keywords: tuple[InputRecipe, ...] = ()
     init: Mapping[str, Json] | None = None
     remarks: Mapping[str, str] = field(default_factory=dict)
+    varied: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     dtype: str = "float64"
     device: str = "cpu"
     note: str | None = None

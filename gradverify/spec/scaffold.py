@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from gradverify.model.case import InputRecipe, Json, TensorRecipe
 from gradverify.model.proposal import Proposal
 from gradverify.spec.document import Loader12
 from gradverify.spec.names import own_name
-from gradverify.spec.schema import FORMAT_VERSION
+from gradverify.spec.schema import FORMAT_VERSION, Matrix, Settings
 
 LONGEST = 10**6     # characters of a value, which stands on one line
 WIDTH = 118
@@ -55,22 +55,42 @@ def scaffold(
 
 def _check(entry: Entry, named: str | None) -> Iterator[str]:
     proposal = entry.proposal
+    # a matrix variable that is called as a setting is would set it
+    variables = {name: f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name for name in proposal.varied}
     if proposal.note:
         yield from _comment(proposal.note, "  ")
     yield _remarked(f"  - function: {_flow(entry.function)}", entry.where)
     if named:
         yield f"    name: {_flow(named)}"
-    yield from _body(proposal)
+    yield from _body(proposal, variables)
+    if variables:
+        yield "    matrix:"
+        width = max(map(len, variables.values())) + 1
+        yield from (f"      {variables[name] + ':':{width}} {_flow(list(values))}" for name, values in proposal.varied.items())
+    for name in proposal.left_out:
+        yield ""
+        yield f"  - function: {_flow(entry.function)}"
+        yield f"    name: {_flow(f'{named or own_name(entry.function)} without {name}')}"
+        yield from _body(_without(proposal, name), {})
 
 
-def _body(proposal: Proposal) -> Iterator[str]:
+def _without(proposal: Proposal, name: str) -> Proposal:
+    """With null for one argument, and no remarks, which stand in the check before."""
+    def changed(recipes: Sequence[InputRecipe]) -> tuple[InputRecipe, ...]:
+        return tuple(InputRecipe(name) if each.name == name else each for each in recipes)
+
+    return Proposal(proposal.target, changed(proposal.inputs), changed(proposal.keywords), proposal.init, dtype=proposal.dtype,
+                    device=proposal.device)
+
+
+def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
     if proposal.init:
         yield f"    init: {_flow(proposal.init)}"
     for key, recipes in (("inputs", proposal.inputs), ("kwargs", proposal.keywords)):
         if recipes:
             yield f"    {key}:"
             width = max(len(str(each.name)) for each in recipes) + 1
-            yield from (_remarked(f"      {f'{each.name}:':{width}} {_value(each)}", proposal.remarks.get(str(each.name), ""))
+            yield from (_remarked(f"      {f'{each.name}:':{width}} {_value(each, variables)}", proposal.remarks.get(str(each.name), ""))
                         for each in recipes)
     if not proposal.inputs and not proposal.keywords:
         yield "    inputs: {}"
@@ -85,11 +105,13 @@ def _open(entry: Entry) -> Iterator[str]:
     proposal = entry.proposal
     yield from _comment(f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: {proposal.missing}.", "  ")
     yield f"  # - function: {_flow(entry.function)}"
-    for line in _body(proposal):
+    for line in _body(proposal, {}):
         yield f"  # {line[2:]}"
 
 
-def _value(recipe: InputRecipe) -> str:
+def _value(recipe: InputRecipe, variables: Mapping[str, str]) -> str:
+    if recipe.name in variables:
+        return f"${variables[str(recipe.name)]}"
     if recipe.tensor is not None:
         return _tensor(recipe.tensor)
     return f"[{', '.join(map(_tensor, recipe.tensors))}]" if recipe.tensors else _flow(recipe.value)

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Case, InputRecipe, Settings, SpecPlace
+from gradverify.model.case import Case, InputRecipe, Json, Settings, SpecPlace
 from gradverify.model.fault import FAILED, ToolError, fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.proposal import Proposal, Sought
@@ -39,7 +40,8 @@ from gradverify.subject.target import Target, live, named
 from gradverify.trial.layouts import Assignment, layouts, otherwise
 from gradverify.trial.wanted import TENSORS, parameters_of, wanted
 
-MOST = 30  # calls of one function
+MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
+MOST_CASES = 8  # of one matrix
 OBJECT = re.compile(
     r"object is not callable|'(?:Tensor|float|int|bool|str|list|NoneType)' object has no "
     r"attribute '(\w+)'"
@@ -68,39 +70,33 @@ class Outcome:
     nothing: tuple[str, ...] = ()
 
     @property
-    def elsewhere(self) -> str | None:
-        """What it asked for in place of float64 on the CPU: `float32`, or `cuda`."""
-        if self.level > Level.RAISED:
-            return None
-        single = self.hint == SINGLE_ONLY or re.search(r"(?i)float32|fp32|single precision", self.error)
-        return "cuda" if self.hint in (ON_CUDA, TOO_LATE) else "float32" if single else None
-
-    @property
     def reached(self) -> tuple[int, int]:
         """The further, the more a call did before it failed."""
         return self.level, self.frame.line if self.frame else 0
 
 
 def propose(sought: Sought, loaded: Callable[[], None] = lambda: None) -> Proposal:
-    """Whatever the user's code does, an answer; only Ctrl-C raises. `loaded` is called once the target is imported."""
-    fault = None
+    """Whatever the user's code does, an answer; only Ctrl-C raises. `loaded` is called once the
+    target is imported."""
     with undisturbed():
         try:
             with importable(sought.search):
                 found = named(sought.target, "function")
                 loaded()
                 return Search(sought, found).proposal()
+        except UserCodeError as error:
+            return Proposal(
+                sought.target, missing=f"{error.message}{f'; {error.hint}' if error.hint else ''}"
+            )
         except BaseException as error:
             if is_interrupt(error):
                 raise
-            if isinstance(error, UserCodeError):
-                missing = f"{error.message}{f'; {error.hint}' if error.hint else ''}"
-            elif is_users(error):
-                missing = f"trying it raised {describe(error)}"
-            else:
-                fault = fault_of(error, "trying calls")
-                missing = f"{FAILED} in {fault.during} ({fault.what})"
-    return Proposal(sought.target, missing=missing, fault=fault)
+            if is_users(error):
+                return Proposal(sought.target, missing=f"trying it raised {describe(error)}")
+            fault = fault_of(error, "trying calls")
+            return Proposal(
+                sought.target, missing=f"{FAILED} in {fault.during} ({fault.what})", fault=fault
+            )
 
 
 class Search:
@@ -109,11 +105,14 @@ class Search:
     def __init__(self, sought: Sought, found: Any) -> None:
         self.sought, self.calls = sought, dict[str, Outcome]()
         self.dtype, self.device = "float64", "cpu"
-        self.build = found if inspect.isclass(found) and issubclass(found, torch.nn.Module) else None
+        self.build = (
+            found if inspect.isclass(found) and issubclass(found, torch.nn.Module) else None
+        )
         if self.build is None:
             self.target = live(sought.target, found, None, torch.float64)
         else:
-            self.target = Target(sought.target, "module", found, found, parameters_of(found.forward)[1:])
+            parameters = parameters_of(found.forward)[1:]
+            self.target = Target(sought.target, "module", found, found, parameters)
         self.wanted = wanted(self.target, self.build)
         self.best: tuple[Assignment, Outcome] = {}, Outcome(Level.NONE)
 
@@ -123,49 +122,116 @@ class Search:
         outcome = self.best[1]
         if outcome.level >= Level.NO_BACKWARD:
             return self._refined()
-        frame, used = outcome.frame, OBJECT.search(outcome.error)
-        at = f" ({shown(Path(frame.file), Path.cwd())}:{frame.line})" if frame else ""
-        if outcome.elsewhere == "cuda":
+        at = (
+            f" ({shown(Path(outcome.frame.file), Path.cwd())}:{outcome.frame.line})"
+            if outcome.frame
+            else ""
+        )
+        used = OBJECT.search(outcome.error)
+        if self._elsewhere(outcome) == "cuda":
             self.device = "cuda"
-            at += "; it runs on a GPU only, and torch finds none here: run `init` where there is one"
-        elif used and not any(used[1] and hasattr(kind, used[1]) for kind in (Tensor, list, str, float, int)):
+            at += (
+                "; it runs on a GPU only, and torch finds none here: run `init` where there is one"
+            )
+        elif used and not any(
+            used[1] and hasattr(kind, used[1]) for kind in (Tensor, list, str, float, int)
+        ):
             at += f"; an argument seems to be a function, a module or another object, {BY_HAND}"
         return self._as_it_is(missing=f"{outcome.error or 'it takes no arguments'}{at}")
 
     def _find(self) -> None:
-        """Try common layouts, and after each refusal what it suggests, until there is a gradient."""
+        """Try common layouts, and after each refusal what it suggests, until there is a
+        gradient."""
         common, suggested = layouts(self.wanted), list[Assignment]()
-        while len(self.calls) < MOST - 2:     # float32 and a GPU may be asked for, too
+        while len(self.calls) < MOST - SPARED:
             assignment = suggested.pop(0) if suggested else next(common, None)
             if assignment is None:
                 break
             before, outcome = len(self.calls), self._run(assignment)
-            if outcome.elsewhere == "float32" != self.dtype or (outcome.elsewhere == "cuda" != self.device and cuda_devices()):
-                self.dtype, self.device = ("float32", self.device) if outcome.elsewhere == "float32" else (self.dtype, "cuda")
+            elsewhere = self._elsewhere(outcome)
+            if elsewhere == "float32" and self.dtype == "float64":
+                self.dtype = elsewhere
+                outcome = self._run(assignment)
+            if elsewhere == "cuda" and self.device == "cpu" and cuda_devices():
+                self.device = elsewhere
                 outcome = self._run(assignment)
             further = outcome.reached > self.best[1].reached
             if further:
                 self.best = assignment, outcome
-            if outcome.level == Level.WHOLE or outcome.elsewhere:
+            if outcome.level == Level.WHOLE or self._elsewhere(outcome):
                 break
-            if len(self.calls) > before and (further or not suggested or outcome.level == Level.NO_BACKWARD):
+            if len(self.calls) > before and (
+                further or not suggested or outcome.level == Level.NO_BACKWARD
+            ):
                 more = otherwise(assignment, self.wanted, outcome.error, outcome.frame)
                 suggested = [*islice(more, 9 if further else 3), *suggested]
 
+    def _elsewhere(self, outcome: Outcome) -> str | None:
+        """What it asked for in place of float64 on the CPU: a dtype, or `cuda`."""
+        if outcome.level > Level.RAISED:
+            return None
+        single = outcome.hint == SINGLE_ONLY or re.search(
+            r"(?i)float32|fp32|single precision", outcome.error
+        )
+        return "cuda" if outcome.hint in (ON_CUDA, TOO_LATE) else "float32" if single else None
+
     def _refined(self) -> Proposal:
-        """Say which other words an argument takes, and which tensors may be left out; mark what gets no gradient."""
-        assignment, outcome = self.best
-        found, remarks = dict(assignment), dict[str, str]()
-        for each, recipe in ((each, assignment[each.name]) for each in self.wanted if each.name in assignment):
-            others = [word for word in each.words if word != recipe.value]
-            if each.name in outcome.nothing and recipe.tensor is not None:
-                found[each.name] = replace(recipe, tensor=replace(recipe.tensor, requires_grad=False))
-                remarks[each.name] = "backward gave no gradient for it"
-            elif others or (each.default is None and each.kind in TENSORS):
-                remarks[each.name] = f"or {', '.join(others) or 'null'}: try these too"
+        """Vary words and truth values, leave out optional tensors, mark what gets no gradient."""
+        (assignment, outcome), varied, left_out = (
+            self.best,
+            dict[str, tuple[Json, ...]](),
+            list[str](),
+        )
+
+        def runs(given: Assignment) -> bool:
+            return (
+                len(self.calls) < MOST and self._run({**assignment, **given}).level == Level.WHOLE
+            )
+
+        for each in self.wanted if outcome.level == Level.WHOLE else ():
+            name, recipe = each.name, assignment.get(each.name)
+            if each.default is None and each.kind in TENSORS and recipe is not None:
+                left_out += [name] * runs({name: InputRecipe(name)})
+            elif each.kind in ("word", "bool") and not each.init and name != "inplace":
+                known = recipe.value if recipe is not None else each.default
+                others = (
+                    (not known,)
+                    if isinstance(known, bool)
+                    else each.words
+                    if isinstance(known, str)
+                    else ()
+                )
+                together = {**varied, name: tuple(dict.fromkeys([known, *others]))}
+                if (
+                    len(together[name]) > 1
+                    and math.prod(map(len, together.values())) <= MOST_CASES
+                    and all(
+                        runs(
+                            {
+                                key: InputRecipe(key, value=value)
+                                for key, value in zip(together, values, strict=True)
+                            }
+                        )
+                        for values in product(*together.values())
+                    )
+                ):
+                    varied = together
+        found = {
+            **assignment,
+            **{name: InputRecipe(name, value=values[0]) for name, values in varied.items()},
+        }
+        remarks = dict[str, str]()
+        for name, recipe in found.items():
+            if name in outcome.nothing and recipe.tensor is not None:
+                found[name] = replace(recipe, tensor=replace(recipe.tensor, requires_grad=False))
+                remarks[name] = "backward gave no gradient for it"
         self.best = found, outcome
-        note = None if outcome.level == Level.WHOLE else f"Not quite: {outcome.error}. Other inputs may do better."
-        return self._as_it_is(remarks=remarks, note=note)
+        note = (
+            None
+            if outcome.level == Level.WHOLE
+            else f"Not quite: {outcome.error}. Other inputs may do better."
+        )
+        return self._as_it_is(remarks=remarks, varied=varied, left_out=tuple(left_out), note=note)
 
     def _case(self, assignment: Assignment) -> Case:
         """The case that a spec with these inputs would be."""
@@ -182,8 +248,20 @@ class Search:
 
     def _as_it_is(self, **said: Any) -> Proposal:
         case = self._case(self.best[0])
-        keywords = (*case.keywords, *(InputRecipe(name, value=value) for name, value in case.kwargs.items()))
-        return Proposal(case.target, case.inputs, keywords, case.init, dtype=self.dtype, device=self.device, attempts=len(self.calls), **said)
+        keywords = (
+            *case.keywords,
+            *(InputRecipe(name, value=value) for name, value in case.kwargs.items()),
+        )
+        return Proposal(
+            case.target,
+            case.inputs,
+            keywords,
+            case.init,
+            dtype=self.dtype,
+            device=self.device,
+            attempts=len(self.calls),
+            **said,
+        )
 
     def _run(self, assignment: Assignment) -> Outcome:
         """The same again is not tried again."""
@@ -202,7 +280,9 @@ class Search:
             graph = subject.probed(subject.leaves())
             outputs = [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad]
         except UserCodeError as error:
-            return Outcome(Level.RAISED, error.message, error.hint, error.frames[-1] if error.frames else None)
+            return Outcome(
+                Level.RAISED, error.message, error.hint, error.frames[-1] if error.frames else None
+            )
         except BaseException as error:
             if is_interrupt(error) or isinstance(error, ToolError):
                 raise
@@ -221,6 +301,8 @@ class Search:
         given = list(zip(subject.differentiable, gradients, strict=True))
         nothing = tuple(argument.name for argument, gradient in given if gradient is None)
         dense = [gradient.to_dense() for gradient in gradients if gradient is not None]
-        if any(bool(torch.isfinite(gradient).all() and (gradient != 0).any()) for gradient in dense):
+        if any(
+            bool(torch.isfinite(gradient).all() and (gradient != 0).any()) for gradient in dense
+        ):
             return Outcome(Level.WHOLE, nothing=nothing)
         return Outcome(Level.ZERO, "its gradients are zero", nothing=nothing)

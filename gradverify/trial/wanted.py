@@ -1,14 +1,17 @@
-"""The arguments that a target wants: what its signature, its docstring, its comments and their names say of each."""
+"""The arguments that a target wants: what its signature, its source, its comments and their names
+say of each."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gradverify.subject.find import returning
 from gradverify.subject.lines import source_of
@@ -20,34 +23,59 @@ UNSAID = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One argument. `kind`: the likeliest, a name of ANNOTATED, DRAWN or PLAIN; `default` UNSAID where it must be given; `init`: of a module's
-    constructor; `dims`: names or sizes of its dimensions, where something says them; `words`: what it is compared with."""
+    """One argument. `kind`: the likeliest, see NAMED; `default` UNSAID where it must be given;
+    `init`: of a module's constructor; `dims`: names or sizes of its dimensions, where something
+    says them; `words`: what it is compared with."""
 
     name: str
     kind: str = "tensor"
+    annotation: str = ""
     default: Any = UNSAID
     keyword: bool = False
     init: bool = False
-    dims: tuple[str, ...] = ()
+    dims: tuple[str, ...] | None = None
     words: tuple[str, ...] = ()
 
 
 def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
-    """In the order of the signature, two of `*arguments`; first what the module class `build` has to be built with."""
+    """In the order of the signature, two of `*arguments`; first what the module class `build` has
+    to be built with. None where nothing says what the target takes."""
     subject: Any = found.subject
     parameters: Sequence[inspect.Parameter] = found.parameters or ()
     if found.kind == "operator":  # the first of its overloads that returns its result
-        overload = getattr(subject, returning(subject)[0]) if isinstance(subject, OverloadPacket) else subject
-        types = {each.name: str(each.type).replace("number", "float") for each in schema(overload).arguments}
-        parameters = [each.replace(annotation=types[each.name]) for each in operator_parameters(overload) or ()]
-    parts = [getattr(subject, name) for name in ("forward", "setup_context") if hasattr(subject, name)] or [python_behind(subject)]
+        overload = (
+            getattr(subject, returning(subject)[0])
+            if isinstance(subject, OverloadPacket)
+            else subject
+        )
+        types = {
+            each.name: str(each.type).replace("number", "float")
+            for each in schema(overload).arguments
+        }
+        parameters = [
+            each.replace(annotation=types[each.name])
+            for each in operator_parameters(overload) or ()
+        ]
+    parts = [
+        getattr(subject, name) for name in ("forward", "setup_context") if hasattr(subject, name)
+    ]
+    parts = parts or [python_behind(subject)]
     sources = [source for source in map(source_of, parts) if source is not None]
     texts = [inspect.getdoc(each) or "" for each in (subject, *parts)]
     texts += [line.partition("#")[2] for each in sources for line in each.lines]
-    needed = [each for each in parameters_of(build) if each.default is UNSAID and each.kind is not each.VAR_POSITIONAL] if build else []
-    said, code = "\n".join(texts), "\n".join(line for each in sources for line in each.lines)
-    several = [_wanted(each, "", "", init=True) for each in needed] + [_wanted(each, said, code) for each in parameters]
-    return [each for some in several for each in some]
+    said = [each for source in sources for node in ast.walk(source.tree) for each in _said(node)]
+    given = [
+        _wanted(each, said, "\n".join(texts))
+        for each in parameters
+        if each.kind is not each.VAR_KEYWORD
+    ]
+    needed = parameters_of(build) if build else ()
+    to_build = [
+        _wanted(each, [], "", init=True)
+        for each in needed
+        if each.default is UNSAID and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    return [each for several in (*to_build, *given) for each in several]
 
 
 def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
@@ -64,11 +92,55 @@ SIZES = (
     r"(?:\W{0,4}(?:\([\w. ]*\))?[^\n()\[\]]{0,50}\bshape\W{1,3}|\W{0,4})"
     rf"[(\[]\s*({SIZE}(?:\s*[,x]\s*{SIZE})*)\s*,?\s*[)\]]"
 )
-UNPACKED = r"(\w+(?:, *\w+)+) = {0}\.(?:shape|size\(\))(?!\[)|{0}\.(?:shape|size\(\)) [!=]= \((\w+(?:, *\w+)+)\)"
-COMPARED = r"(?<![\w.]){0} (?:[!=]=|(?:not )?in) ((?:[(\[{{]? *[\"']\w*[\"'],? *)+)"
 NO_SIZE = re.compile(
     r"(?i)^(optional|.*tensor|int|float|bool|str|torch|default|or|list|tuple|none|e|i|a|self|ctx)$"
 )
+
+
+def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
+    """(argument, a name or size for each of its dimensions, what it is compared with); a tensor,
+    where there is neither."""
+    match node:
+        case ast.Assign([ast.Tuple(parts)], value) | ast.Compare(
+            value, [ast.Eq() | ast.NotEq()], [ast.Tuple(parts)]
+        ) if name := _shape_of(value):
+            starred = any(isinstance(part, ast.Starred) for part in parts)
+            yield name, None if starred else _dims(parts), []
+        case ast.Compare(
+            ast.Attribute(ast.Name(name), "ndim") | ast.Call(ast.Attribute(ast.Name(name), "dim")),
+            [_],
+            [ast.Constant(int(rank))],
+        ):
+            yield name, _dims([None] * rank), []
+        case ast.Compare(ast.Name(name), [_], [right]):
+            words = [
+                each.value
+                for each in (
+                    right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
+                )
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            ]
+            yield from [(name, None, words)] if words else []
+        case ast.Attribute(ast.Name(name), attribute) if hasattr(Tensor, attribute):
+            yield name, None, []
+        case ast.Call(ast.Attribute(_, "save_for_backward"), saved):
+            yield from ((each.id, None, []) for each in saved if isinstance(each, ast.Name))
+
+
+def _dims(parts: Sequence[ast.AST | None]) -> tuple[str, ...]:
+    """A name or a number for each."""
+    named = [isinstance(each, ast.Constant | ast.Name) and ast.unparse(each) for each in parts]
+    return tuple(text if text and text != "_" else f"_{at}" for at, text in enumerate(named))
+
+
+def _shape_of(node: ast.AST) -> str | None:
+    """The name whose `.shape` or `.size()` it is."""
+    match node:
+        case ast.Attribute(ast.Name(name), "shape") | ast.Call(
+            ast.Attribute(ast.Name(name), "size"), []
+        ):
+            return name
+    return None
 
 
 # ---- what an argument is
@@ -145,7 +217,7 @@ PLAIN = (
         _word(
             "eps epsilon alpha beta gamma lam lambd lambda_? slope negative_slope temperature "
             "temp tau t scale scaling factor coeffs? momentum p prob "
-            "dropout dropout_p rate lr threshold thresh margin power exponent min max low "
+            "dropout dropout_p rate lr threshold thresh margin delta power exponent min max low "
             "high lower upper bound clip value weight_decay sigma "
             "std width sharpness strength smoothing eta tol constant const softcap logit_scale "
             "sm_scale",
@@ -158,27 +230,69 @@ PLAIN = (
 TENSORS = frozenset({"tensor", "tensors", *(kind for kind, _ in DRAWN)})
 
 
-def _wanted(parameter: inspect.Parameter, comments: str, code: str, init: bool = False) -> list[Wanted]:
+def _wanted(
+    parameter: inspect.Parameter,
+    said: Sequence[tuple[str, tuple[str, ...] | None, list[str]]],
+    comments: str,
+    init: bool = False,
+) -> list[Wanted]:
     name, default = parameter.name, parameter.default
-    if parameter.kind is parameter.VAR_KEYWORD:
-        return []
-    text = "" if parameter.annotation is UNSAID else inspect.formatannotation(parameter.annotation)
-    said = " ".join([*re.findall(COMPARED.format(re.escape(name)), code), text if "Literal" in text else ""])
-    commented = re.findall(rf"(?<!\w){re.escape(name)}(?!\w){SIZES}", comments) + re.findall(r'\[\w*Tensor, ?["\']([\w ]+)["\']\]', text)
-    commented += map("".join, re.findall(UNPACKED.format(re.escape(name)), code))
-    dims = [tuple(f"_{n}" if size == "_" else size for n, size in enumerate(re.split(r"\s*[,x]\s*|\s+", each))) for each in commented]
-    dims = [sizes for sizes in dims if not any(map(NO_SIZE.match, sizes))]
-    words = re.findall(r"[\"'](\w*)[\"']", said)
-
-    def first(table: Sequence[tuple[str, str]], text: str) -> str | None:
-        return next((kind for kind, pattern in table if re.search(pattern, text)), None)
-
-    annotated, drawn = first(ANNOTATED, re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)), first(DRAWN, name.lower())
+    plain = isinstance(parameter.annotation, type) and not hasattr(parameter.annotation, "__args__")
+    text = (
+        ""
+        if parameter.annotation is UNSAID
+        else parameter.annotation.__name__
+        if plain
+        else str(parameter.annotation)
+    )
+    own = [(dims, words) for of, dims, words in said if of == name]
+    words = [
+        *(re.findall(r"'([^']*)'", text) if "Literal" in text else []),
+        *(word for _, words in own for word in words),
+    ]
+    commented = re.findall(rf"(?<!\w){re.escape(name)}(?!\w){SIZES}", comments) + re.findall(
+        r'\[\w*Tensor, ?["\']([\w ]+)["\']\]', text
+    )
+    dims = [
+        sizes
+        for each in commented
+        if not any(map(NO_SIZE.match, sizes := tuple(re.split(r"\s*[,x]\s*|\s+", each))))
+    ]
+    dims += [each for each, _ in own if each is not None]
+    annotated = next(
+        (
+            kind
+            for kind, pattern in ANNOTATED
+            if re.search(pattern, re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
+        ),
+        None,
+    )
+    drawn, named = (
+        next((kind for kind, pattern in table if re.search(pattern, name.lower())), None)
+        for table in (DRAWN, PLAIN)
+    )
     if annotated is None and default is not None and default is not UNSAID:
-        annotated = {bool: "bool", int: "int", float: "float", str: "word"}.get(type(default), "ints")
-    kind = annotated or ("tensor" if dims else "word" if words else None) or first(PLAIN, name.lower()) or drawn or ("int" if init else "tensor")
-    kind = drawn or kind if kind == "tensor" else kind
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return [Wanted(f"{name}{place}", kind) for place in range(2)]
-    keyword = parameter.kind is parameter.KEYWORD_ONLY
-    return [Wanted(name, kind, default, keyword, init, dims[0] if dims else (), tuple(dict.fromkeys(words)))]
+        annotated = {bool: "bool", int: "int", float: "float", str: "word"}.get(
+            type(default), "ints"
+        )
+    if annotated is None and (dims or any(not words for _, words in own)):
+        annotated = "tensor"
+    kind = (
+        annotated or ("word" if words else None) or named or drawn or ("int" if init else "tensor")
+    )
+    if kind == "tensor":
+        kind = drawn or kind
+    keyword, variadic = (
+        parameter.kind is each for each in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+    )
+    found = Wanted(
+        name,
+        kind,
+        text,
+        default,
+        keyword,
+        init,
+        dims[0] if dims else None,
+        tuple(dict.fromkeys(words)),
+    )
+    return [Wanted(f"{name}{place}", kind, text) for place in range(2)] if variadic else [found]

@@ -61,6 +61,22 @@ def test_arguments_by_keyword_and_those_that_build_a_module(tmp_path):
     assert (case.init, case.kwargs, [each.name for each in case.keywords]) == ({"dim": 4}, {"mode": "mean"}, ["shift"])
 
 
+def test_varied_values_are_every_combination_also_where_they_are_called_as_settings_are(tmp_path):
+    inputs = (X, *(InputRecipe(name, value=0) for name in ("mode", "n", "eps", "exclude")))
+    varied = {"mode": ("sum", "mean"), "n": (1, 2), "eps": (0.5, 1.0), "exclude": (True, False)}
+    cases = read(tmp_path, text(Proposal("my_ops:Op", inputs, varied=varied)))
+    assert {tuple(each.value for each in case.inputs[1:]) for case in cases} == {
+        (mode, n, eps, exclude) for mode in ("sum", "mean") for n in (1, 2) for eps in (0.5, 1.0) for exclude in (True, False)}
+    assert {case.settings.eps for case in cases} == {"auto"} and {case.settings.mode for case in cases} == {"auto"}
+
+
+def test_optional_arguments_have_a_check_without_them(tmp_path):
+    inputs = (X, InputRecipe("bias", TensorRecipe((3,))))
+    cases = read(tmp_path, text(Proposal("my_ops:Op", inputs, left_out=("bias",))))
+    assert [(case.name, case.inputs[1].tensor is None, case.inputs[1].value) for case in cases] == [
+        ("Op", False, None), ("Op without bias", True, None)]
+
+
 def test_what_does_not_run_is_a_comment_that_is_a_check_once_uncommented(tmp_path):
     written = text(Proposal("my_ops:Op", (X,), missing="nothing fits"))
     assert read(tmp_path, written) == () and "TODO Op (my_ops.py:3): nothing fits." in written

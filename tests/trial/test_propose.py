@@ -103,10 +103,10 @@ def Op(x, how):
         raise ValueError(how)
     return x * 2 if how == "doubled" else x / 2
 """)
-    assert found.missing is None and found.remarks == {"how": "or doubled, halved: try these too"}
+    assert set(found.varied["how"]) == {"cubed", "doubled", "halved"}
 
 
-def test_what_is_saved_for_backward_is_a_tensor(tmp_path):
+def test_what_setup_context_saves_is_a_tensor(tmp_path):
     found = written(tmp_path, """
 class Op(Function):
     @staticmethod
@@ -121,7 +121,7 @@ class Op(Function):
         x, alpha = ctx.saved_tensors
         return g * alpha, (g * x).sum()
 """)
-    assert found.attempts == 2 and shapes(found) == {"x": [[2, 3]], "alpha": [[]]}
+    assert found.attempts == 1 and shapes(found) == {"x": [[2, 3]], "alpha": [[]]}
 
 
 NOT_FOUND = {"swaps_sparse_indices", "ends_its_process"}  # sparse matrices; what ends this process
@@ -162,10 +162,15 @@ def test_a_module_is_built_by_sizes_that_its_input_has():
     assert found.init == {"dim": 3} and shapes(found) == {"x": [[2, 3]]}
 
 
-def test_optional_tensors_are_given_and_other_words_are_said():
-    assert of("LinearFunction").remarks == {"bias": "or null: try these too"}
-    assert of("modulated").remarks["scale"] == "or null: try these too"
-    assert of("RMSNormFunction").remarks == {}       # eps
+def test_optional_tensors_are_given_and_may_be_left_out():
+    assert of("LinearFunction").left_out == ("bias",)
+    assert of("modulated").left_out == ("scale",)
+
+
+def test_words_and_truth_values_are_varied_where_forward_takes_others():
+    assert of("Pool").varied == {"mode": ("sum", "mean"), "keepdim": (False, True)}
+    assert of("RMSNormFunction").varied == {}       # eps
+    assert of("Mish").varied == {}
 
 
 def test_what_gets_no_gradient_is_marked():
