@@ -18,7 +18,7 @@ from gradverify.numerics.judging.run import Reach, Run
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect
+from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_dead_outputs
 from gradverify.numerics.sparsity.pattern import Pattern, column_groups, dense, row_groups
 from gradverify.numerics.survey import STRAY, Survey, linear_inputs, survey
 
@@ -91,7 +91,8 @@ def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pa
     def above(threshold: Array | None, purpose: str) -> tuple[Pattern, ...]:
         seed = point.seed.within(purpose, tensor, "complete" if exact else "guessed")
         probe = PointProbe(point, tensor, seed, threshold)
-        return detect(probe, probe.shape, outputs, seed, guess=not exact)
+        patterns = detect(probe, probe.shape, outputs, seed, guess=not exact)
+        return tuple(map(with_dead_outputs, patterns, outputs))
 
     patterns = above(None, "detection")
     if (

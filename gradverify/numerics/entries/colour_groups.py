@@ -397,12 +397,12 @@ class ColourGroups:
         if not strays.any():
             return True
         return self.counts.budget_ended or not any(
-            _lasts(self.run, bundle.lines[n], np.flatnonzero(strays[n]) + first)
+            lasts(self.run, bundle.lines[n], np.flatnonzero(strays[n]) + first)
             for n in np.flatnonzero(strays.any(1)).tolist()
         )
 
 
-def _lasts(run: Run, line: Line, out: Index) -> bool:
+def lasts(run: Run, line: Line, out: Index) -> bool:
     """Does one of the outputs [k] that moved with a line, off the pattern, depend on it at x itself:
     two calls, or four. What is not there (the next in a sort, the loser of a maximum) stops as the
     step shrinks, unless noise would have hidden a linear dependence on the NEARER rung."""

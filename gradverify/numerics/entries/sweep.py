@@ -20,10 +20,12 @@ from gradverify.numerics.entries.chunk import Chunk, ChunkResult
 from gradverify.numerics.entries.colour_groups import (
     ColourGroups,
     analytic_values,
+    lasts,
     structural_zeros,
 )
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.excuses.order import excused
+from gradverify.numerics.function.point import DirectionLine
 from gradverify.numerics.judging.bundle import Bundle, Plan, Structure, lone_columns
 from gradverify.numerics.judging.judged import Judged
 from gradverify.numerics.judging.run import Run
@@ -205,7 +207,13 @@ class Sweep:
         surveyed = SurveyedPoint(point, run.survey)
         seen = {pair: tally.deviation for pair, tally in self.tallies.items()}
         found = screen(surveyed, patterns, along, rows=False, linear=run.linear, seen=seen)
-        return {pair.input for pair in found if len(pair.flagged) or pair.stray_count}
+        off = {pair.input for pair in found if len(pair.flagged)}
+        moves = {each.tensor: DirectionLine(point, *each.moving()) for each in along}
+        for pair in found:
+            if pair.strays and pair.input not in off:
+                moved = np.array([out for _, out in pair.strays])
+                off |= {pair.input} if lasts(run, moves[pair.input], moved) else set()
+        return off
 
     # ---- a chunk of either
     def _judge(self, groups: ColourGroups | None, bundle: Bundle, a: Array) -> bool:
