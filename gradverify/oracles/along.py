@@ -53,8 +53,8 @@ class Along:
         The bar is rounding alone, and nothing tells how well it converges: what agrees with it to a tolerance is right, anything else is no news.
         """
         with np.errstate(all="ignore"):
-            s = self._ladders(direction, self._rounding()).samples(self._everything, [GUESS])
-            return as_derivative(secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, s.sigma, s.unit, s.magnitude if s.rounds_x else None))
+            s = self._ladders(direction).samples(self._everything, [GUESS])     # whose bits may tell of a finer rounding
+            return as_derivative(secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, self._rounding(), s.unit, s.magnitude if s.rounds_x else None))
 
     def at_rounding(self, direction: Array) -> Derivative:
         """As `quick`, as if f were as good as its rounding: a better guess, in six calls."""
@@ -68,24 +68,24 @@ class Along:
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
         """The same from every rung, with the noise measured along the direction."""
         with np.errstate(all="ignore"):
-            return self._ladders(direction, self.noise(direction)).solve(self._everything if only is None else only, range(RUNGS), True)
+            return self._ladders(direction).under(self.noise(direction)).solve(self._everything if only is None else only, range(RUNGS), True)
 
     def _quick(self, direction: Array, sigma: Array, only: Index) -> Derivative:
         with np.errstate(all="ignore"):
-            return self._ladders(direction, sigma).solve(only, QUICK, False)
+            return self._ladders(direction).under(sigma).solve(only, QUICK, False)
 
     @property
     def _everything(self) -> Index:
         return np.arange(len(self.value))
 
-    def _ladders(self, direction: Array, sigma: Array) -> Ladders:
-        """Of an f that is known to have this noise [M]; what was sampled along the direction before is not sampled again."""
+    def _ladders(self, direction: Array) -> Ladders:
+        """Of an f without noise; what was sampled along the direction before is not sampled again."""
         if self._last is None or not np.array_equal(direction, self._last[0]):
             moving = np.flatnonzero(direction)
             line = DirectionLine(self.point, moving, direction[moving])
             quiet = Outputs(self.value, np.zeros_like(self.value), lambda: self.point.unit, rounds_x=not self.columns.rounded)
             self._last = direction, along_line(line, quiet)
-        return self._last[1].under(sigma)
+        return self._last[1]
 
     @cached_property
     def _repeated(self) -> Array:
@@ -107,7 +107,7 @@ class Along:
                   lambda at: point.values_at(moving, at))
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         with np.errstate(all="ignore"):
-            ladders = self._ladders(direction, repeated)
+            ladders = self._ladders(direction)
             beyond = ladders.samples(self._everything, known).up if len(known := ladders.known) >= len(QUICK) else np.arange(2)[:, None]
             found = noise_along(ray, size, np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape))[0]
         return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))

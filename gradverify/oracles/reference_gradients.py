@@ -20,7 +20,6 @@ from gradverify.numerics.exact import exact_elements
 from gradverify.numerics.function.coordinates import columns_of, numbers, real_shape
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
-from gradverify.numerics.halving import halved
 from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
@@ -145,7 +144,7 @@ class _Comparison:
 
     def _by_rows(self, output: int, rows: Index, tensors: Iterable[int]) -> None:
         for row in rows.tolist():
-            self._add(output, self._row(output, row, tensors)[0])
+            self._add(output, self._row(output, row, tensors))
 
     def _add(self, output: int, read: Mapping[int, Entries]) -> None:
         """Elements, but for infinities that both give."""
@@ -180,13 +179,12 @@ class _Comparison:
         weights = self._weights(output, rows, int(rows[0]), reading)
         return self._elements(self._pulled(output, weights), weights, row_of)
 
-    def _row(self, output: int, row: int, tensors: Iterable[int]) -> tuple[dict[int, Entries], Array]:
-        """The elements of a row by input tensor, and by how much the two gradients [N] differ."""
+    def _row(self, output: int, row: int, tensors: Iterable[int]) -> dict[int, Entries]:
+        """The elements of a row by input tensor."""
         one, sizes = self._zeros(output), {t: self.tensors[t].stop - self.tensors[t].start for t in tensors}
         one[row] = 1.0
-        pulled = self._pulled(output, one)
         every = {t: np.full(size, row) for t, size in sizes.items()}
-        return self._elements(pulled, one, every)[0], pulled[0] - pulled[1]
+        return self._elements(self._pulled(output, one), one, every)[0]
 
     def _elements(
         self, pulled: tuple[Array, Array], weights: Array, row_of: Mapping[int, Index]
@@ -225,32 +223,37 @@ class _Comparison:
         single = self.unit > U64
         allowed = self._allowed(norm, SCREEN_LOW if single else SCREEN)
         slack = self._allowed(norm, SLACK_LOW if single else SLACK)
-        (wrong, open_), room = np.zeros((2, len(norm)), bool), FOLLOWED
+        wrong, open_ = np.zeros((2, len(norm)), bool)
 
-        def differs(off: Array) -> bool:
-            return bool((~(np.abs(off) <= allowed) & ~wrong).any())
+        def worst(off: Array) -> float:
+            """By how many times what is allowed; of columns that are wrong anyway by nothing."""
+            times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
+            return float(np.where(wrong, 0.0, times).max(initial=0.0))
 
-        def differ(rows: Index) -> bool:
-            nonlocal room
-            room, half = room - 1, self._zeros(output)
-            half[rows] = weights[k][rows]
-            mine, theirs = self._pulled(output, half)
-            return differs(mine - theirs)
-
-        for k, (mine, theirs) in enumerate(pulled):
-            off, left = mine - theirs, np.arange(m)
-            while len(left) and differs(off) and room > 0:
-                if wrong.any() and self.over_budget(2):
+        for of_rows, (mine, theirs) in zip(weights, pulled, strict=True):
+            waiting = [(worst(mine - theirs), np.arange(m), mine - theirs)]
+            for _ in range(FOLLOWED):  # halve what differs most, down to rows
+                n = max(range(len(waiting)), key=lambda n: waiting[n][0], default=None)
+                if n is None or (wrong.any() and self.over_budget(2)):
                     break
-                row, room = halved(left, differ), room - 1
-                elements, difference = self._row(output, row, range(len(self.tensors)))
-                for t, each in elements.items():
-                    each = self.revised(t, output, _apart(each))
-                    bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
-                    wrong[self.tensors[t].start + each.input[bad]] = True
-                    self.tallies[t, output].add(each.take(bad) if len(bad) else each)
-                off, left = off - weights[k][row] * difference, left[left != row]
-            open_ |= ~(np.abs(off) <= slack)
+                _, rows, off = waiting.pop(n)
+                if worst(off) <= 1:
+                    continue
+                if len(rows) == 1:
+                    for t, each in self._row(output, int(rows[0]), range(len(self.tensors))).items():
+                        each = self.revised(t, output, _apart(each))
+                        bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
+                        wrong[self.tensors[t].start + each.input[bad]] = True
+                        self.tallies[t, output].add(each.take(bad) if len(bad) else each)
+                    continue
+                half = self._zeros(output)
+                first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+                half[first] = of_rows[first]
+                mine, theirs = self._pulled(output, half)
+                for part, by in ((first, mine - theirs), (second, off - (mine - theirs))):
+                    waiting.append((worst(by), part, by))
+            for *_, off in waiting:
+                open_ |= ~(np.abs(off) <= slack)
         return [
             self._lines(self.tallies[t, output], wrong[own], open_[own] & ~wrong[own], allowed[own])
             for t, own in enumerate(self.tensors)
