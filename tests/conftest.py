@@ -1,3 +1,4 @@
+import gc
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,17 @@ def golden():
 def pytest_configure(config):
     config.addinivalue_line("markers", "population(by=None, most=None): a population of cases, of which the suite keeps a stratified sample; "
                                        "GRADVERIFY_POPULATION=all keeps them all (benchmarks/populations.py)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """What is collected, and torch, stay: looking through them for garbage again and again finds none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

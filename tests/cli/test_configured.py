@@ -139,8 +139,8 @@ def test_a_file_that_is_broken_is_told_with_line_and_column(gradverify, project,
     assert err.startswith(start)
 
 
-def test_the_settings_of_a_project_reach_a_real_check(process, project):
+def test_the_settings_of_a_project_reach_a_real_check(gradverify, project):
     folder = project("[tool.gradverify]\nreport = ['json:r.json']\n[tool.gradverify.defaults]\nseed = 11\nrules = {select = ['GV101']}\n")
-    assert process("check", "-q").returncode == 0
+    assert gradverify("check", "-q")[0] == 0
     [check] = json.loads((folder / "r.json").read_text())["checks"]
     assert (check["seed"], check["settings"]["select"]) == (11, ["GV101"])

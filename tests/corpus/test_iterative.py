@@ -32,7 +32,7 @@ def test_the_samples_are_right(sample: Iterative):
     torch.testing.assert_close(mine, truth, rtol=1e-9, atol=100 * tolerance)
 
 
-@pytest.mark.population(by="sample", most=5)
+@pytest.mark.population(by="sample", most=4)
 @pytest.mark.parametrize(("sample", "tolerance"), CASES)
 def test_what_convergence_leaves_is_no_error(sample: Iterative, tolerance: float):
     result = check(sample.make(tolerance), *sample.arguments(), rtol=max(DEFAULT, SHARE * tolerance))
@@ -40,7 +40,7 @@ def test_what_convergence_leaves_is_no_error(sample: Iterative, tolerance: float
     assert errors <= {"GV007"}, [(finding.code, finding.message) for finding in result.findings]
 
 
-@pytest.mark.population(by="sample", most=5)
+@pytest.mark.population(by="sample", most=4)
 @pytest.mark.parametrize(("sample", "fault"), WRONG)
 def test_a_wrong_backward_among_iterations_is_found(sample: Iterative, fault: str):
     result = check(sample.make(LOOSE, fault), *sample.arguments(), rtol=SHARE * LOOSE, select=("GV101", "GV102"))
