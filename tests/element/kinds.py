@@ -253,7 +253,7 @@ KINDS = {
     "one entry": Kind(lambda: product(1.01, (1, 2)), "some"),
     "kink inside": Kind(lambda: hinged(0.4, 0.0, 1.0, -1.0, 1e-9, -1e-9)),
     "kinks that add up": Kind(lambda: subject(of_one(lambda x: x.abs().sum(), lambda x, g: g * given(1.0, -1.0, 1.0)), given(0.0, 0.0, 3.0)), "some"),
-    "noise": Kind(lambda: noisy(3e-7), open=True),
+    "noise": Kind(lambda: noisy(3e-6), open=True),
     "noise, off by 1e-5": Kind(lambda: noisy(1e-9, 1 + 1e-5), "all", open=True),
     "rounded": Kind(rounded, open=True),
     "float32, off by 1e-5": Kind(lambda: narrow(1 + 1e-5), "some", open=True),

@@ -55,9 +55,9 @@ def test_a_staircase_has_two_readings_and_its_steps_stand_still_on_the_finest_ru
 
 
 def test_the_noise_of_a_noisy_function_is_measured_and_limits_it():
-    m = at(lambda x: np.sin(x) + 3e-7 * hashed(x), 1.0, math.cos(1.0))
+    m = at(lambda x: np.sin(x) + 3e-6 * hashed(x), 1.0, math.cos(1.0))
     assert (m.verdict, m.outcome) == ("undecided", "undecided") and "noise" in m.limit
-    assert m.sigma == pytest.approx(3e-7 / math.sqrt(12), rel=0.7)                # uniform on ±1.5e-7
+    assert m.sigma == pytest.approx(3e-6 / math.sqrt(12), rel=0.7)                # uniform on ±1.5e-6
     assert abs(m.numeric - math.cos(1.0)) <= m.bar
     assert all(abs(rung.quotient - math.cos(1.0)) < 6 * rung.noise for rung in m.rungs[-12:])
 

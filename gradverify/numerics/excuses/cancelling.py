@@ -16,11 +16,12 @@ from gradverify.numerics.estimate.climb import EVERY_RUNG
 from gradverify.numerics.judging.judged import Decided, Judged, standing
 from gradverify.numerics.judging.quick_samples import LoneLadders
 from gradverify.numerics.judging.run import Run
-from gradverify.numerics.rungs import BASE, Array, Index, Mask, Z
+from gradverify.numerics.rungs import BASE, U64, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
 STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
 INSIDE = 8.0  # roundings of f: more noise comes from larger numbers inside it
+ALIKE = 32.0  # times: so much may two measures of one noise differ
 STEPS = 1e-5  # of what an output was seen to be: how far it may move at once by steps of rounding
 
 
@@ -37,22 +38,27 @@ def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
         yield Decided(i, Limit.CANCELS, _unseen_slope(run, judged.take(i)))
 
 
-def judge_above_steps(run: Run, judged: Judged) -> Judged:
-    """Undecided elements of an f that moves in steps, where these are the rounding of its operations: the slope of a tread is rounding too.
+def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
+    """Undecided elements of an f that moves in steps, where these are the rounding of larger numbers inside it; and those judged above the steps.
 
-    They are judged by the reading above the steps, with bars under the measured noise. Steps that random rounding of every operation does not make
-    as large as they are belong to the function (`round(y * 1e3) / 1e3`), and leave it open. 6 forward calls, and those of the noise.
+    Where random rounding of every operation in float64 makes of f about what its noise is, f at rest on a tread is rounding too: such elements are
+    judged by the reading above the steps, under the measured noise. Other steps belong to the function (`round(y * 1e3) / 1e3`, a cast), and leave
+    it open. 6 forward calls, and those of the noise.
     """
-    spread = run.spread[0] if (judged.limit == Limit.STAIRCASE).any() else np.zeros(len(run.point.f0))
-    rounding = spread > np.maximum(INSIDE * run.point.unit * np.abs(run.point.f0), run.noise / INSIDE)
-    i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE) & rounding[judged.out])
+    i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
     if not i.size:
-        return judged
+        return judged, i
+    (spread, coarsest), noise, least = run.spread, run.noise, INSIDE * run.point.unit * np.abs(run.point.f0)
+    judged = judged.undecided(i[(spread > least)[judged.out[i]]], Limit.CANCELS)
+    as_noisy = (np.minimum(spread, noise) > least) & (spread < ALIKE * noise) & (noise < ALIKE * spread) & (coarsest <= U64)
+    i = i[as_noisy[judged.out[i]] & (judged.derivative.second[i] == 0)]
+    if not i.size:
+        return judged, i
     above = judged.take(i)
     wider = np.maximum(_under(run, above, np.maximum(run.inner_noise, spread)[above.out]) - above.derivative.noise_bar, 0.0)
     d = replace(above.derivative, second=np.full(len(i), np.nan), bar=above.derivative.bar + wider, noise_bar=above.derivative.noise_bar + wider)
     above = replace(above, derivative=d)
-    return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits())
+    return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits()), i
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:

@@ -109,9 +109,10 @@ EXCUSES: tuple[Excuse, ...] = (
 
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable ones passed, mismatches excused, kinks summed."""
-    judged = judge_above_steps(run, pass_unmovable(run, judged))
+    judged, above = judge_above_steps(run, pass_unmovable(run, judged))
     for excuse in (pass_slight, *EXCUSES):
         if excuse is pass_slight or (judged.verdict == MISMATCH).any():
             for found in excuse(run, judged):
                 judged = judged.decided(found) if len(found.i) else judged
-    return pass_fitted(run, judge_kink_sums(run, judged))
+    judged = pass_fitted(run, judge_kink_sums(run, judged), above)
+    return judged.undecided(above[judged.verdict[above] == UNDECIDED], Limit.CANCELS)

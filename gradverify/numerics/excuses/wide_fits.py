@@ -31,8 +31,10 @@ OUTLIER = 6.0   # standard deviations: of 128 points of noise none is further of
 LATE = 3        # higher degrees at least that must agree with the one that is taken
 
 
-def pass_fitted(run: Run, judged: Judged) -> Judged:
-    """With the open elements that a fit shows to be right; as they are where some are wrong, or the budget does not afford two intervals a column."""
+def pass_fitted(run: Run, judged: Judged, stepping: Index) -> Judged:
+    """With the open elements that a fit shows to be right; as they are where some are wrong, or the budget does not afford two intervals a column.
+
+    `stepping`: elements of which f moves in steps of its rounding."""
     open_ = np.flatnonzero((judged.verdict == UNDECIDED) & judged.derivative.smooth
                            & ((judged.limit == Limit.NOISE) | (judged.limit == Limit.TRUNCATION)))
     columns = np.unique(judged.column[open_]).tolist()
@@ -40,20 +42,20 @@ def pass_fitted(run: Run, judged: Judged) -> Judged:
         return judged
     for column in columns:
         i = open_[judged.column[open_] == column]
-        found = _of_column(run, judged.take(i), column)
+        treads = np.isin(i, stepping) * run.noise[judged.out[i]] / nonzero(np.abs(judged.derivative.value[i]))
+        found = _of_column(run, judged.take(i), column, TREADS * float(treads.max()))
         if not (found.verdict == PASS).any():
             break           # the others are as noisy
         judged = judged.replaced(i, found)
     return judged
 
 
-def _of_column(run: Run, judged: Judged, column: int) -> Judged:
+def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
     """Open elements of one column: interval by interval until all are right or two know the slopes, then the best of these with more nodes."""
-    treads = run.noise[judged.out] / nonzero(np.abs(judged.derivative.value))
     widths, values, bars, d = list[float](), list[Array](), list[Array](), judged.derivative
 
     def within(width: float, count: int = NODES) -> Judged:
-        value, bar = _slope_within(run, column, judged.out, width, TREADS * float(treads.max()), count)
+        value, bar = _slope_within(run, column, judged.out, width, apart, count)
         widths.append(width)
         values.append(value)
         bars.append(bar)

@@ -25,7 +25,7 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
 from gradverify.numerics.probing.screen import Screened
-from gradverify.numerics.probing.seed_matrices import SurveyedPoint
+from gradverify.numerics.probing.seed_matrices import SCREEN_LOW, SurveyedPoint, screen_of
 from gradverify.numerics.rungs import QUICK
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, row_groups
 from gradverify.numerics.survey import STRAY
@@ -140,6 +140,7 @@ class FollowedPair:
     ) -> bool:
         """Counts what became of a flagged `line`, or of a stray (None), by its entries; does it
         stay open?"""
+        entries = self._known_to_the_screen(entries)
         point, places = (
             self.run.point,
             zip(entries.column.tolist(), entries.out.tolist(), strict=True),
@@ -231,6 +232,34 @@ class FollowedPair:
             return None
         column, out = np.repeat(columns, len(outputs)), np.tile(outputs, len(columns))
         return measured_alone(self.run, column, out)
+
+    def _known_to_the_screen(self, entries: Judged) -> Judged:
+        """Undecided entries that are known to what a screen asks of their row are right: a zero's
+        bar may be wider than its floor."""
+        i = np.flatnonzero(
+            (entries.verdict == Verdict.UNDECIDED)
+            & entries.derivative.smooth
+            & np.isfinite(entries.analytic)
+        )
+        if not i.size:
+            return entries
+        run, d, outputs, c = (
+            self.run,
+            entries.derivative.take(i),
+            entries.out[i],
+            self.run.point.columns,
+        )
+        rows = {
+            j: float(
+                np.linalg.norm(np.nan_to_num(run.point.row(j), posinf=0.0, neginf=0.0) * c.scale)
+            )
+            for j in np.unique(outputs).tolist()
+        }
+        norm = np.array([rows[j] for j in outputs.tolist()]) / c.scale[entries.column[i]]
+        share = SCREEN_LOW if run.low_values()[self.part].any() else screen_of(run.point)
+        return entries.passed(
+            i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)]
+        )
 
 
 # ---- Ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one

@@ -26,8 +26,15 @@ class Reach:
 
     def __init__(self, point: Point) -> None:
         self._point = point
-        self._analytic, self._numeric = np.zeros(len(point.f0)), np.zeros(len(point.f0))
         self._floors: Array | None = None
+
+    @cached_property
+    def _analytic(self) -> Array:
+        return np.zeros(len(self._point.f0))
+
+    @cached_property
+    def _numeric(self) -> Array:
+        return np.zeros(len(self._point.f0))
 
     def add_row(self, output: int, row: Array) -> None:
         sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)

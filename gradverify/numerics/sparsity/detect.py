@@ -328,9 +328,11 @@ def _elementwise(
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:
     alive = live[part]
-    none = np.zeros(part.stop - part.start, np.intp)
-    low = [np.where(alive, w.low[part], 0) for w in windows] or [none] * len(shape)
-    high = [np.where(alive, w.high[part], -1) for w in windows] or [none - 1] * len(shape)
+    none = repeated(np.intp(0), part.stop - part.start)
+    every = alive.all()
+    low = [w.low[part] if every else np.where(alive, w.low[part], 0) for w in windows]
+    high = [w.high[part] if every else np.where(alive, w.high[part], -1) for w in windows]
+    low, high = low or [none] * len(shape), high or [none - 1] * len(shape)
     return Pattern(tuple(shape), tuple(low[: len(shape)]), tuple(high[: len(shape)]), ~alive)
 
 
