@@ -1,7 +1,7 @@
-"""A float32 function on two legs: its values against the reference's in float64, and against its own there, each beside what float32 costs.
+"""Another implementation that the checked function is compared with, a `reference`: its forward values, and autograd through it.
 
-Where forward is so noisy that its values do not decide, the noise is either float32's own (numbers that cancel, in that way to compute it) or the
-kernel's (fewer bits inside). Run in float32 under `Disguised`, the function shows the first and not the second."""
+Where a float32 forward is so noisy that its values do not decide, the noise is either float32's own (numbers that cancel, in that way to compute it)
+or the kernel's (fewer bits inside). Run in float32 under `Disguised`, the function shows the first and not the second."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Noise-limited elements get coarser rungs, also above the scale; the others finer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
 from gradverify.numerics.estimate.ladder import Derivative, solve
-from gradverify.numerics.estimate.samples import Line, Rung, Samples, sample_rung, selected
+from gradverify.numerics.estimate.samples import Line, Samples, sample_rung, selected
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
@@ -198,14 +198,6 @@ def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float 
         if every_rung:
             return ladders.every_rung()
         return Climb(ladders, ladders.solve(everything, QUICK, False), narrow, np.zeros(len(everything), bool)).run()
-
-
-def from_quick_rungs(line: Line, outputs: Outputs, known: Mapping[int, Rung]) -> Derivative:
-    """Derivatives [M] of all outputs from the quick rungs alone, six calls less the `known` ones: `unclear` where those cannot tell."""
-    ladders = along_line(line, outputs)
-    for k, rung in known.items():
-        ladders.put(k, np.array([np.broadcast_to(each, len(outputs.f0)) for each in rung]))
-    return ladders.solve(np.arange(len(outputs.f0)), QUICK, False)
 
 
 def along_line(line: Line, outputs: Outputs) -> Ladders:

@@ -74,9 +74,9 @@ def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
         best = within(factor * width)
         if (best.verdict == PASS).all():
             return best
-        if (np.isfinite(bars).sum(0) >= 2).all():
-            break
-    return best if run.over_budget(2 * DENSE) else within(widths[np.argmin(np.max(bars, 1))], DENSE)
+        if (np.isfinite(bars).sum(0) >= 2).all():   # more nodes of one interval alone are no second one
+            return best if run.over_budget(2 * DENSE) else within(widths[np.argmin(np.max(bars, 1))], DENSE)
+    return best
 
 
 def _agreed(values: Array, bars: Array) -> tuple[Array, Array]:
