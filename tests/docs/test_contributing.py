@@ -69,7 +69,8 @@ def walked(tmp_path_factory):
     for name in ("gradverify", "docs", "specs", "tests", "pyproject.toml", "README.md", "CONTRIBUTING.md"):
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name)      # with what is compiled already
+            # With what is compiled already; what another process is compiling has a name of its own until it is whole.
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("*.pyc.*"))
         else:
             shutil.copy(source, folder)
     before = contents(folder)
