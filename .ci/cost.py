@@ -1,6 +1,8 @@
-"""The ten slowest test files of a JUnit report, and the CPU time between two outputs of bash's `times`: python cost.py REPORT BEFORE AFTER
+"""The ten slowest test files of a JUnit report, and the CPU time between two outputs of bash's
+`times`: python cost.py REPORT BEFORE AFTER
 
-Exits with 1 where that is twice what they cost when this was set: a limit that catches a doubling. CPU time, as a machine that stalls costs none.
+Exits with 1 where that is twice what they cost when this was set: a limit that catches a doubling.
+CPU time, as a machine that stalls costs none.
 """
 
 import re
@@ -9,11 +11,12 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-MOST = 2500     # seconds
+MOST = 2500  # seconds
 
 
 def spent(file: str) -> float:
-    """User and system time of all processes that were started and have ended: the second line, as in `1m2.5s 0m3.1s`."""
+    """User and system time of all processes that were started and have ended: the second line, as
+    in `1m2.5s 0m3.1s`."""
     parts = re.findall(r"(\d+)m([\d.]+)s", Path(file).read_text().splitlines()[1])
     return sum(60 * int(minutes) + float(seconds) for minutes, seconds in parts)
 

@@ -1,6 +1,8 @@
-"""The numeric constants of the engine, read from its source, and an import of it in which one of them has another value.
+"""The numeric constants of the engine, read from its source, and an import of it in which one of
+them has another value.
 
-The source is altered before it runs, so that every way to the number is: names imported from there, defaults, and constants computed from it.
+The source is altered before it runs, so that every way to the number is: names imported from there,
+defaults, and constants computed from it.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from typing import Any
 
 HOME = "gradverify.numerics"
 OTHERS = ("oracles", "rules")  # of the package, beside numerics: `oracles.witnessed.RESOLVED`
-MEASURED = re.compile(r"(?<!\bis )(?<!\bare )(?<!\bthe )\bmeasured\b|\bby measurement\b")  # the number was, not what it is used for
+# The number was, not what it is used for
+MEASURED = re.compile(r"(?<!\bis )(?<!\bare )(?<!\bthe )\bmeasured\b|\bby measurement\b")
 SAID_OF_ALL = "Constants were set by measurement"  # in the docstring of a module
 HOOK = "__altered__"
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, or a tuple of them, that a module names in capitals. `name`: from numerics, as `estimate.noise.FLAT`.
+    """A number, or a tuple of them, that a module names in capitals. `name`: from numerics, as
+    `estimate.noise.FLAT`.
 
     `measured`: its comment says so, or the docstring of its module does of all.
     """
@@ -39,7 +43,8 @@ class Constant:
 
 @dataclass(frozen=True)
 class Change:
-    """A factor, or a number that is added to a count. Applied to each number of a tuple or of a range."""
+    """A factor, or a number that is added to a count. Applied to each number of a tuple or of a
+    range."""
 
     by: float
     counted: bool = False
@@ -73,8 +78,15 @@ def every() -> Mapping[str, Constant]:
     """All numeric constants of numerics, of the oracles and of the rules, by name."""
     root = package()
     folders = {root / HOME.partition(".")[2]: "", **{root / other: f"{other}." for other in OTHERS}}
-    found = [constant for folder, prefix in folders.items() for file in sorted(folder.rglob("*.py"))
-             for constant in of_source(file.read_text(encoding="utf-8"), prefix + ".".join(file.relative_to(folder).with_suffix("").parts))]
+    found = [
+        constant
+        for folder, prefix in folders.items()
+        for file in sorted(folder.rglob("*.py"))
+        for constant in of_source(
+            file.read_text(encoding="utf-8"),
+            prefix + ".".join(file.relative_to(folder).with_suffix("").parts),
+        )
+    ]
     return {each.name: each for each in found}
 
 
@@ -86,7 +98,12 @@ def of_source(text: str, module: str) -> Iterator[Constant]:
         for name, value in _assigned(node):
             if name.strip("_").isupper() and _numeric(value):
                 comment = lines[(node.end_lineno or node.lineno) - 1].partition("# ")[2]
-                yield Constant(f"{module}.{name}", " ".join(ast.unparse(value).split()), comment, of_all or bool(MEASURED.search(comment)))
+                yield Constant(
+                    f"{module}.{name}",
+                    " ".join(ast.unparse(value).split()),
+                    comment,
+                    of_all or bool(MEASURED.search(comment)),
+                )
 
 
 def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
@@ -97,26 +114,39 @@ def _assigned(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
         if isinstance(target, ast.Name):
             yield target.id, node.value
         elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            yield from ((each.id, value) for each, value in zip(target.elts, node.value.elts, strict=True) if isinstance(each, ast.Name))
+            yield from (
+                (each.id, value)
+                for each, value in zip(target.elts, node.value.elts, strict=True)
+                if isinstance(each, ast.Name)
+            )
 
 
 def _numeric(value: ast.expr) -> bool:
     """A number, or an expression of numbers and names of other constants: no text, no truth."""
     leaves = [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)]
-    return bool(leaves) and all(isinstance(leaf, (int, float)) and not isinstance(leaf, bool) for leaf in leaves)
+    return bool(leaves) and all(
+        isinstance(leaf, (int, float)) and not isinstance(leaf, bool) for leaf in leaves
+    )
 
 
 # ---- an altered import
 def module_of(name: str) -> str:
     """The full name of the module that a constant stands in."""
     owner = name.rpartition(".")[0]
-    return f"gradverify.{owner}" if owner.startswith(tuple(f"{other}." for other in OTHERS)) else f"{HOME}.{owner}"
+    return (
+        f"gradverify.{owner}"
+        if owner.startswith(tuple(f"{other}." for other in OTHERS))
+        else f"{HOME}.{owner}"
+    )
 
 
 def alter(name: str, change: Change) -> None:
-    """From now on the constant has another value in this process, which has not imported gradverify yet."""
+    """From now on the constant has another value in this process, which has not imported gradverify
+    yet."""
     if any(module.partition(".")[0] == "gradverify" for module in sys.modules):
-        raise RuntimeError("gradverify is imported already: its modules hold the value that is to be altered")
+        raise RuntimeError(
+            "gradverify is imported already: its modules hold the value that is to be altered"
+        )
     sys.meta_path.insert(0, _Finder(module_of(name), name.rpartition(".")[2], change.of))
 
 
@@ -126,7 +156,9 @@ class _Finder(MetaPathFinder):
     def __init__(self, module: str, constant: str, change: Callable[[Any], Any]):
         self.module, self.constant, self.change = module, constant, change
 
-    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path) if fullname == self.module else None
         if spec is not None and spec.origin:
             spec.loader = _Loader(fullname, spec.origin, self.constant, self.change)
@@ -161,5 +193,7 @@ class _Around(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         if node is self.value:
-            return ast.copy_location(ast.Call(ast.Name(HOOK, ast.Load()), [self.value], []), self.value)
+            return ast.copy_location(
+                ast.Call(ast.Name(HOOK, ast.Load()), [self.value], []), self.value
+            )
         return super().visit(node)

@@ -1,4 +1,5 @@
-"""What the benchmark of speed checks: operators with torch's own gradients, and one forward in NumPy."""
+"""What the benchmark of speed checks: operators with torch's own gradients, and one forward in
+NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ INDEX = torch.tensor([1, 3, 3, 7, 1, 0, 19, 3])
 
 @dataclass(frozen=True)
 class Case:
-    """A forward and the shapes of its inputs, all drawn from a normal distribution in float64; `too_long`: modes that are not asked of it."""
+    """A forward and the shapes of its inputs, all drawn from a normal distribution in float64;
+    `too_long`: modes that are not asked of it."""
 
     name: str
     forward: Callable[..., Tensor]
@@ -25,7 +27,9 @@ class Case:
 
     def inputs(self) -> tuple[Tensor, ...]:
         generator = torch.Generator().manual_seed(0)
-        return tuple(torch.randn(shape, generator=generator, dtype=torch.float64) for shape in self.shapes)
+        return tuple(
+            torch.randn(shape, generator=generator, dtype=torch.float64) for shape in self.shapes
+        )
 
     @property
     def size(self) -> tuple[int, int]:
@@ -89,7 +93,12 @@ def ordered(x: Tensor) -> Tensor:
 
 
 def dense(inputs: int, outputs: int) -> Case:
-    weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / inputs**0.5
+    weight = (
+        torch.randn(
+            outputs, inputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+        )
+        / inputs**0.5
+    )
     return Case(f"tanh(Wx) {inputs}→{outputs}", lambda x: torch.tanh(weight @ x), ((inputs,),))
 
 
@@ -107,8 +116,15 @@ CASES = (
     Case("max_pool2d (2,3,16,16)", max_pool, ((2, 3, 16, 16),)),
     Case("sort 16×16", ordered, ((16, 16),)),
     Case("swish 32×32 in NumPy", numpy_swish, ((32, 32),)),
-    dense(400, 400), dense(400, 50), dense(50, 400),
+    dense(400, 400),
+    dense(400, 50),
+    dense(50, 400),
     Case("gelu 1000×1000", F.gelu, ((1000, 1000),)),
     Case("softmax 1000×1000", softmax, ((1000, 1000),), ("entries", "rows")),
-    Case("layer_norm 1024×1024, weight, bias", layer_norm, ((1024, 1024), (1024,), (1024,)), ("entries", "rows")),
+    Case(
+        "layer_norm 1024×1024, weight, bias",
+        layer_norm,
+        ((1024, 1024), (1024,), (1024,)),
+        ("entries", "rows"),
+    ),
 )

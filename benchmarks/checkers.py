@@ -1,4 +1,5 @@
-"""The checkers that are compared, each as one call, and the Function that hides a wrong gradient from them."""
+"""The checkers that are compared, each as one call, and the Function that hides a wrong gradient
+from them."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Error(Enum):
 
 
 COARSE = tuple(error for error in Error if error not in (Error.BILLIONTH, Error.MILLIONTH))
-"""All but those within the default `rtol` of 1e-6, which finite differences let pass by definition."""
+"""All but those within the default `rtol` of 1e-6, which finite differences let pass by
+definition."""
 
 
 @dataclass(frozen=True, order=True)
@@ -65,7 +67,8 @@ class Planted(torch.autograd.Function):
 
 
 def noisy(y: Tensor, relative: float) -> Tensor:
-    """y with noise as rounding makes it: a fixed function of y's bits, uniform in ± `relative`, fresh as soon as y moves by an ulp."""
+    """y with noise as rounding makes it: a fixed function of y's bits, uniform in ± `relative`,
+    fresh as soon as y moves by an ulp."""
     numbers = (torch.view_as_real(y) if y.is_complex() else y).contiguous()
     bits = numbers.view(torch.int64) * SCRAMBLE[0]
     bits = (bits ^ (bits >> 29)) * SCRAMBLE[1]
@@ -74,18 +77,27 @@ def noisy(y: Tensor, relative: float) -> Tensor:
     return torch.view_as_complex(result) if y.is_complex() else result
 
 
-SCRAMBLE = (-7046029254386353131, -4658895280553007687)  # odd multipliers of a 64-bit finaliser (Steele et al., SplitMix, 2014)
+# Odd multipliers of a 64-bit finaliser (Steele et al., SplitMix, 2014)
+SCRAMBLE = (-7046029254386353131, -4658895280553007687)
 MASK = 2**30 - 1
 
 
-PARTS = (1.0, 1.1875, 1.3125, 1.4375)  # of y, each rounded by itself: with one alone, y moves in steps
+# Of y, each rounded by itself: with one alone, y moves in steps
+PARTS = (1.0, 1.1875, 1.3125, 1.4375)
 
 
 def cancelling(y: Tensor, relative: float) -> Tensor:
-    """y with about as much noise, from torch's own rounding: a large number is added to each part of it and taken away again."""
+    """y with about as much noise, from torch's own rounding: a large number is added to each part
+    of it and taken away again."""
     numbers = torch.view_as_real(y) if y.is_complex() else y
     size = numbers.detach().abs()
-    large = 1.5 * 2.0**52 * torch.where(size > 0, 2.0 ** torch.ceil(torch.log2(2 * relative * size)), torch.zeros_like(size))
+    large = (
+        1.5
+        * 2.0**52
+        * torch.where(
+            size > 0, 2.0 ** torch.ceil(torch.log2(2 * relative * size)), torch.zeros_like(size)
+        )
+    )
     result = sum(((numbers * part + large) - large) / part for part in PARTS) / len(PARTS)
     return torch.view_as_complex(result) if y.is_complex() else result
 
@@ -116,6 +128,11 @@ def gradcheck_fast(function: Forward, inputs: Sequence[Tensor]) -> Verdict:
     return gradcheck(function, inputs, fast=True)
 
 
-GRADCHECK: dict[str, Callable[[Forward, Sequence[Tensor]], Verdict]] = {"gradcheck slow": gradcheck, "gradcheck fast": gradcheck_fast}
-BY_MODE = {mode: partial(gradverify, mode=mode) for mode in MODES if mode not in ("auto", "entries")}
+GRADCHECK: dict[str, Callable[[Forward, Sequence[Tensor]], Verdict]] = {
+    "gradcheck slow": gradcheck,
+    "gradcheck fast": gradcheck_fast,
+}
+BY_MODE = {
+    mode: partial(gradverify, mode=mode) for mode in MODES if mode not in ("auto", "entries")
+}
 """`auto` compares every element of functions so small, as `entries` does."""

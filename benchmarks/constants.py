@@ -1,9 +1,11 @@
-"""The constants of the engine that were set by measurement, measured again: how far may each be from its value before a verdict changes?
+"""The constants of the engine that were set by measurement, measured again: how far may each be
+from its value before a verdict changes?
 
     python benchmarks/constants.py [NAME ...] [--quick] [--results FILE] [--out benchmarks/results/constants.md]
 
-Each is made a quarter, half, twice and four times as large (counts: one and two less, one and two more), each time in a process of its own that
-imports gradverify with that value; the same right and damaged gradients are judged as a user's check judges them. NAME: part of a constant's name.
+Each is made a quarter, half, twice and four times as large (counts: one and two less, one and two
+more), each time in a process of its own that imports gradverify with that value; the same right and
+damaged gradients are judged as a user's check judges them. NAME: part of a constant's name.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from listed import LISTED, Listed
 from worth import worth
 
 FACTORS, STEPS = (0.25, 0.5, 2.0, 4.0), (-2, -1, 1, 2)
-FIRST, LONGER = 600, 5  # seconds of CPU for all checks at the values as they are; so many times what these took, at another value
+# Seconds of CPU for all checks at the values as they are; so many times what these took, at another
+# value
+FIRST, LONGER = 600, 5
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ Checks = Mapping[str, Check]
 
 @dataclass(frozen=True)
 class Plan:
-    """Which checks are made at each value, and what came of them at the values as they are, in so many seconds of CPU."""
+    """Which checks are made at each value, and what came of them at the values as they are, in so
+    many seconds of CPU."""
 
     populations: tuple[str, ...]
     quick: bool
@@ -79,8 +84,16 @@ def _judge(answer: Connection, plan: Plan, name: str, change: Change | None) -> 
             alter(name, change)
         from judging import records
 
-        found = {each.name: Check(each.truth, each.verdict, each.codes, sum(each.calls[:2]), (each.by, each.compared, each.calls))
-                 for each in records(plan.populations, plan.quick)}
+        found = {
+            each.name: Check(
+                each.truth,
+                each.verdict,
+                each.codes,
+                sum(each.calls[:2]),
+                (each.by, each.compared, each.calls),
+            )
+            for each in records(plan.populations, plan.quick)
+        }
         answer.send((found, time.process_time()))
     except Exception as error:
         answer.send(f"{type(error).__name__} before the first verdict: {error}")
@@ -96,8 +109,12 @@ def compared(before: Checks, found: tuple[Checks, float] | str) -> Tried:
         kind = _kind(old, after[name])
         if kind:
             turned.setdefault(kind, []).append(name)
-    ratio = sum(each.calls for each in after.values()) / max(sum(each.calls for each in before.values()), 1)
-    return Tried(**{kind: tuple(names) for kind, names in turned.items()}, calls=ratio, same=before == after)
+    ratio = sum(each.calls for each in after.values()) / max(
+        sum(each.calls for each in before.values()), 1
+    )
+    return Tried(
+        **{kind: tuple(names) for kind, names in turned.items()}, calls=ratio, same=before == after
+    )
 
 
 def _kind(old: Check, new: Check) -> str:
@@ -119,7 +136,12 @@ def measure(constant: Constant, listed: Listed, plan: Plan) -> Measured:
             tried[end] = compared(plan.base, judged(plan, constant.name, end))
         if plan.quick or tried[end].turned:
             tried[near] = compared(plan.base, judged(plan, constant.name, near))
-    return Measured(constant.name, constant.source, len(plan.base), {str(change): tried[change] for change in changes if change in tried})
+    return Measured(
+        constant.name,
+        constant.source,
+        len(plan.base),
+        {str(change): tried[change] for change in changes if change in tried},
+    )
 
 
 def measured(names: Sequence[str], quick: bool) -> Iterator[Measured]:
@@ -142,7 +164,8 @@ def _plan(plan: Plan) -> Plan:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Constants whose names contain one of these, in the list's order; all where none is said. Raises SystemExit for what is in none."""
+    """Constants whose names contain one of these, in the list's order; all where none is said.
+    Raises SystemExit for what is in none."""
     for name in names:
         if not any(name in each for each in LISTED):
             raise SystemExit(f"no constant of benchmarks/listed.py has {name!r} in its name")
@@ -157,24 +180,50 @@ def read(file: Path | None) -> list[Measured]:
 
 
 def _read(each: dict[str, Any]) -> Measured:
-    tried = {change: Tried(**{key: tuple(value) if isinstance(value, list) else value for key, value in one.items()})
-             for change, one in each["tried"].items()}
+    tried = {
+        change: Tried(
+            **{
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in one.items()
+            }
+        )
+        for change, one in each["tried"].items()
+    }
     return Measured(each["name"], each["source"], each["checks"], tried)
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="constants whose names contain one of these; all where there is none")
-    parser.add_argument("--quick", action="store_true", help="every fourth check, at half and twice the value alone")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="append each constant to this file, and measure none again that is in it")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write a page of all that are known, after each")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="constants whose names contain one of these; all where there is none",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="every fourth check, at half and twice the value alone"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="append each constant to this file, and measure none again that is in it",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write a page of all that are known, after each"
+    )
     options = parser.parse_args(arguments)
     import torch  # before the processes part, as it takes seconds; gradverify after
     import torch.fx.experimental.symbolic_shapes  # which the first check would import
 
     torch.set_num_threads(1)
     names, known = chosen(options.names), read(options.results)
-    there, command = {each.name for each in known}, " ".join(["python benchmarks/constants.py", *arguments])
+    there, command = (
+        {each.name for each in known},
+        " ".join(["python benchmarks/constants.py", *arguments]),
+    )
     _write(options.out, known, command)
     for one in measured([name for name in names if name not in there], options.quick):
         known.append(one)

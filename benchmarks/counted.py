@@ -1,4 +1,5 @@
-"""The calls of `specs/calls.yaml`, from the JSON report of `gradverify check`, against the limits for each kind of function."""
+"""The calls of `specs/calls.yaml`, from the JSON report of `gradverify check`, against the limits
+for each kind of function."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Calls = tuple[int, int]
 
 @dataclass(frozen=True)
 class Limits:
-    """The most forward and backward calls, by entries and by rows; of gradcheck; and their formulas."""
+    """The most forward and backward calls, by entries and by rows; of gradcheck; and their
+    formulas."""
 
     gradcheck: str
     entries: Calls
@@ -31,7 +33,12 @@ class Limits:
 LIMITS = {
     "elementwise": Limits("2N + 1 / N", (60, 6), (60, 4)),
     "softmax": Limits("2RC + 1 / RC", (8 * SOFTMAX + 80, SOFTMAX + 12), (60, SOFTMAX + 6)),
-    "product": Limits("2(BI + IO) + 2 / BO", (5 * INNER + 150, 2 * (BATCH + OUTER) + 16), (120, BATCH + OUTER + 10), 2),
+    "product": Limits(
+        "2(BI + IO) + 2 / BO",
+        (5 * INNER + 150, 2 * (BATCH + OUTER) + 16),
+        (120, BATCH + OUTER + 10),
+        2,
+    ),
     "dense": Limits("2N + 1 / M", (7 * INPUTS + 80, OUTPUTS + 8), (70, OUTPUTS + 8)),
 }
 
@@ -53,12 +60,19 @@ class Row:
 def rows(report: dict[str, object] | None = None) -> list[Row]:
     """Each kind by entries, by rows and by blocks."""
     calls = _calls(report or reported())
-    return [row for kind, limits in LIMITS.items() for row in _rows(kind, limits, lambda mode, kind=kind: calls[kind, mode])]  # type: ignore[misc]
+    return [
+        row
+        for kind, limits in LIMITS.items()
+        for row in _rows(kind, limits, lambda mode, kind=kind: calls[kind, mode])
+    ]  # type: ignore[misc]
 
 
 def _rows(kind: str, limits: Limits, calls: Callable[[str], Calls]) -> list[Row]:
-    return [Row(kind, "entries", calls("entries"), limits.entries), Row(kind, "rows", calls("rows"), limits.rows),
-            Row(kind, "blocks", calls("blocks"), (BLOCKS[0] * limits.inputs, BLOCKS[1]))]
+    return [
+        Row(kind, "entries", calls("entries"), limits.entries),
+        Row(kind, "rows", calls("rows"), limits.rows),
+        Row(kind, "blocks", calls("blocks"), (BLOCKS[0] * limits.inputs, BLOCKS[1])),
+    ]
 
 
 def _calls(report: dict[str, object]) -> dict[tuple[str, str], Calls]:
@@ -73,7 +87,16 @@ def _calls(report: dict[str, object]) -> dict[tuple[str, str], Calls]:
 
 def reported() -> dict[str, object]:
     """The JSON report of a process of its own."""
-    line = [sys.executable, "-m", "gradverify", "check", str(SPECS), "--format", "json", "--no-progress"]
+    line = [
+        sys.executable,
+        "-m",
+        "gradverify",
+        "check",
+        str(SPECS),
+        "--format",
+        "json",
+        "--no-progress",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
     if not run.stdout:

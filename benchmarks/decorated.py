@@ -2,7 +2,8 @@
 
     python benchmarks/decorated.py [--only NAME ...] [--decorations NAME ...] [--out benchmarks/results/decorated.md]
 
-Each function is checked as it is and under each decoration; what changed is a verdict, or the code of the first error.
+Each function is checked as it is and under each decoration; what changed is a verdict, or the code
+of the first error.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from corpus.labelled import SIMPLE, Labelled
 from live import check
 
 Outcome = tuple[str, str]
-SAME = {"GV111": "GV101"}     # of a parameter: of an input
+SAME = {"GV111": "GV101"}  # of a parameter: of an input
 
 
 def outcome(each: Labelled, decoration: str) -> Outcome:
@@ -47,7 +48,9 @@ def main(arguments: list[str]) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     decorations, started = chosen(asked.decorations, [*DECORATIONS, *HELD]), time.process_time()
-    functions = [each for each in SIMPLE if each.name in chosen(asked.only, [one.name for one in SIMPLE])]
+    functions = [
+        each for each in SIMPLE if each.name in chosen(asked.only, [one.name for one in SIMPLE])
+    ]
     changes, checks = list[str](), 0
     changed, of = Counter[str](), Counter[str]()
     for each in functions:
@@ -57,14 +60,31 @@ def main(arguments: list[str]) -> None:
             of[each.label] += 1
             if found != plain:
                 changed[each.label] += 1
-                changes.append(f"| {each.name} | {each.label} | {decoration} | {' '.join(plain)} | {' '.join(found)} |")
+                changes.append(
+                    f"| {each.name} | {each.label} | {decoration} | {' '.join(plain)} | "
+                    f"{' '.join(found)} |"
+                )
                 print(changes[-1], flush=True)
-    head = [f"{checks} checks of {len(functions)} functions under {len(decorations)} decorations: {len(changes)} verdicts changed "
-            f"({', '.join(f'{label}: {changed[label]} of {of[label]}' for label in of)}).", ""]
-    table = ["| function | label | decoration | as it is | decorated |", "| --- | --- | --- | --- | --- |", *changes] if changes else []
+    head = [
+        f"{checks} checks of {len(functions)} functions under {len(decorations)} decorations: "
+        f"{len(changes)} verdicts changed "
+        f"({', '.join(f'{label}: {changed[label]} of {of[label]}' for label in of)}).",
+        "",
+    ]
+    table = (
+        [
+            "| function | label | decoration | as it is | decorated |",
+            "| --- | --- | --- | --- | --- |",
+            *changes,
+        ]
+        if changes
+        else []
+    )
     print(head[0], f"{time.process_time() - started:.0f} s of CPU", file=sys.stderr)
     if asked.out:
-        asked.out.write_text("\n".join(["# Verdicts under decorations", "", *head, *table]) + "\n", encoding="utf-8")
+        asked.out.write_text(
+            "\n".join(["# Verdicts under decorations", "", *head, *table]) + "\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

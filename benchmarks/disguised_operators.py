@@ -1,11 +1,13 @@
-"""Torch's operators in 16 bits against the same under `Disguised`, where 16 bits look like float64: what the disguise changes.
+"""Torch's operators in 16 bits against the same under `Disguised`, where 16 bits look like float64:
+what the disguise changes.
 
     python benchmarks/disguised_operators.py            # all operators of torch's sample database, in some minutes
     python benchmarks/disguised_operators.py matmul     # those whose name holds a text
 
-A sample disagrees where the disguised call, or its backward, raises and the plain one does not, where it gives other shapes or
-dtypes, or values that are apart by more than rounding. Operators that draw numbers are compared after the same seed. What is meant
-to be another number is left out: the gradient of what all rows share, which the disguise rounds after each row.
+A sample disagrees where the disguised call, or its backward, raises and the plain one does not,
+where it gives other shapes or dtypes, or values that are apart by more than rounding. Operators
+that draw numbers are compared after the same seed. What is meant to be another number is left out:
+the gradient of what all rows share, which the disguise rounds after each row.
 """
 
 from __future__ import annotations
@@ -25,10 +27,18 @@ from torch.utils import _pytree as pytree
 from gradverify.subject.rounding import Disguised
 
 DTYPES = (torch.bfloat16, torch.float16)
-LEFT_OUT = ("sparse.mm.reduce", "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+LEFT_OUT = (
+    "sparse.mm.reduce",
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+)
 """The first crashes the process, the others return what nobody has written."""
-SAMPLES = 6     # of an operator
-ROUNDINGS = 8.0     # of a value and of the root mean square of its tensor
+SAMPLES = 6  # of an operator
+ROUNDINGS = 8.0  # of a value and of the root mean square of its tensor
 
 
 def operators(text: str = "") -> list[Any]:
@@ -36,7 +46,11 @@ def operators(text: str = "") -> list[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     torch.backends.__allow_nonbracketed_mutation_flag = True
-    return [operator for operator in op_db if text in operator.full_name and operator.full_name not in LEFT_OUT]
+    return [
+        operator
+        for operator in op_db
+        if text in operator.full_name and operator.full_name not in LEFT_OUT
+    ]
 
 
 def disagreements(operator: Any, dtype: torch.dtype) -> Iterator[str]:
@@ -45,14 +59,17 @@ def disagreements(operator: Any, dtype: torch.dtype) -> Iterator[str]:
         try:
             seeded()
             plain = called(call, given)
-        except Exception:       # torch does not have it
+        except Exception:  # torch does not have it
             continue
         try:
             seeded()
             with Disguised(dtype, rows=0):
                 narrow = called(call, pytree.tree_map(lambda x: widened(x, dtype), given))
         except Exception as error:
-            yield f"sample {number} raises {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            yield (
+                f"sample {number} raises {type(error).__name__}: "
+                f"{str(error).splitlines()[0] if str(error) else ''}"
+            )
             continue
         apart = differing(plain, narrow, dtype)
         if apart:
@@ -64,13 +81,22 @@ def samples(operator: Any, dtype: torch.dtype) -> Iterator[tuple[Callable[..., A
     if dtype not in operator.supported_dtypes("cpu"):
         return
     seeded()
-    differentiated = dtype in operator.supported_backward_dtypes("cpu") and operator.supports_autograd
-    for sample in islice(operator.sample_inputs("cpu", dtype, requires_grad=differentiated), SAMPLES):
+    differentiated = (
+        dtype in operator.supported_backward_dtypes("cpu") and operator.supports_autograd
+    )
+    for sample in islice(
+        operator.sample_inputs("cpu", dtype, requires_grad=differentiated), SAMPLES
+    ):
         leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        if torch.float64 in [x for x in leaves if isinstance(x, torch.dtype)]:      # what it asks for is narrow too, under the disguise
+        # What it asks for is narrow too, under the disguise
+        if torch.float64 in [x for x in leaves if isinstance(x, torch.dtype)]:
             continue
 
-        def call(leaves: list[Any], spec: Any = spec, process: Callable[[Any], Any] = sample.output_process_fn_grad) -> Any:
+        def call(
+            leaves: list[Any],
+            spec: Any = spec,
+            process: Callable[[Any], Any] = sample.output_process_fn_grad,
+        ) -> Any:
             value, args, kwargs = pytree.tree_unflatten(leaves, spec)
             return process(operator.get_op()(value, *args, **kwargs))
 
@@ -79,11 +105,18 @@ def samples(operator: Any, dtype: torch.dtype) -> Iterator[tuple[Callable[..., A
 
 def called(call: Callable[..., Any], given: list[Any]) -> list[Any]:
     """What it returns, and the gradients of its inputs for ones."""
-    own = [x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in given]
+    own = [
+        x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
+        for x in given
+    ]
     outputs = pytree.tree_leaves(call(own))
     graph = [y for y in outputs if isinstance(y, Tensor) and y.requires_grad]
     leaves = [x for x in own if isinstance(x, Tensor) and x.requires_grad]
-    pulled = torch.autograd.grad(graph, leaves, [torch.ones_like(y) for y in graph], allow_unused=True) if graph and leaves else ()
+    pulled = (
+        torch.autograd.grad(graph, leaves, [torch.ones_like(y) for y in graph], allow_unused=True)
+        if graph and leaves
+        else ()
+    )
     return [*outputs, *pulled]
 
 
@@ -105,15 +138,24 @@ def differing(plain: list[Any], narrow: list[Any], dtype: torch.dtype) -> str | 
             continue
         if a.shape != b.shape:
             return f"shape {list(b.shape)}, not {list(a.shape)}"
-        if b.dtype not in {dtype: (torch.float64,), torch.complex32: (torch.complex32, torch.complex128)}.get(a.dtype, (a.dtype,)):
+        if b.dtype not in {
+            dtype: (torch.float64,),
+            torch.complex32: (torch.complex32, torch.complex128),
+        }.get(a.dtype, (a.dtype,)):
             return f"{b.dtype}, not {a.dtype}"
         if a.layout is torch.strided and not a.is_quantized:
             one, other = a.detach().to(torch.complex128), b.detach().to(torch.complex128)
             finite = one.isfinite() & other.isfinite()
             size = one[finite].abs().square().mean().sqrt() if finite.any() else torch.zeros(())
-            off = (one - other).abs() > ROUNDINGS * torch.finfo(dtype).eps * torch.maximum(one.abs(), size)
+            off = (one - other).abs() > ROUNDINGS * torch.finfo(dtype).eps * torch.maximum(
+                one.abs(), size
+            )
             if bool((one.isfinite() != other.isfinite()).any()) or bool((off & finite).any()):
-                return f"values apart by {float((one - other)[finite].abs().max() if finite.any() else float('nan')):.2g} of {float(size):.2g}"
+                return (
+                    "values apart by "
+                    f"{float((one - other)[finite].abs().max() if finite.any() else float('nan')):.2g} "
+                    f"of {float(size):.2g}"
+                )
     return None
 
 
@@ -134,7 +176,11 @@ def main(text: str) -> int:
             apart = list(disagreements(operator, dtype))
             if apart:
                 found += 1
-                print(f"{operator.full_name} {str(dtype).removeprefix('torch.')}: {len(apart)}, {apart[0]}", flush=True)
+                print(
+                    f"{operator.full_name} {str(dtype).removeprefix('torch.')}: {len(apart)}, "
+                    f"{apart[0]}",
+                    flush=True,
+                )
     print(f"{found} of {total} operators and dtypes disagree")
     return int(found > 0)
 

@@ -1,4 +1,5 @@
-"""Ordinary Functions as people write them, all right: what the benchmark of small inputs checks under all rules."""
+"""Ordinary Functions as people write them, all right: what the benchmark of small inputs checks
+under all rules."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class RMSNorm(Function):
         x, weight = ctx.saved_tensors
         scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
         normal, own = x * scale, grad_output * weight
-        return scale * (own - normal * (own * normal).mean(-1, keepdim=True)), (grad_output * normal).sum(0)
+        return scale * (own - normal * (own * normal).mean(-1, keepdim=True)), (
+            grad_output * normal
+        ).sum(0)
 
 
 class CrossEntropy(Function):

@@ -1,4 +1,5 @@
-"""The functions whose gradients are checked: small, smooth, with torch's own gradients, at any scale and precision."""
+"""The functions whose gradients are checked: small, smooth, with torch's own gradients, at any
+scale and precision."""
 
 from __future__ import annotations
 
@@ -10,14 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SPREAD = torch.logspace(-4, 4, 6, dtype=torch.float64)  # the magnitudes that "mixed scales" holds side by side
+# The magnitudes that "mixed scales" holds side by side
+SPREAD = torch.logspace(-4, 4, 6, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class Family:
-    """A forward with the shapes of its inputs; `scale_free`: evaluated at inputs of any scale as it is, else at x / scale.
+    """A forward with the shapes of its inputs; `scale_free`: evaluated at inputs of any scale as it
+    is, else at x / scale.
 
-    positive: drawn above 0. complex: holomorphic, or at least differentiable in the real and the imaginary part, for complex inputs too.
+    positive: drawn above 0. complex: holomorphic, or at least differentiable in the real and the
+    imaginary part, for complex inputs too.
     """
 
     name: str
@@ -36,7 +40,11 @@ class Family:
 
     def at(self, scale: float) -> Callable[..., Tensor]:
         """The forward whose own length is `scale`."""
-        return self.forward if self.scale_free else lambda *inputs: self.forward(*(x / scale for x in inputs))
+        return (
+            self.forward
+            if self.scale_free
+            else lambda *inputs: self.forward(*(x / scale for x in inputs))
+        )
 
 
 def rational(x: Tensor) -> Tensor:

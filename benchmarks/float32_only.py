@@ -1,4 +1,5 @@
-"""Right kernels that take float32 alone, at default settings: how many are undecided or accused, and which damaged twins are found.
+"""Right kernels that take float32 alone, at default settings: how many are undecided or accused,
+and which damaged twins are found.
 
     python benchmarks/float32_only.py [--seeds N] [--damages] [NAME ...]
 """
@@ -24,8 +25,11 @@ def rows(names: Sequence[str], seeds: int, damages: bool) -> Iterator[tuple[str,
                 for what, damage in {"right": lambda g: g, **(DAMAGES if damages else {})}.items():
                     found = verdict(style, name, seed, damage)
                     if (found.verdict == "pass") != (what == "right"):
-                        print(f"  {style}, {name}, seed {seed}, {what}: {found.verdict}, "
-                              f"{[each.message for each in found.findings]}, {found.calls}", flush=True)
+                        print(
+                            f"  {style}, {name}, seed {seed}, {what}: {found.verdict}, "
+                            f"{[each.message for each in found.findings]}, {found.calls}",
+                            flush=True,
+                        )
                     yield style, name, what, found.verdict
 
 
@@ -35,7 +39,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--damages", action="store_true")
     asked = parser.parse_args()
-    counts = Counter((style, what, found) for style, _, what, found in rows(asked.names, asked.seeds, asked.damages))
+    counts = Counter(
+        (style, what, found)
+        for style, _, what, found in rows(asked.names, asked.seeds, asked.damages)
+    )
     for key, count in sorted(counts.items()):
         print(*key, count)
 

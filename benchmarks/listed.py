@@ -1,5 +1,6 @@
-"""The constants that constants.py measures again, each with the question that it answers. Their names are from `gradverify.numerics`, as altered.py
-gives them; this is the one place that says them."""
+"""The constants that constants.py measures again, each with the question that it answers. Their
+names are from `gradverify.numerics`, as altered.py gives them; this is the one place that says
+them."""
 
 from __future__ import annotations
 
@@ -7,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 ROUGH, FAMILIES = "rough", "families"
-TREADS, TINY, NOISE, FLOAT32 = (("treads",), ("tiny",), ("noise",), ("float32",))  # a few functions for each
+# A few functions for each
+TREADS, TINY, NOISE, FLOAT32 = (("treads",), ("tiny",), ("noise",), ("float32",))
 
 
 @dataclass(frozen=True)
 class Listed:
-    """`counted`: a whole number, or rungs: changed by one and two, not by factors. `on`: the checks that it is judged by, of judging.py."""
+    """`counted`: a whole number, or rungs: changed by one and two, not by factors. `on`: the checks
+    that it is judged by, of judging.py."""
 
     question: str
     counted: bool = False
@@ -23,66 +26,130 @@ EVERY = (ROUGH, FAMILIES)
 LISTED: Mapping[str, Listed] = {
     # steps and bars
     "rungs.Z": Listed("How many standard deviations of noise does an error bar take in?", on=EVERY),
-    "rungs.ULP": Listed("By how many roundoffs are operations off where they are rounded at random?"),
+    "rungs.ULP": Listed(
+        "By how many roundoffs are operations off where they are rounded at random?"
+    ),
     "rungs.RATIO": Listed("By what is each step smaller than the one before?"),
     "rungs.BASE": Listed("How large is the first step, as a fraction of the scale of x?"),
     "rungs.QUICK": Listed("Which steps are tried first?", counted=True),
-    "rungs.CLIMB": Listed("How many further steps are tried at a time where the first do not settle it?", counted=True),
+    "rungs.CLIMB": Listed(
+        "How many further steps are tried at a time where the first do not settle it?", counted=True
+    ),
     "rungs.RUNGS": Listed("How many steps are there?", counted=True),
     "rungs.NEAR": Listed("Up to which step does a change of f tell a kink or a constant at x?"),
     "rungs.VISIBLE": Listed("From how many roundings on is a change surely seen?"),
     # the verdict
-    "tolerance.FLOOR": Listed("Below how many roundings of an output's natural unit is an entry not checked?"),
+    "tolerance.FLOOR": Listed(
+        "Below how many roundings of an output's natural unit is an entry not checked?"
+    ),
     "tolerance.NOISE_CAP": Listed("How far may that floor follow a noisy f?"),
     "tolerance.ROUNDED": Listed("How many roundings of its row may a float32 backward lose?"),
-    "tolerance.LIFT": Listed("By how much may the largest row of a tensor lift the floor of the others?"),
-    "tolerance.SATURATED": Listed("How many roundings of its tensor's values may a dead row in low precision hide?"),
-    "tolerance.NOISE_ONLY": Listed("Within how many standard deviations of 0 is an output nothing but noise?"),
+    "tolerance.LIFT": Listed(
+        "By how much may the largest row of a tensor lift the floor of the others?"
+    ),
+    "tolerance.SATURATED": Listed(
+        "How many roundings of its tensor's values may a dead row in low precision hide?"
+    ),
+    "tolerance.NOISE_ONLY": Listed(
+        "Within how many standard deviations of 0 is an output nothing but noise?"
+    ),
     "rungs.RESOLVED": Listed("How many bars above 0 does a derivative stand out?"),
-    "rungs.PIECE": Listed("How many numbers at a time do long arrays go through their arithmetic in?"),
+    "rungs.PIECE": Listed(
+        "How many numbers at a time do long arrays go through their arithmetic in?"
+    ),
     # noise
-    "estimate.noise.FLAT": Listed("Within which factor must three orders of differences agree to be the noise?"),
+    "estimate.noise.FLAT": Listed(
+        "Within which factor must three orders of differences agree to be the noise?"
+    ),
     "estimate.noise.FIRST_DIGIT": Listed("By how much of f may the points of the noise differ?"),
-    "estimate.noise.FINE": Listed("How far apart are the points of the noise, as a fraction of the scale?"),
+    "estimate.noise.FINE": Listed(
+        "How far apart are the points of the noise, as a fraction of the scale?"
+    ),
     "estimate.noise.WIDEST": Listed("How far apart may they be at most?"),
-    "estimate.noise.POOL_CAP": Listed("Up to which relative noise do outputs take that of their tensor?"),
+    "estimate.noise.POOL_CAP": Listed(
+        "Up to which relative noise do outputs take that of their tensor?"
+    ),
     # extrapolation, kinks, staircases
-    "estimate.smooth.JUMPS": Listed("Of the coarsest change: what must a change shrink to so that it is no jump?"),
-    "estimate.smooth.BENDS": Listed("Which ratio of second differences over two steps still is that of a smooth function?"),
+    "estimate.smooth.JUMPS": Listed(
+        "Of the coarsest change: what must a change shrink to so that it is no jump?"
+    ),
+    "estimate.smooth.BENDS": Listed(
+        "Which ratio of second differences over two steps still is that of a smooth function?"
+    ),
     "estimate.kinks.AT_X": Listed("Below which step must a kink show so that it lies at x?"),
     "estimate.kinks.SINKS": Listed("How far above the noise must a kink be seen?"),
     "estimate.kinks.GROWTH": Listed("From which growth a step on is a one-sided slope infinite?"),
     "estimate.kinks.BORDER": Listed("How much wider is a bar where the domain ends?"),
-    "estimate.romberg.QUIET": Listed("How far below the noise must differences lie so that the noise was overestimated?"),
-    "estimate.romberg.TREAD": Listed("Within how many roundings of f is a tread of a staircase straight?"),
+    "estimate.romberg.QUIET": Listed(
+        "How far below the noise must differences lie so that the noise was overestimated?"
+    ),
+    "estimate.romberg.TREAD": Listed(
+        "Within how many roundings of f is a tread of a staircase straight?"
+    ),
     "estimate.romberg.STAIR_STEP": Listed("Within which step must a staircase move?"),
-    "estimate.romberg.HUMP": Listed("From which share of |f| on is a structure the function's own?"),
+    "estimate.romberg.HUMP": Listed(
+        "From which share of |f| on is a structure the function's own?"
+    ),
     "estimate.romberg.ORDERS": Listed("To how many orders is extrapolated?", counted=True),
-    "estimate.romberg.CONFIRM": Listed("How many finer steps must agree with a value of a long sequence?", counted=True),
+    "estimate.romberg.CONFIRM": Listed(
+        "How many finer steps must agree with a value of a long sequence?", counted=True
+    ),
     "estimate.climb.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
-    "estimate.ladder.NEGLIGIBLE": Listed("Which growth of differences, of a quotient, is underestimated noise?"),
+    "estimate.ladder.NEGLIGIBLE": Listed(
+        "Which growth of differences, of a quotient, is underestimated noise?"
+    ),
     # before anything is called wrong
-    "excuses.insensitive.TINY": Listed("Below which size do small steps of an input prove nothing?", on=TINY),
-    "excuses.insensitive.OFF": Listed("How much more than their noise may points between others be off?", on=TINY),
-    "excuses.insensitive.TELLS": Listed("Of what a quick step moves f by: which noise hides it?", on=TINY),
-    "excuses.insensitive.ALIKE": Listed("How well must a gradient add up to what f does where it rounds inside?", on=TINY),
-    "excuses.insensitive.AWAY": Listed("How far from tiny inputs is the rounding of f looked at?", on=TINY),
+    "excuses.insensitive.TINY": Listed(
+        "Below which size do small steps of an input prove nothing?", on=TINY
+    ),
+    "excuses.insensitive.OFF": Listed(
+        "How much more than their noise may points between others be off?", on=TINY
+    ),
+    "excuses.insensitive.TELLS": Listed(
+        "Of what a quick step moves f by: which noise hides it?", on=TINY
+    ),
+    "excuses.insensitive.ALIKE": Listed(
+        "How well must a gradient add up to what f does where it rounds inside?", on=TINY
+    ),
+    "excuses.insensitive.AWAY": Listed(
+        "How far from tiny inputs is the rounding of f looked at?", on=TINY
+    ),
     "excuses.insensitive.APART": Listed("How far apart are the points of that look?"),
-    "excuses.insensitive.INNER": Listed("From how many roundings of f on is noise a rounding inside?"),
-    "excuses.rounded.NOISE_ROWS": Listed("Of how many rows at a time is that noise looked at?", counted=True),
-    "excuses.treads.PLACES": Listed("How far away, in sizes of the input, is a grid looked for?", on=TREADS),
-    "excuses.treads.TWIN": Listed("How near to each of these places is f called once more?", on=TREADS),
+    "excuses.insensitive.INNER": Listed(
+        "From how many roundings of f on is noise a rounding inside?"
+    ),
+    "excuses.rounded.NOISE_ROWS": Listed(
+        "Of how many rows at a time is that noise looked at?", counted=True
+    ),
+    "excuses.treads.PLACES": Listed(
+        "How far away, in sizes of the input, is a grid looked for?", on=TREADS
+    ),
+    "excuses.treads.TWIN": Listed(
+        "How near to each of these places is f called once more?", on=TREADS
+    ),
     "excuses.treads.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
-    "excuses.treads.LEVELS": Listed("How many values must an output of the tensor take?", counted=True, on=TREADS),
-    "excuses.treads.HIGHEST": Listed("From which share of the outputs on are steps the function's own?", on=TREADS),
-    "excuses.rounded.LIBRARY": Listed("How many roundings of its arguments may an operation of backward lose?", on=FLOAT32),
+    "excuses.treads.LEVELS": Listed(
+        "How many values must an output of the tensor take?", counted=True, on=TREADS
+    ),
+    "excuses.treads.HIGHEST": Listed(
+        "From which share of the outputs on are steps the function's own?", on=TREADS
+    ),
+    "excuses.rounded.LIBRARY": Listed(
+        "How many roundings of its arguments may an operation of backward lose?", on=FLOAT32
+    ),
     # columns, rows, blocks
     "probing.seed_matrices.SCREEN": Listed("By which share of its norm may a row or block be off?"),
     "probing.seed_matrices.SLACK": Listed("How wide may the bar of one be that agrees?"),
-    "survey.STRAY": Listed("From how many standard deviations on is a move of a noisy f a dependence?"),
+    "survey.STRAY": Listed(
+        "From how many standard deviations on is a move of a noisy f a dependence?"
+    ),
     # a backward that differs in float32
-    "rules.low_precision.LEAST": Listed("By which share must a gradient differ in float32?", on=FLOAT32),
-    "rules.low_precision.ROUNDINGS": Listed("How far are the inputs nudged to see whether it is steady?", on=FLOAT32),
+    "rules.low_precision.LEAST": Listed(
+        "By which share must a gradient differ in float32?", on=FLOAT32
+    ),
+    "rules.low_precision.ROUNDINGS": Listed(
+        "How far are the inputs nudged to see whether it is steady?", on=FLOAT32
+    ),
     # oracles
     "oracles.convergence.FORGOTTEN": Listed("Which share of a row is left of an initial guess?"),
     # what a comparison costs, by which `auto` chooses
@@ -92,13 +159,20 @@ LISTED: Mapping[str, Listed] = {
     "choose.GRADCHECK_CALL": Listed("How many seconds do gradcheck's calls cost?"),
     "choose.SOLVED": Listed("How many seconds does an element cost?"),
     "choose.PULLED": Listed("How many seconds does a number of a compressed gradient cost?"),
-    "rules.double_backward.THOROUGH": Listed("How many seconds does every rung of an element of a second derivative cost?"),
+    "rules.double_backward.THOROUGH": Listed(
+        "How many seconds does every rung of an element of a second derivative cost?"
+    ),
     "choose.RESIDENT": Listed("How many bytes does any comparison take?"),
     "choose.ELEMENT_BYTES": Listed("How many bytes does a coordinate take?"),
-    "choose.BLOCKS_BYTES": Listed("How many bytes does a coordinate take where blocks are compared?"),
+    "choose.BLOCKS_BYTES": Listed(
+        "How many bytes does a coordinate take where blocks are compared?"
+    ),
 }
 FACTS: Mapping[str, str] = {
-    "rungs.U64": "a fact of float64", "rungs.U32": "a fact of float32", "rungs.U_BF16": "a fact of bfloat16", "rungs.U_FP16": "a fact of float16",
+    "rungs.U64": "a fact of float64",
+    "rungs.U32": "a fact of float32",
+    "rungs.U_BF16": "a fact of bfloat16",
+    "rungs.U_FP16": "a fact of float16",
     "rungs.WIDE_RUNG": "the place of a step in the sequence",
 }
 """Constants of modules that say that theirs were set by measurement, which were not."""

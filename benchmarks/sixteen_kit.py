@@ -1,6 +1,8 @@
-"""The ways to compute an operator, right and wrong: kits of the primitives that operators are written in.
+"""The ways to compute an operator, right and wrong: kits of the primitives that operators are
+written in.
 
-What is wrong is wrong in every dtype but float64, so that finite differences in float64 see nothing of it.
+What is wrong is wrong in every dtype but float64, so that finite differences in float64 see nothing
+of it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Reordered(Upcast):
     """Right: sums and products in blocks, the last block first."""
 
     def total(self, x: Tensor) -> Tensor:
-        return torch.stack([part.sum(-1, keepdim=True) for part in reversed(x.split(16, -1))]).sum(0)
+        return torch.stack([part.sum(-1, keepdim=True) for part in reversed(x.split(16, -1))]).sum(
+            0
+        )
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         parts = list(zip(a.split(16, -1), b.split(16, -2), strict=True))
@@ -83,19 +87,26 @@ class Accumulates(Kit):
 
 
 class Eighth(Kit):
-    """Wrong: what is computed with passes through 8 bits (e4m3), float32 through bfloat16, as where an upcast is missing."""
+    """Wrong: what is computed with passes through 8 bits (e4m3), float32 through bfloat16, as where
+    an upcast is missing."""
 
     def up(self, x: Tensor) -> Tensor:
         if x.dtype == torch.float32:
             return coarser(x)
-        return x + (x.detach().clamp(-400, 400).to(torch.float8_e4m3fn).to(x.dtype) - x.detach()) if is_low(x) else x
+        return (
+            x + (x.detach().clamp(-400, 400).to(torch.float8_e4m3fn).to(x.dtype) - x.detach())
+            if is_low(x)
+            else x
+        )
 
 
 class Kept(Kit):
     """Wrong: constants with three bits."""
 
     def scale(self, x: Tensor, c: float) -> Tensor:
-        return x * (round(c * 2 ** (3 - math.frexp(c)[1])) / 2 ** (3 - math.frexp(c)[1]) if is_low(x) else c)
+        return x * (
+            round(c * 2 ** (3 - math.frexp(c)[1])) / 2 ** (3 - math.frexp(c)[1]) if is_low(x) else c
+        )
 
 
 class Twice(Kit):
@@ -113,7 +124,8 @@ class NoMaximum(Kit):
 
 
 class TensorFloat(Kit):
-    """Small, in float32 alone: products of operands that have 10 bits, as tensor cores take them."""
+    """Small, in float32 alone: products of operands that have 10 bits, as tensor cores take
+    them."""
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         return _of_ten_bits(a) @ _of_ten_bits(b)
@@ -123,19 +135,33 @@ def _of_ten_bits(x: Tensor) -> Tensor:
     """To nearest; 16 bits and float64 as they are."""
     if x.dtype != torch.float32:
         return x
-    rounded = (x.detach().contiguous().view(torch.int32) + (1 << 12)).bitwise_and(-(1 << 13)).view(torch.float32)
+    rounded = (
+        (x.detach().contiguous().view(torch.int32) + (1 << 12))
+        .bitwise_and(-(1 << 13))
+        .view(torch.float32)
+    )
     return torch.where(x.isfinite(), x + (rounded - x.detach()), x)
 
 
-RIGHT: Mapping[str, Kit] = {"16 bits": Kit(), "float32 inside": Upcast(), "other order": Reordered()}
-WRONG: Mapping[str, Kit] = {"accumulates in 16 bits": Accumulates(), "missing upcast": Eighth(), "rounded constant": Kept(),
-                            "scale twice": Twice(), "no maximum": NoMaximum()}
+RIGHT: Mapping[str, Kit] = {
+    "16 bits": Kit(),
+    "float32 inside": Upcast(),
+    "other order": Reordered(),
+}
+WRONG: Mapping[str, Kit] = {
+    "accumulates in 16 bits": Accumulates(),
+    "missing upcast": Eighth(),
+    "rounded constant": Kept(),
+    "scale twice": Twice(),
+    "no maximum": NoMaximum(),
+}
 SMALL: Mapping[str, Kit] = {"products in TF32": TensorFloat()}
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`function(kit, *inputs)`, the shapes of its inputs, and torch's own of the same, where there is one."""
+    """`function(kit, *inputs)`, the shapes of its inputs, and torch's own of the same, where there
+    is one."""
 
     function: Callable[..., Tensor]
     shapes: tuple[tuple[int, ...], ...]

@@ -1,4 +1,5 @@
-"""More operators that are trained in low precision: losses, attention in its forms, convolutions, scatter and scans.
+"""More operators that are trained in low precision: losses, attention in its forms, convolutions,
+scatter and scans.
 
 Written over the primitives of `sixteen_kit`, as those of `sixteen_operators` are.
 """
@@ -67,7 +68,9 @@ def entropy(k: Kit, x: Tensor) -> Tensor:
 def label_smoothing(k: Kit, x: Tensor) -> Tensor:
     rows = torch.arange(len(x))
     p = k.up(log_softmax(k, x))
-    return k.down(-p[rows, rows % x.shape[1]][:, None] * 0.9 - k.scale(k.total(p), 0.1 / x.shape[1]), x)
+    return k.down(
+        -p[rows, rows % x.shape[1]][:, None] * 0.9 - k.scale(k.total(p), 0.1 / x.shape[1]), x
+    )
 
 
 def z_loss(k: Kit, x: Tensor) -> Tensor:
@@ -142,7 +145,9 @@ def full_attention(k: Kit, q: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 def window_attention(k: Kit, q: Tensor, key: Tensor, v: Tensor) -> Tensor:
     s = causal(scores(k, q, key))
-    return attend(k, s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).tril(-8), -torch.inf), v)
+    return attend(
+        k, s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool).tril(-8), -torch.inf), v
+    )
 
 
 def slope_attention(k: Kit, q: Tensor, key: Tensor, v: Tensor) -> Tensor:
@@ -164,12 +169,16 @@ def linear_attention(k: Kit, q: Tensor, key: Tensor, v: Tensor) -> Tensor:
 # ---- gather, scatter, scan, pooling
 def embedding_bag(k: Kit, table: Tensor) -> Tensor:
     n = len(table)
-    return k.scale(k.total(k.up(table[torch.arange(4 * n).reshape(4, n) * 7 % n].permute(1, 2, 0))), 0.25)[..., 0].to(table.dtype)
+    return k.scale(
+        k.total(k.up(table[torch.arange(4 * n).reshape(4, n) * 7 % n].permute(1, 2, 0))), 0.25
+    )[..., 0].to(table.dtype)
 
 
 def scatter(k: Kit, x: Tensor, y: Tensor) -> Tensor:
     u = k.up(x)
-    return k.down(torch.zeros_like(u[:6]).index_add(0, torch.arange(len(x)) * 5 % 6, u) + k.up(y), x)
+    return k.down(
+        torch.zeros_like(u[:6]).index_add(0, torch.arange(len(x)) * 5 % 6, u) + k.up(y), x
+    )
 
 
 def gather(k: Kit, x: Tensor, w: Tensor) -> Tensor:
@@ -185,12 +194,23 @@ def experts(k: Kit, x: Tensor, y: Tensor) -> Tensor:
 
 def decay_scan(k: Kit, x: Tensor) -> Tensor:
     u, place = k.up(x), torch.arange(x.shape[-1], dtype=torch.float64)
-    return k.down(k.scale(k.product(u, (0.8 ** (place - place[:, None]).clamp(min=0)).triu().to(u.dtype)), 0.2), x)
+    return k.down(
+        k.scale(
+            k.product(u, (0.8 ** (place - place[:, None]).clamp(min=0)).triu().to(u.dtype)), 0.2
+        ),
+        x,
+    )
 
 
 def gated_scan(k: Kit, x: Tensor, g: Tensor) -> Tensor:
     u, held = k.up(x), functional.logsigmoid(k.up(g)).cumsum(-1)
-    return k.down(k.scale(k.total(u[:, None] * (held[:, :, None] - held[:, None]).tril().exp().tril())[..., 0], 0.7), x)
+    return k.down(
+        k.scale(
+            k.total(u[:, None] * (held[:, :, None] - held[:, None]).tril().exp().tril())[..., 0],
+            0.7,
+        ),
+        x,
+    )
 
 
 def conv1d(k: Kit, x: Tensor, w: Tensor) -> Tensor:
@@ -198,7 +218,9 @@ def conv1d(k: Kit, x: Tensor, w: Tensor) -> Tensor:
 
 
 def depthwise(k: Kit, x: Tensor, w: Tensor) -> Tensor:
-    return k.down(k.total(k.up(functional.pad(x, (3, 0))).unfold(-1, 4, 1) * k.up(w)[:, None])[..., 0], x)
+    return k.down(
+        k.total(k.up(functional.pad(x, (3, 0))).unfold(-1, 4, 1) * k.up(w)[:, None])[..., 0], x
+    )
 
 
 def average_pool(k: Kit, x: Tensor) -> Tensor:
@@ -211,7 +233,16 @@ def maximum_pool(k: Kit, x: Tensor) -> Tensor:
 
 def interpolate(k: Kit, x: Tensor) -> Tensor:
     u = k.up(x)
-    return k.down(torch.stack([k.scale(u[..., :-1], 0.75) + k.scale(u[..., 1:], 0.25), k.scale(u[..., :-1] + u[..., 1:], 0.5)], -1).flatten(-2), x)
+    return k.down(
+        torch.stack(
+            [
+                k.scale(u[..., :-1], 0.75) + k.scale(u[..., 1:], 0.25),
+                k.scale(u[..., :-1] + u[..., 1:], 0.5),
+            ],
+            -1,
+        ).flatten(-2),
+        x,
+    )
 
 
 def excite(k: Kit, x: Tensor, w: Tensor) -> Tensor:
@@ -225,7 +256,9 @@ def token_shift(k: Kit, x: Tensor, m: Tensor) -> Tensor:
 
 
 def interleaved_rope(k: Kit, x: Tensor) -> Tensor:
-    angle = torch.arange(len(x), dtype=torch.float64)[:, None] * (10.0 ** (-torch.arange(x.shape[-1] // 2, dtype=torch.float64) / 2))
+    angle = torch.arange(len(x), dtype=torch.float64)[:, None] * (
+        10.0 ** (-torch.arange(x.shape[-1] // 2, dtype=torch.float64) / 2)
+    )
     u = k.up(x)
     cos, sin = angle.cos().to(u.dtype), angle.sin().to(u.dtype)
     a, b = u[..., ::2], u[..., 1::2]
@@ -234,29 +267,59 @@ def interleaved_rope(k: Kit, x: Tensor) -> Tensor:
 
 ROWS, HEADS = (R, C), (2, R, D)
 MORE: Mapping[str, Operator] = {
-    "group_norm": Operator(group_norm, ((3, 8, D), (8,)), lambda x, w: functional.group_norm(x, 2, w)),
-    "batch_norm": Operator(batch_norm, (ROWS, (C,)), lambda x, w: functional.batch_norm(x, None, None, w, training=True)),
-    "residual_norm": Operator(residual_norm, (ROWS, ROWS, (C,))), "weight_norm": Operator(weight_norm, (ROWS, (R, 1))),
-    "standard_deviation": Operator(standard_deviation, (ROWS,)), "masked_softmax": Operator(masked_softmax, ((C, C),)),
-    "tempered_softmax": Operator(tempered_softmax, (ROWS,)), "entropy": Operator(entropy, (ROWS,)),
-    "label_smoothing": Operator(label_smoothing, (ROWS,)), "z_loss": Operator(z_loss, (ROWS,)), "focal": Operator(focal, (ROWS,)),
-    "bce": Operator(bce, (ROWS, ROWS)), "huber": Operator(huber, (ROWS, ROWS),
-                      lambda x, y: functional.huber_loss(x, y, reduction="none")), "poisson": Operator(poisson, (ROWS, ROWS)),
+    "group_norm": Operator(
+        group_norm, ((3, 8, D), (8,)), lambda x, w: functional.group_norm(x, 2, w)
+    ),
+    "batch_norm": Operator(
+        batch_norm,
+        (ROWS, (C,)),
+        lambda x, w: functional.batch_norm(x, None, None, w, training=True),
+    ),
+    "residual_norm": Operator(residual_norm, (ROWS, ROWS, (C,))),
+    "weight_norm": Operator(weight_norm, (ROWS, (R, 1))),
+    "standard_deviation": Operator(standard_deviation, (ROWS,)),
+    "masked_softmax": Operator(masked_softmax, ((C, C),)),
+    "tempered_softmax": Operator(tempered_softmax, (ROWS,)),
+    "entropy": Operator(entropy, (ROWS,)),
+    "label_smoothing": Operator(label_smoothing, (ROWS,)),
+    "z_loss": Operator(z_loss, (ROWS,)),
+    "focal": Operator(focal, (ROWS,)),
+    "bce": Operator(bce, (ROWS, ROWS)),
+    "huber": Operator(
+        huber, (ROWS, ROWS), lambda x, y: functional.huber_loss(x, y, reduction="none")
+    ),
+    "poisson": Operator(poisson, (ROWS, ROWS)),
     "contrastive": Operator(contrastive, (ROWS, ROWS)),
     "linear": Operator(linear, (ROWS, (C, D), (D,)), lambda x, w, b: functional.linear(x, w.mT, b)),
-    "split_k": Operator(matmul, ((8, 96), (96, D)), torch.matmul), "matmul_tail": Operator(matmul, ((23, 37), (37, 19)), torch.matmul),
-    "batched_matmul": Operator(matmul, ((2, 12, C), (2, C, D)), torch.matmul), "swiglu_layer": Operator(swiglu_layer, (ROWS, (C, D), (C, D))),
-    "bilinear": Operator(bilinear, (ROWS, (C, D), (R, D))), "gram": Operator(gram, (ROWS,)), "distances": Operator(distances, (ROWS, ROWS)),
+    "split_k": Operator(matmul, ((8, 96), (96, D)), torch.matmul),
+    "matmul_tail": Operator(matmul, ((23, 37), (37, 19)), torch.matmul),
+    "batched_matmul": Operator(matmul, ((2, 12, C), (2, C, D)), torch.matmul),
+    "swiglu_layer": Operator(swiglu_layer, (ROWS, (C, D), (C, D))),
+    "bilinear": Operator(bilinear, (ROWS, (C, D), (R, D))),
+    "gram": Operator(gram, (ROWS,)),
+    "distances": Operator(distances, (ROWS, ROWS)),
     "interactions": Operator(interactions, (ROWS,)),
-    "full_attention": Operator(full_attention, (HEADS, HEADS, HEADS), functional.scaled_dot_product_attention),
-    "window_attention": Operator(window_attention, (HEADS, HEADS, HEADS)), "slope_attention": Operator(slope_attention, (HEADS, HEADS, HEADS)),
+    "full_attention": Operator(
+        full_attention, (HEADS, HEADS, HEADS), functional.scaled_dot_product_attention
+    ),
+    "window_attention": Operator(window_attention, (HEADS, HEADS, HEADS)),
+    "slope_attention": Operator(slope_attention, (HEADS, HEADS, HEADS)),
     "shared_attention": Operator(shared_attention, (HEADS, (1, R, D), (1, R, D))),
-    "linear_attention": Operator(linear_attention, (HEADS, HEADS, HEADS)), "embedding_bag": Operator(embedding_bag, (ROWS,)),
-    "scatter": Operator(scatter, (ROWS, (6, C))), "gather": Operator(gather, (ROWS, ROWS)), "experts": Operator(experts, (ROWS, (R, C))),
-    "decay_scan": Operator(decay_scan, (ROWS,)), "gated_scan": Operator(gated_scan, (ROWS, ROWS)),
-    "conv1d": Operator(conv1d, ((2, 4, C), (6, 20)), lambda x, w: functional.conv1d(x, w.reshape(6, 4, 5))),
-    "depthwise": Operator(depthwise, ((R, C), (R, 4))), "average_pool": Operator(average_pool, (ROWS,), lambda x: functional.avg_pool1d(x, 4, 2)),
-    "maximum_pool": Operator(maximum_pool, (ROWS,)), "interpolate": Operator(interpolate, (ROWS,)),
-    "excite": Operator(excite, (ROWS, (R, R))), "token_shift": Operator(token_shift, (ROWS, (C,))),
+    "linear_attention": Operator(linear_attention, (HEADS, HEADS, HEADS)),
+    "embedding_bag": Operator(embedding_bag, (ROWS,)),
+    "scatter": Operator(scatter, (ROWS, (6, C))),
+    "gather": Operator(gather, (ROWS, ROWS)),
+    "experts": Operator(experts, (ROWS, (R, C))),
+    "decay_scan": Operator(decay_scan, (ROWS,)),
+    "gated_scan": Operator(gated_scan, (ROWS, ROWS)),
+    "conv1d": Operator(
+        conv1d, ((2, 4, C), (6, 20)), lambda x, w: functional.conv1d(x, w.reshape(6, 4, 5))
+    ),
+    "depthwise": Operator(depthwise, ((R, C), (R, 4))),
+    "average_pool": Operator(average_pool, (ROWS,), lambda x: functional.avg_pool1d(x, 4, 2)),
+    "maximum_pool": Operator(maximum_pool, (ROWS,)),
+    "interpolate": Operator(interpolate, (ROWS,)),
+    "excite": Operator(excite, (ROWS, (R, R))),
+    "token_shift": Operator(token_shift, (ROWS, (C,))),
     "interleaved_rope": Operator(interleaved_rope, ((R, D),)),
 }

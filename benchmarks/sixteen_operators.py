@@ -1,4 +1,5 @@
-"""Operators that are trained in low precision, written once over a kit of primitives (`sixteen_kit`): activations, norms, softmax, products."""
+"""Operators that are trained in low precision, written once over a kit of primitives
+(`sixteen_kit`): activations, norms, softmax, products."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ def softplus(k: Kit, x: Tensor) -> Tensor:
 
 def rope(k: Kit, x: Tensor) -> Tensor:
     half = x.shape[-1] // 2
-    angle = torch.arange(len(x), dtype=torch.float64)[:, None] * (10.0 ** (-torch.arange(half, dtype=torch.float64) / half * 4))
+    angle = torch.arange(len(x), dtype=torch.float64)[:, None] * (
+        10.0 ** (-torch.arange(half, dtype=torch.float64) / half * 4)
+    )
     u = k.up(x)
     cos, sin = angle.cos().to(u.dtype), angle.sin().to(u.dtype)
     a, b = u[..., :half], u[..., half:]
@@ -200,7 +203,11 @@ FIRST: Mapping[str, Operator] = {
     "log_softmax": Operator(log_softmax, ((R, C),), lambda x: x.log_softmax(-1)),
     "cross_entropy": Operator(cross_entropy, ((R, C),)),
     "rms_norm": Operator(rms_norm, ((R, C), (C,))),
-    "layer_norm": Operator(layer_norm, ((R, C), (C,), (C,)), lambda x, w, b: functional.layer_norm(x, x.shape[-1:], w, b)),
+    "layer_norm": Operator(
+        layer_norm,
+        ((R, C), (C,), (C,)),
+        lambda x, w, b: functional.layer_norm(x, x.shape[-1:], w, b),
+    ),
     "l2_norm": Operator(l2_norm, ((R, C),)),
     "gelu": Operator(gelu, ((R, C),), lambda x: functional.gelu(x, approximate="tanh")),
     "silu": Operator(silu, ((R, C),), functional.silu),
@@ -209,8 +216,11 @@ FIRST: Mapping[str, Operator] = {
     "rope": Operator(rope, ((R, D),)),
     "matmul": Operator(matmul, ((R, C), (C, D)), torch.matmul),
     "linear_gelu": Operator(linear_gelu, ((R, C), (C, D))),
-    "attention": Operator(attention, ((2, R, D), (2, R, D), (2, R, D)),
-                          lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True)),
+    "attention": Operator(
+        attention,
+        ((2, R, D), (2, R, D), (2, R, D)),
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+    ),
     "embedding": Operator(embedding, ((R, C),)),
     "scan": Operator(scan, ((R, C),), lambda x: x.cumsum(-1)),
     "variance": Operator(variance, ((R, C),)),
@@ -220,10 +230,16 @@ FIRST: Mapping[str, Operator] = {
     "cosine": Operator(cosine, ((R, C), (R, C))),
     "mean_pool": Operator(mean_pool, ((R, C),)),
     "lora": Operator(lora, ((R, C), (C, 4), (4, D))),
-    "relu_squared": Operator(relu_squared, ((R, C),)), "gelu_erf": Operator(gelu_erf, ((R, C),), functional.gelu),
-    "quick_gelu": Operator(quick_gelu, ((R, C),)), "mish": Operator(mish, ((R, C),), functional.mish),
-    "elu": Operator(elu, ((R, C),), lambda x: functional.elu(x, 0.7)), "hardswish": Operator(hardswish, ((R, C),), functional.hardswish),
-    "leaky_relu": Operator(leaky_relu, ((R, C),), functional.leaky_relu), "softcap": Operator(softcap, ((R, C),)),
-    "log_sigmoid": Operator(log_sigmoid, ((R, C),), functional.logsigmoid), "geglu": Operator(geglu, ((R, C), (R, C))),
-    "reglu": Operator(reglu, ((R, C), (R, C))), "bias_gelu": Operator(bias_gelu, ((R, C), (C,))),
+    "relu_squared": Operator(relu_squared, ((R, C),)),
+    "gelu_erf": Operator(gelu_erf, ((R, C),), functional.gelu),
+    "quick_gelu": Operator(quick_gelu, ((R, C),)),
+    "mish": Operator(mish, ((R, C),), functional.mish),
+    "elu": Operator(elu, ((R, C),), lambda x: functional.elu(x, 0.7)),
+    "hardswish": Operator(hardswish, ((R, C),), functional.hardswish),
+    "leaky_relu": Operator(leaky_relu, ((R, C),), functional.leaky_relu),
+    "softcap": Operator(softcap, ((R, C),)),
+    "log_sigmoid": Operator(log_sigmoid, ((R, C),), functional.logsigmoid),
+    "geglu": Operator(geglu, ((R, C), (R, C))),
+    "reglu": Operator(reglu, ((R, C), (R, C))),
+    "bias_gelu": Operator(bias_gelu, ((R, C), (C,))),
 }

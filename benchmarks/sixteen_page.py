@@ -1,4 +1,5 @@
-"""The page that says what was counted of operators in low precision: `benchmarks/results/low-precision.md`."""
+"""The page that says what was counted of operators in low precision:
+`benchmarks/results/low-precision.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,17 @@ import sixteen_set as kit
 import torch
 
 Counts = Mapping[tuple[str, str, int], Counter[str]]
-HEADER = ("mistake", "checks", "above 3 × native", "GV112", "`allclose` 1e-2", "3 × rule", "gradcheck", "below 3 ×", "GV112")
+HEADER = (
+    "mistake",
+    "checks",
+    "above 3 × native",
+    "GV112",
+    "`allclose` 1e-2",
+    "3 × rule",
+    "gradcheck",
+    "below 3 ×",
+    "GV112",
+)
 
 MADE = """# Low precision, counted
 
@@ -64,27 +75,68 @@ these runs, not probabilities. No GPU took part.
 def page(known: Counts, wrong: Sequence[str], few: int) -> str:
     """All of it, in Markdown."""
     total = sum(known.values(), Counter[str]())
-    seeds, dtypes = sorted({key[2] for key in known}) or [0], list(dict.fromkeys(key[1] for key in known))
+    seeds, dtypes = (
+        sorted({key[2] for key in known}) or [0],
+        list(dict.fromkeys(key[1] for key in known)),
+    )
     operators = {key[0] for key in known}
     made = MADE.format(
-        torch=torch.__version__.partition("+")[0], python=platform.python_version(), operators=len(operators), dtypes=" and ".join(dtypes),
-        units=f"{len(known):,} points", seeds=f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed",
-        torchs=sum(kit.OPERATORS[name].torchs is not None for name in operators))
-    rows = [("GV112", "right all", "right alarms"), ("`torch.allclose` at 1e-2", "right each", "right close"),
-            ("3 × the plain error", "right each", "right three"), ("gradcheck, fast", "right few", "right gradcheck")]
-    right = "".join(f"| {name} | {total[of]:,} | {total[accused]:,} |\n" for name, of, accused in rows)
+        torch=torch.__version__.partition("+")[0],
+        python=platform.python_version(),
+        operators=len(operators),
+        dtypes=" and ".join(dtypes),
+        units=f"{len(known):,} points",
+        seeds=f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed",
+        torchs=sum(kit.OPERATORS[name].torchs is not None for name in operators),
+    )
+    rows = [
+        ("GV112", "right all", "right alarms"),
+        ("`torch.allclose` at 1e-2", "right each", "right close"),
+        ("3 × the plain error", "right each", "right three"),
+        ("gradcheck, fast", "right few", "right gradcheck"),
+    ]
+    right = "".join(
+        f"| {name} | {total[of]:,} | {total[accused]:,} |\n" for name, of, accused in rows
+    )
     above, found = (sum(total[f"{how} {key}"] for how in wrong) for key in ("above", "found"))
     asked = sum(total[f"{how} few"] for how in wrong)
     alone = f", and on the first {few} seeds without one too" if seeds[0] < few else ""
-    return made + right + WRONG.format(few=alone) + _table(total, wrong) + READING.format(
-        found=f"{found:,}", above=f"{above:,}", share=100 * found / above if above else 100.0, few=few, asked=f"{asked:,}")
+    return (
+        made
+        + right
+        + WRONG.format(few=alone)
+        + _table(total, wrong)
+        + READING.format(
+            found=f"{found:,}",
+            above=f"{above:,}",
+            share=100 * found / above if above else 100.0,
+            few=few,
+            asked=f"{asked:,}",
+        )
+    )
 
 
 def _table(total: Counter[str], wrong: Sequence[str]) -> str:
     lines = ["| " + " | ".join(HEADER) + " |", "| --- " + "| ---: " * (len(HEADER) - 1) + "|"]
     for how in wrong:
-        n = {key: total[f"{how} {key}"] for key in ("all", "above", "found", "close", "three", "gradcheck", "small", "few")}
+        n = {
+            key: total[f"{how} {key}"]
+            for key in ("all", "above", "found", "close", "three", "gradcheck", "small", "few")
+        }
         asked = f"{n['gradcheck']:,} of {n['few']:,}"
-        cells = [n["all"], n["above"], n["found"], n["close"], n["three"], asked, n["all"] - n["above"], n["small"]]
-        lines.append(f"| {how} | " + " | ".join(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells) + " |")
+        cells = [
+            n["all"],
+            n["above"],
+            n["found"],
+            n["close"],
+            n["three"],
+            asked,
+            n["all"] - n["above"],
+            n["small"],
+        ]
+        lines.append(
+            f"| {how} | "
+            + " | ".join(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells)
+            + " |"
+        )
     return "\n".join(lines) + "\n"

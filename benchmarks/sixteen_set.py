@@ -1,4 +1,5 @@
-"""All operators by name; `plain_NAME` is torch's own operations in the dtype of the inputs, which a check names as its `reference`."""
+"""All operators by name; `plain_NAME` is torch's own operations in the dtype of the inputs, which a
+check names as its `reference`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,11 @@ from sixteen_single import CLASSES
 
 HEADING = "## float32"
 VERDICTS = ("passed", "undecided", "caught")
-WAYS = {"16 bits": "torch's operations", "other order": "other order", "torch's own": "torch's own fused way"}
+WAYS = {
+    "16 bits": "torch's operations",
+    "other order": "other order",
+    "torch's own": "torch's own fused way",
+}
 
 MADE = """{heading}
 
@@ -36,7 +40,18 @@ right to the `rtol` of 1e-3 that a check in float32 has, of the largest of their
 
 """
 
-HEADER = ("mistake", "checks", "above 3 × native", "caught", "undecided", "passed", "of these within", "`assert_close`", "3 × rule", "gradcheck")
+HEADER = (
+    "mistake",
+    "checks",
+    "above 3 × native",
+    "caught",
+    "undecided",
+    "passed",
+    "of these within",
+    "`assert_close`",
+    "3 × rule",
+    "gradcheck",
+)
 
 SIZED = """
 gradverify catches {caught:,} of {above:,} above 3 × native ({share:.1f} %); {all_caught:,} of {every:,} with products in TF32, which are a mode of
@@ -66,16 +81,47 @@ the operators are small. gradcheck refuses everything in float32, right or wrong
 def single_page(known: Mapping[tuple[str, str, int], Counter[str]], wrong: Sequence[str]) -> str:
     """It, in Markdown."""
     total = sum(known.values(), Counter[str]())
-    seeds, wrong_seeds = (len({key[2] for key, each in known.items() if any(name.startswith(of) for name in each)}) for of in ("", tuple(wrong)))
+    seeds, wrong_seeds = (
+        len({key[2] for key, each in known.items() if any(name.startswith(of) for name in each)})
+        for of in ("", tuple(wrong))
+    )
     option = f" --wrong-seeds {wrong_seeds}" if wrong_seeds < seeds else ""
     operators = len({key[0] for key in known})
-    made = MADE.format(heading=HEADING, seeds=seeds, option=option, wrong_seeds=wrong_seeds, operators=operators, points=len(known))
-    several = {key: sum(total[f"{way} {key}"] for way in WAYS) for key in ("each", "close", "three", "few", "gradcheck")}
+    made = MADE.format(
+        heading=HEADING,
+        seeds=seeds,
+        option=option,
+        wrong_seeds=wrong_seeds,
+        operators=operators,
+        points=len(known),
+    )
+    several = {
+        key: sum(total[f"{way} {key}"] for way in WAYS)
+        for key in ("each", "close", "three", "few", "gradcheck")
+    }
     every = (*wrong, *SMALL)
-    above, caught = (sum(total[f"{how} {key}"] for how in wrong) for key in ("above", "above caught"))
-    extra, found = (sum(total[f"{how} {key}"] for how in SMALL) for key in ("above", "above caught"))
-    sizes = SIZED.format(caught=caught, above=above, share=100 * caught / above if above else 100.0, all_caught=caught + found, every=above + extra)
-    return made + _right(total) + OTHERS.format(**several) + _wrong(total, every) + sizes + _sized(total, every) + READING
+    above, caught = (
+        sum(total[f"{how} {key}"] for how in wrong) for key in ("above", "above caught")
+    )
+    extra, found = (
+        sum(total[f"{how} {key}"] for how in SMALL) for key in ("above", "above caught")
+    )
+    sizes = SIZED.format(
+        caught=caught,
+        above=above,
+        share=100 * caught / above if above else 100.0,
+        all_caught=caught + found,
+        every=above + extra,
+    )
+    return (
+        made
+        + _right(total)
+        + OTHERS.format(**several)
+        + _wrong(total, every)
+        + sizes
+        + _sized(total, every)
+        + READING
+    )
 
 
 def _right(total: Counter[str]) -> str:
@@ -90,17 +136,46 @@ def _right(total: Counter[str]) -> str:
 def _wrong(total: Counter[str], wrong: Sequence[str]) -> str:
     lines = _row(HEADER) + "| --- " + "| ---: " * (len(HEADER) - 1) + "|\n"
     for how in wrong:
-        keys = ("all", "above", "above caught", "above undecided", "above passed", "above within", "close", "three")
-        lines += _row([how, *(total[f"{how} {key}"] for key in keys), f"{total[f'{how} gradcheck']:,} of {total[f'{how} few']:,}"])
+        keys = (
+            "all",
+            "above",
+            "above caught",
+            "above undecided",
+            "above passed",
+            "above within",
+            "close",
+            "three",
+        )
+        lines += _row(
+            [
+                how,
+                *(total[f"{how} {key}"] for key in keys),
+                f"{total[f'{how} gradcheck']:,} of {total[f'{how} few']:,}",
+            ]
+        )
     return lines
 
 
 def _sized(total: Counter[str], wrong: Sequence[str]) -> str:
-    lines = _row(["native errors", "caught", "undecided", "passed"]) + "| --- | ---: | ---: | ---: |\n"
+    lines = (
+        _row(["native errors", "caught", "undecided", "passed"]) + "| --- | ---: | ---: | ---: |\n"
+    )
     for size in CLASSES:
-        lines += _row([size, *(sum(total[f"{how} size {size} {verdict}"] for how in wrong) for verdict in reversed(VERDICTS))])
+        lines += _row(
+            [
+                size,
+                *(
+                    sum(total[f"{how} size {size} {verdict}"] for how in wrong)
+                    for verdict in reversed(VERDICTS)
+                ),
+            ]
+        )
     return lines
 
 
 def _row(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells) + " |\n"
+    return (
+        "| "
+        + " | ".join(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)
+        + " |\n"
+    )

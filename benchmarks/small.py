@@ -1,4 +1,5 @@
-"""Small inputs under all rules: CPU time and calls of a check as a user runs it, prepared from what a spec says, beside torch's gradcheck."""
+"""Small inputs under all rules: CPU time and calls of a check as a user runs it, prepared from what
+a spec says, beside torch's gradcheck."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Inputs = tuple[InputRecipe, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """CPU seconds of gradcheck, the least of the samples; and by dtype those of a check, with its result."""
+    """CPU seconds of gradcheck, the least of the samples; and by dtype those of a check, with its
+    result."""
 
     name: str
     gradcheck: float
@@ -54,20 +56,36 @@ SMALL: tuple[tuple[str, str, Inputs], ...] = (
 
 def case(name: str, inputs: Inputs, dtype: str = "float64") -> Case:
     """The check of one of them, with the default rules and settings."""
-    return Case(id=name, name=name, check=name, spec=SpecPlace("small.yaml", 1), target=f"everyday:{name}", inputs=inputs,
-                search=Search(str(Path(__file__).parent)), settings=Settings(dtype=dtype))
+    return Case(
+        id=name,
+        name=name,
+        check=name,
+        spec=SpecPlace("small.yaml", 1),
+        target=f"everyday:{name}",
+        inputs=inputs,
+        search=Search(str(Path(__file__).parent)),
+        settings=Settings(dtype=dtype),
+    )
 
 
 def rows(samples: int) -> Iterator[Row]:
-    """Each function in turn, so many samples of each checker, taken by turns. Raises SystemExit where a check does not pass."""
+    """Each function in turn, so many samples of each checker, taken by turns. Raises SystemExit
+    where a check does not pass."""
     for name, size, inputs in SMALL:
         checks = {dtype: partial(run_case, case(name, inputs, dtype)) for dtype in DTYPES}
         results = {dtype: check() for dtype, check in checks.items()}
         for dtype, result in results.items():
             if result.verdict != "pass" or result.findings:
-                raise SystemExit(f"{name} in {dtype}: {result.verdict}, {[finding.message for finding in result.findings]}")
-        taken = [[_sample(run) for run in (_gradcheck(name, inputs), *checks.values())] for _ in range(samples)]
-        theirs, *ours = map(min, zip(*taken, strict=True))      # the least: other load makes CPU times longer, never shorter
+                raise SystemExit(
+                    f"{name} in {dtype}: {result.verdict}, "
+                    f"{[finding.message for finding in result.findings]}"
+                )
+        taken = [
+            [_sample(run) for run in (_gradcheck(name, inputs), *checks.values())]
+            for _ in range(samples)
+        ]
+        # The least: other load makes CPU times longer, never shorter
+        theirs, *ours = map(min, zip(*taken, strict=True))
         yield Row(f"{name} {size}", theirs, dict(zip(DTYPES, ours, strict=True)), results)
 
 
@@ -90,27 +108,58 @@ def _sample(run: Callable[[], object]) -> float:
 # ---- the page
 def section(found: Sequence[Row], samples: int) -> str:
     """With its title."""
-    header = ["function", "gradcheck", *(f"all rules, {dtype}" for dtype in DTYPES), *(f"calls, {dtype}" for dtype in DTYPES), "of these GV101"]
-    table = "\n".join("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *map(_cells, found)))
-    middle = ", ".join(f"{median(row.calls(dtype) for row in found):.0f} in {dtype}" for dtype in DTYPES)
-    what = ("Ordinary Functions (benchmarks/everyday.py) on small inputs: a check with all default rules, from the inputs being drawn to the "
-            "result, in one process after imports, and `torch.autograd.gradcheck` with its defaults in float64, which compares the Jacobian alone.")
-    how = (f"CPU time, the least of {samples} samples of {RUNS} runs, taken by turns; in parentheses how many times gradcheck's. Forward / backward "
-           f"calls; their median: {middle}, which a test bounds.")
+    header = [
+        "function",
+        "gradcheck",
+        *(f"all rules, {dtype}" for dtype in DTYPES),
+        *(f"calls, {dtype}" for dtype in DTYPES),
+        "of these GV101",
+    ]
+    table = "\n".join(
+        "| " + " | ".join(cells) + " |"
+        for cells in (header, ["---"] * len(header), *map(_cells, found))
+    )
+    middle = ", ".join(
+        f"{median(row.calls(dtype) for row in found):.0f} in {dtype}" for dtype in DTYPES
+    )
+    what = (
+        "Ordinary Functions (benchmarks/everyday.py) on small inputs: a check with all default "
+        "rules, from the inputs being drawn to the "
+        "result, in one process after imports, and `torch.autograd.gradcheck` with its defaults in "
+        "float64, which compares the Jacobian alone."
+    )
+    how = (
+        f"CPU time, the least of {samples} samples of {RUNS} runs, taken by turns; in parentheses "
+        "how many times gradcheck's. Forward / backward "
+        f"calls; their median: {middle}, which a test bounds."
+    )
     return f"{TITLE}\n\n{what} {how}\n\n{table}"
 
 
 def _cells(row: Row) -> list[str]:
-    times = [f"{row.seconds[dtype] * 1e3:.3g} ms ({row.seconds[dtype] / row.gradcheck:.2g}×)" for dtype in DTYPES]
-    calls = [f"{row.results[dtype].calls.forward} / {row.results[dtype].calls.backward}" for dtype in DTYPES]
+    times = [
+        f"{row.seconds[dtype] * 1e3:.3g} ms ({row.seconds[dtype] / row.gradcheck:.2g}×)"
+        for dtype in DTYPES
+    ]
+    calls = [
+        f"{row.results[dtype].calls.forward} / {row.results[dtype].calls.backward}"
+        for dtype in DTYPES
+    ]
     compared = next(run.calls for run in row.results["float64"].rules if run.code == "GV101")
-    return [row.name, f"{row.gradcheck * 1e3:.3g} ms", *times, *calls, f"{compared.forward} / {compared.backward}"]
+    return [
+        row.name,
+        f"{row.gradcheck * 1e3:.3g} ms",
+        *times,
+        *calls,
+        f"{compared.forward} / {compared.backward}",
+    ]
 
 
 def replaced(page: str, section: str) -> str:
-    """The page with this section in the place of the one of its title; before the growth where there is none."""
+    """The page with this section in the place of the one of its title; before the growth where
+    there is none."""
     before, title, after = page.partition(TITLE)
     if not title:
         before, heading, after = page.partition("## Growth")
         return f"{before}{section}\n\n{heading}{after}"
-    return f"{before}{section}\n\n{after[after.index('## '):]}"
+    return f"{before}{section}\n\n{after[after.index('## ') :]}"

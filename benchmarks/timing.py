@@ -1,4 +1,5 @@
-"""One timed call of each checker on a case: gradverify's whole check of the Jacobian, and torch.autograd.gradcheck."""
+"""One timed call of each checker on a case: gradverify's whole check of the Jacobian, and
+torch.autograd.gradcheck."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ PATIENCE = 60.0  # seconds: a checker that has taken longer on a case is not ask
 
 @dataclass(frozen=True)
 class Timed:
-    """CPU seconds of each sample; of gradverify also the comparison that was made, its calls and verdict. No runs: not possible."""
+    """CPU seconds of each sample; of gradverify also the comparison that was made, its calls and
+    verdict. No runs: not possible."""
 
     seconds: tuple[float, ...] = ()
     mode: str = ""
@@ -48,8 +50,11 @@ class Timed:
         return statistics.median(self.seconds)
 
 
-def timed(case: Case, repeats: int, modes: Sequence[str], theirs: Sequence[str] = THEIRS) -> dict[str, Timed]:
-    """Every checker on the case in turn, `repeats` samples of each, so that whatever else the machine does meets all of them."""
+def timed(
+    case: Case, repeats: int, modes: Sequence[str], theirs: Sequence[str] = THEIRS
+) -> dict[str, Timed]:
+    """Every checker on the case in turn, `repeats` samples of each, so that whatever else the
+    machine does meets all of them."""
     checkers = [*modes, *theirs]
     calls = _half(case) if TIGHT in modes and possible(TIGHT, case) else None
     taken: dict[str, list[float]] = {name: [] for name in checkers if possible(name, case)}
@@ -60,7 +65,9 @@ def timed(case: Case, repeats: int, modes: Sequence[str], theirs: Sequence[str] 
             if sum(samples) > PATIENCE:
                 continue
             if name in THEIRS:
-                samples.append(_sample(partial(gradcheck, case, name == "gradcheck fast", inputs))[0])
+                samples.append(
+                    _sample(partial(gradcheck, case, name == "gradcheck fast", inputs))[0]
+                )
             else:
                 mode, most = ("auto", calls) if name == TIGHT else (name, None)
                 seconds, last[name] = _sample(partial(gradverify, case, mode, most, inputs))
@@ -76,7 +83,7 @@ def _half(case: Case) -> int:
 
 def _sample(run: Callable[[], Returned]) -> tuple[float, Returned]:
     """CPU seconds of a run, and what the last one returned."""
-    gc.collect()        # nobody clears away what the one before left
+    gc.collect()  # nobody clears away what the one before left
     count, started = 0, time.process_time()
     while True:
         returned = run()
@@ -88,21 +95,42 @@ def _sample(run: Callable[[], Returned]) -> tuple[float, Returned]:
 def _timed(seconds: Sequence[float], result: CaseResult | None) -> Timed:
     if result is None:
         return Timed(tuple(seconds))
-    return Timed(tuple(seconds), result.mode, result.calls.forward, result.calls.backward, result.verdict)
+    return Timed(
+        tuple(seconds), result.mode, result.calls.forward, result.calls.backward, result.verdict
+    )
 
 
 def possible(name: str, case: Case) -> bool:
     """Does it fit into memory (gradcheck), and is it asked at all?"""
     inputs, outputs = case.size
-    return ("entries" if name == TIGHT else name) not in case.too_long and (name != "gradcheck slow" or 2 * 8 * inputs * outputs <= LIMIT_BYTES)
+    return ("entries" if name == TIGHT else name) not in case.too_long and (
+        name != "gradcheck slow" or 2 * 8 * inputs * outputs <= LIMIT_BYTES
+    )
 
 
-def gradverify(case: Case, mode: str, calls: int | None = None, inputs: Sequence[Tensor] | None = None) -> CaseResult:
-    """GV101 alone, at the case's inputs, where none are given; `calls`: the budget of `auto`, beside its 10 seconds."""
-    check = Check(id=case.name, name=case.name, check=case.name, spec=SpecPlace("benchmark", 1), target=case.name, inputs=(),
-                  settings=Settings(mode=mode, budget=Budget(calls=calls), select=("GV101",)))
-    names = list(inspect.signature(case.forward).parameters) if inspect.isfunction(case.forward) else [f"x{n}" for n in range(len(case.shapes))]
-    arguments = [Argument(name, x, differentiable=True) for name, x in zip(names, inputs or case.inputs(), strict=False)]
+def gradverify(
+    case: Case, mode: str, calls: int | None = None, inputs: Sequence[Tensor] | None = None
+) -> CaseResult:
+    """GV101 alone, at the case's inputs, where none are given; `calls`: the budget of `auto`,
+    beside its 10 seconds."""
+    check = Check(
+        id=case.name,
+        name=case.name,
+        check=case.name,
+        spec=SpecPlace("benchmark", 1),
+        target=case.name,
+        inputs=(),
+        settings=Settings(mode=mode, budget=Budget(calls=calls), select=("GV101",)),
+    )
+    names = (
+        list(inspect.signature(case.forward).parameters)
+        if inspect.isfunction(case.forward)
+        else [f"x{n}" for n in range(len(case.shapes))]
+    )
+    arguments = [
+        Argument(name, x, differentiable=True)
+        for name, x in zip(names, inputs or case.inputs(), strict=False)
+    ]
     return verify(assemble(check, live(case.name, case.forward, None, torch.float64), arguments))
 
 

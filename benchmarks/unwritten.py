@@ -1,9 +1,10 @@
-"""Planted faults of memory, each checked many times in one process: which codes they get, and whether always the same.
+"""Planted faults of memory, each checked many times in one process: which codes they get, and
+whether always the same.
 
     python benchmarks/unwritten.py --runs 20
 
-Between two runs memory is churned, so that what `torch.empty` holds is something else. Ends with 1 where a fault got
-another code than its own, or a right function one of the two.
+Between two runs memory is churned, so that what `torch.empty` holds is something else. Ends with 1
+where a fault got another code than its own, or a right function one of the two.
 """
 
 from __future__ import annotations
@@ -57,28 +58,32 @@ def saving(workspace: Made) -> type[Function]:
 
 
 EMPTIES: dict[str, Made] = {
-    "empty": lambda g: torch.empty(g.shape, dtype=g.dtype), "empty_like": torch.empty_like,
-    "new_empty": lambda g: g.new_empty(g.shape), "new": lambda g: g.new(g.shape),
+    "empty": lambda g: torch.empty(g.shape, dtype=g.dtype),
+    "empty_like": torch.empty_like,
+    "new_empty": lambda g: g.new_empty(g.shape),
+    "new": lambda g: g.new(g.shape),
     "empty_strided": lambda g: torch.empty_strided(g.shape, g.stride(), dtype=g.dtype),
     "new_empty_strided": lambda g: g.new_empty_strided(g.shape, g.stride()),
     "resize_": lambda g: torch.empty(0, dtype=g.dtype).resize_(g.shape),
     "resize_as_": lambda g: torch.empty(0, dtype=g.dtype).resize_as_(g),
     "numpy.empty": lambda g: torch.from_numpy(np.empty(tuple(g.shape))),
-    "numpy.empty_like": lambda g: torch.from_numpy(np.empty_like(g.detach().numpy()))}
+    "numpy.empty_like": lambda g: torch.from_numpy(np.empty_like(g.detach().numpy())),
+}
 
 
 def half(empty: Made) -> Made:
     def written(g: Tensor) -> Tensor:
         out = empty(g)
-        out.view(-1)[:g.numel() // 2] = g.detach().reshape(-1)[:g.numel() // 2]
+        out.view(-1)[: g.numel() // 2] = g.detach().reshape(-1)[: g.numel() // 2]
         return out
+
     return written
 
 
 def tile(g: Tensor) -> Tensor:
     out = torch.empty_like(g)
     for start in range(0, g.numel() - 4, 5):
-        out.view(-1)[start:start + 5] = g.reshape(-1)[start:start + 5]
+        out.view(-1)[start : start + 5] = g.reshape(-1)[start : start + 5]
     return out
 
 
@@ -125,8 +130,8 @@ def compared(g: Tensor) -> Tensor:
 
 def padded(g: Tensor) -> Tensor:
     rows = torch.empty(len(g) + 2, g.shape[1], dtype=g.dtype)
-    rows[:len(g)] = g
-    return rows.sum(0) - rows[len(g):].sum(0) + 0 * g
+    rows[: len(g)] = g
+    return rows.sum(0) - rows[len(g) :].sum(0) + 0 * g
 
 
 def complex_half(g: Tensor) -> Tensor:
@@ -147,11 +152,30 @@ def behind_zero(g: Tensor) -> Tensor:
 
 LEFT: dict[str, type[Function]] = {
     **{f"backward, {name}": square(half(empty)) for name, empty in EMPTIES.items()},
-    **{f"backward, {made.__name__}": square(made) for made in (
-        tile, summed, last_row, where_positive, by_a_mask, by_an_index, by_a_count, scattered, compared, padded, complex_half,
-        strided, behind_zero)},
-    **{f"forward, {made.__name__}": square(lambda g: g, made) for made in (tile, last_row, strided, by_a_mask)},
-    **{f"saved, {made.__name__}": saving(made) for made in (tile, last_row, by_a_mask)}}
+    **{
+        f"backward, {made.__name__}": square(made)
+        for made in (
+            tile,
+            summed,
+            last_row,
+            where_positive,
+            by_a_mask,
+            by_an_index,
+            by_a_count,
+            scattered,
+            compared,
+            padded,
+            complex_half,
+            strided,
+            behind_zero,
+        )
+    },
+    **{
+        f"forward, {made.__name__}": square(lambda g: g, made)
+        for made in (tile, last_row, strided, by_a_mask)
+    },
+    **{f"saved, {made.__name__}": saving(made) for made in (tile, last_row, by_a_mask)},
+}
 
 
 def copied(g: Tensor) -> Tensor:
@@ -160,13 +184,13 @@ def copied(g: Tensor) -> Tensor:
 
 def workspace(g: Tensor) -> Tensor:
     rows = torch.empty(len(g) + 2, g.shape[1], dtype=g.dtype)
-    rows[:len(g)] = g
-    return rows[:len(g)].clone()
+    rows[: len(g)] = g
+    return rows[: len(g)].clone()
 
 
 def two_halves(g: Tensor) -> Tensor:
     out = half(torch.empty_like)(g)
-    out.view(-1)[g.numel() // 2:] = g.reshape(-1)[g.numel() // 2:]
+    out.view(-1)[g.numel() // 2 :] = g.reshape(-1)[g.numel() // 2 :]
     return out
 
 
@@ -189,16 +213,26 @@ def numpys(g: Tensor) -> Tensor:
 
 
 RIGHT: dict[str, type[Function]] = {
-    **{f"{where}, {made.__name__}": square(made) if where == "backward" else square(lambda g: g, made) if where == "forward"
-       else saving(made) for where in ("backward", "forward", "saved")
-       for made in (copied, workspace, two_halves, out_of, beta_zero, filled, numpys)}}
+    **{
+        f"{where}, {made.__name__}": square(made)
+        if where == "backward"
+        else square(lambda g: g, made)
+        if where == "forward"
+        else saving(made)
+        for where in ("backward", "forward", "saved")
+        for made in (copied, workspace, two_halves, out_of, beta_zero, filled, numpys)
+    }
+}
 
 
 def churned(runs: int) -> Iterator[int]:
     """Numbers of runs; before each, freed memory holds other numbers."""
     source = torch.Generator().manual_seed(0)
     for run in range(runs):
-        blocks = [torch.randn(n, generator=source, dtype=torch.float64) * 10.0 ** (run % 7 - 3) for n in range(1, 40)]
+        blocks = [
+            torch.randn(n, generator=source, dtype=torch.float64) * 10.0 ** (run % 7 - 3)
+            for n in range(1, 40)
+        ]
         del blocks
         yield run
 
@@ -210,14 +244,20 @@ def main() -> int:
     runs, only = asked.parse_args().runs, asked.parse_args().only
     wrong, x = 0, torch.randn(3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for name, function in ((name, made) for name, made in LEFT.items() if only in name):
-        codes = Counter(tuple(sorted({f.code for f in check(function, (x.clone(),)).findings})) for _ in churned(runs))
+        codes = Counter(
+            tuple(sorted({f.code for f in check(function, (x.clone(),)).findings}))
+            for _ in churned(runs)
+        )
         wrong += codes != {("GV231",): runs}
         print(f"left unwritten: {name}: {dict(codes)}", flush=True)
     for name, function in ((name, made) for name, made in RIGHT.items() if only in name):
         found = {f.code for f in check(function, (x.clone(),)).findings} & {"GV231", "GV232"}
         wrong += bool(found)
         print(f"right: {name}: {sorted(found) or 'not accused'}", flush=True)
-    print(f"{len(LEFT)} faults in {runs} runs each, {len(RIGHT)} right ones: {wrong} came out in another way")
+    print(
+        f"{len(LEFT)} faults in {runs} runs each, {len(RIGHT)} right ones: {wrong} came out in "
+        "another way"
+    )
     return int(wrong > 0)
 
 

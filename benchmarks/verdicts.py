@@ -1,4 +1,5 @@
-"""False alarms, missed errors and undecided checks of gradverify, in each mode, and of torch.autograd.gradcheck, slow and fast.
+"""False alarms, missed errors and undecided checks of gradverify, in each mode, and of
+torch.autograd.gradcheck, slow and fast.
 
     python benchmarks/verdicts.py [--quick] [--families NAME ...] [--points N] [--no-modes] [-j N] [--out benchmarks/results/verdicts.md]
 
@@ -23,11 +24,17 @@ from checkers import BY_MODE, COARSE, GRADCHECK, Error, Noise, Verdict, gradveri
 from families import FAMILIES, Family
 
 SCALES = (1.0, 1e5, 1e-5)
-CLEAN, NOISES = Noise(), (Noise(1e-12), Noise(1e-9), Noise(1e-12, seen=True), Noise(1e-9, seen=True))
-SETTINGS = (  # precision and noise of forward; float32 rounds coarser than any noise, so it has none added
-    (torch.float64, CLEAN), *((torch.float64, noise) for noise in NOISES),
+CLEAN, NOISES = (
+    Noise(),
+    (Noise(1e-12), Noise(1e-9), Noise(1e-12, seen=True), Noise(1e-9, seen=True)),
+)
+# Precision and noise of forward; float32 rounds coarser than any noise, so it has none added
+SETTINGS = (
+    (torch.float64, CLEAN),
+    *((torch.float64, noise) for noise in NOISES),
     (torch.float32, CLEAN),
-    (torch.complex128, CLEAN), *((torch.complex128, noise) for noise in NOISES),
+    (torch.complex128, CLEAN),
+    *((torch.complex128, noise) for noise in NOISES),
 )
 POINTS = 2  # of each function, scale and setting
 READING = Path(__file__).with_name("reading.md")
@@ -35,12 +42,22 @@ OURS = "gradverify"
 CHECKERS = (OURS, *GRADCHECK)
 EVERY = (OURS, *GRADCHECK, *BY_MODE)
 BEYOND = COARSE[1:]
-NAMED = {Error.BILLIONTH: "+1e-9", Error.MILLIONTH: "+1e-6", Error.TINY: "+1e-4", Error.PERCENT: "+1 %", Error.DOUBLE: "×2", Error.SIGN: "sign",
-         Error.ZERO: "zero"}
+NAMED = {
+    Error.BILLIONTH: "+1e-9",
+    Error.MILLIONTH: "+1e-6",
+    Error.TINY: "+1e-4",
+    Error.PERCENT: "+1 %",
+    Error.DOUBLE: "×2",
+    Error.SIGN: "sign",
+    Error.ZERO: "zero",
+}
 RIGHT = ("checks of each gradient", "false alarms", "right, undecided")
 MISSED = (*RIGHT, *(f"missed {NAMED[error]}" for error in BEYOND), "wrong, undecided")
 MODES_TITLE = "## By mode"
-MODES_READING = "The table by mode is of one point of each function at each scale, without the noise that torch differentiates."
+MODES_READING = (
+    "The table by mode is of one point of each function at each scale, without the noise that "
+    "torch differentiates."
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +102,11 @@ class Counts:
         return [self.seen[error, "pass"] for error in errors]
 
     def missed(self) -> list[int]:
-        return [*self.right(), *self.passed(BEYOND), sum(self.seen[error, "undecided"] for error in BEYOND)]
+        return [
+            *self.right(),
+            *self.passed(BEYOND),
+            sum(self.seen[error, "undecided"] for error in BEYOND),
+        ]
 
 
 Table = dict[Condition, dict[str, Counts]]
@@ -107,11 +128,22 @@ def judge(unit: tuple[str, int], extent: Extent) -> Table:
     for (dtype, noise), scale, error in product(extent.settings, extent.scales, Error):
         if dtype.is_complex and not family.complex:
             continue
-        inputs, function = family.inputs(seed, scale, dtype), planted(family.at(scale), error, noise)
-        where = Condition(str(dtype).removeprefix("torch."), noise, "of order 1" if scale == 1 else "of order 10^±5")
+        inputs, function = (
+            family.inputs(seed, scale, dtype),
+            planted(family.at(scale), error, noise),
+        )
+        where = Condition(
+            str(dtype).removeprefix("torch."),
+            noise,
+            "of order 1" if scale == 1 else "of order 10^±5",
+        )
         rows = table.setdefault(where, {name: Counts() for name in EVERY})
         rows[OURS].seen[error, gradverify(function, inputs)] += 1
-        further = {**GRADCHECK, **(BY_MODE if extent.modes and not seed and not noise.seen else {})} if error in COARSE else {}
+        further = (
+            {**GRADCHECK, **(BY_MODE if extent.modes and not seed and not noise.seen else {})}
+            if error in COARSE
+            else {}
+        )
         for name, check in further.items():
             torch.manual_seed(seed)  # gradcheck's fast mode draws its probes
             rows[name].seen[error, check(function, inputs)] += 1
@@ -127,30 +159,63 @@ def added(tables: Iterable[Table]) -> Table:
             for name, counts in rows.items():
                 own[name].seen.update(counts.seen)
     order = [(str(dtype).removeprefix("torch."), noise) for dtype, noise in SETTINGS]
-    return dict(sorted(found.items(), key=lambda each: (order.index((each[0].precision, each[0].noise)), each[0].inputs != "of order 1")))
+    return dict(
+        sorted(
+            found.items(),
+            key=lambda each: (
+                order.index((each[0].precision, each[0].noise)),
+                each[0].inputs != "of order 1",
+            ),
+        )
+    )
 
 
 def markdown(table: Table) -> str:
     """A row for each condition and checker; one for each precision and mode."""
-    first = [((where.forward, where.inputs, name), rows[name].missed()) for where, rows in table.items() for name in CHECKERS]
+    first = [
+        ((where.forward, where.inputs, name), rows[name].missed())
+        for where, rows in table.items()
+        for name in CHECKERS
+    ]
     first += [(("all", "all", name), total(table)[name].missed()) for name in CHECKERS]
-    modes = [((forward, name), rows[name].missed()) for forward, rows in by_forward(table).items() for name in BY_MODE if rows[name].seen]
+    modes = [
+        ((forward, name), rows[name].missed())
+        for forward, rows in by_forward(table).items()
+        for name in BY_MODE
+        if rows[name].seen
+    ]
     parts = [_table(("forward", "inputs", "checker", *MISSED), 3, first)]
     parts += [MODES_TITLE, _table(("forward", "mode", *MISSED), 2, modes)] if modes else []
     return "\n\n".join(parts)
 
 
-def _table(header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
+def _table(
+    header: Sequence[str], words: int, rows: Sequence[tuple[Sequence[str], Sequence[int]]]
+) -> str:
     """`words`: how many of the columns are no numbers."""
-    lines = ["| " + " | ".join(header) + " |", "| " + "--- | " * words + " | ".join(["---:"] * (len(header) - words)) + " |"]
-    return "\n".join([*lines, *("| " + " | ".join([*names, *map(str, numbers)]) + " |" for names, numbers in rows)])
+    lines = [
+        "| " + " | ".join(header) + " |",
+        "| " + "--- | " * words + " | ".join(["---:"] * (len(header) - words)) + " |",
+    ]
+    return "\n".join(
+        [
+            *lines,
+            *("| " + " | ".join([*names, *map(str, numbers)]) + " |" for names, numbers in rows),
+        ]
+    )
 
 
 def by_forward(table: Table) -> dict[str, dict[str, Counts]]:
     """The inputs of all scales together, of what was judged in each mode."""
     own = {where: rows for where, rows in table.items() if not where.noise.seen}
     names = dict.fromkeys(where.forward for where in own)
-    return {**{name: total({where: rows for where, rows in own.items() if where.forward == name}) for name in names}, "all": total(own)}
+    return {
+        **{
+            name: total({where: rows for where, rows in own.items() if where.forward == name})
+            for name in names
+        },
+        "all": total(own),
+    }
 
 
 def total(table: Table) -> dict[str, Counts]:
@@ -163,10 +228,15 @@ def total(table: Table) -> dict[str, Counts]:
 
 def page(table: Table, families: int, command: Sequence[str]) -> str:
     """The tables with their command, their versions and how to read them."""
-    runs = sum(sum(counts.missed()[:1]) for name, counts in total(table).items() if name in CHECKERS) * len(COARSE)
+    runs = sum(
+        sum(counts.missed()[:1]) for name, counts in total(table).items() if name in CHECKERS
+    ) * len(COARSE)
     line = " ".join(["python benchmarks/verdicts.py", *command])
-    made = f"Made by `{line}` with torch {torch.__version__.partition('+')[0]} and Python " \
-           f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} functions in the first table."
+    made = (
+        f"Made by `{line}` with torch {torch.__version__.partition('+')[0]} and Python "
+        f"{platform.python_version()} on the CPU, one thread: {runs} checks of {families} "
+        "functions in the first table."
+    )
     tables = markdown(table)
     readings = [MODES_READING] * (MODES_TITLE in tables) + [READING.read_text().strip()]
     return "\n\n".join(["# Verdicts, counted", made, tables, *readings]) + "\n"
@@ -183,18 +253,47 @@ def chosen(names: Sequence[str]) -> Iterator[Family]:
 
 def main(arguments: Sequence[str]) -> str:
     """Prints the tables, and returns them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="float64 and float32 without noise, at scales 1 and 1e-5, one point each")
-    parser.add_argument("--families", nargs="+", default=(), metavar="NAME", help="only these functions")
-    parser.add_argument("--points", type=int, metavar="N", help=f"of each function ({POINTS}, with --quick {QUICK.points})")
-    parser.add_argument("--no-modes", action="store_false", dest="modes", help="without the table by mode, which takes a third of the time")
-    parser.add_argument("-j", type=int, default=1, metavar="N", dest="processes", help="so many processes; the numbers do not depend on it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="float64 and float32 without noise, at scales 1 and 1e-5, one point each",
+    )
+    parser.add_argument(
+        "--families", nargs="+", default=(), metavar="NAME", help="only these functions"
+    )
+    parser.add_argument(
+        "--points",
+        type=int,
+        metavar="N",
+        help=f"of each function ({POINTS}, with --quick {QUICK.points})",
+    )
+    parser.add_argument(
+        "--no-modes",
+        action="store_false",
+        dest="modes",
+        help="without the table by mode, which takes a third of the time",
+    )
+    parser.add_argument(
+        "-j",
+        type=int,
+        default=1,
+        metavar="N",
+        dest="processes",
+        help="so many processes; the numbers do not depend on it",
+    )
     parser.add_argument("--out", type=Path, help="also write a page with the tables")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     families = list(chosen(options.families))
     extent = QUICK if options.quick else Extent()
-    table = measure(families, replace(extent, points=options.points or extent.points, modes=options.modes), options.processes)
+    table = measure(
+        families,
+        replace(extent, points=options.points or extent.points, modes=options.modes),
+        options.processes,
+    )
     if options.out:
         options.out.write_text(page(table, len(families), arguments))
     print(markdown(table))

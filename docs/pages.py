@@ -1,4 +1,5 @@
-"""Hook of mkdocs.yml. README.md is the site's first page, and a link to a file that is no page leads to the repository."""
+"""Hook of mkdocs.yml. README.md is the site's first page, and a link to a file that is no page
+leads to the repository."""
 
 from __future__ import annotations
 
@@ -11,18 +12,23 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")     # what stands in code, in brackets and parentheses, stays: no such file is there
-LOG = logging.getLogger("mkdocs.hooks.pages")            # a warning fails a strict build
+# What stands in code, in brackets and parentheses, stays: no such file is there
+LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
+LOG = logging.getLogger("mkdocs.hooks.pages")  # a warning fails a strict build
 
 
 def on_files(files: Any, config: Any) -> Any:
-    files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text(encoding="utf-8")))
+    files.append(
+        File.generated(config, "index.md", content=(ROOT / "README.md").read_text(encoding="utf-8"))
+    )
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     folder = "" if page.file.src_uri == "index.md" else "docs"
-    return LINK.sub(lambda found: led(found[1], folder, page.file.src_uri, config.repo_url), markdown)
+    return LINK.sub(
+        lambda found: led(found[1], folder, page.file.src_uri, config.repo_url), markdown
+    )
 
 
 def led(target: str, folder: str, page: str, repository: str) -> str:

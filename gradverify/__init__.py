@@ -1,6 +1,7 @@
-"""gradverify checks hand-written autograd backwards against finite differences, element by element."""
+"""gradverify checks hand-written autograd backwards against finite differences, element by
+element."""
 
-TYPE_CHECKING = False       # what type checkers read as true; this module imports nothing
+TYPE_CHECKING = False  # what type checkers read as true; this module imports nothing
 
 if TYPE_CHECKING:
     from gradverify.api import ProblemsError as ProblemsError
@@ -14,9 +15,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-OFFERED = {"ProblemsError": "api", "Report": "api", "run": "api", "GradientError": "direct", "Result": "direct", "UndecidedWarning": "direct",
-           "assert_gradients": "direct", "check": "direct"}
-"""Public name → the module that holds it, imported when it is asked for: importing gradverify itself imports nothing else."""
+OFFERED = {
+    "ProblemsError": "api",
+    "Report": "api",
+    "run": "api",
+    "GradientError": "direct",
+    "Result": "direct",
+    "UndecidedWarning": "direct",
+    "assert_gradients": "direct",
+    "check": "direct",
+}
+"""Public name → the module that holds it, imported when it is asked for: importing gradverify
+itself imports nothing else."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,5 @@
-"""`python -m gradverify` and the console script. Imports nothing at its top, because worker processes run this module again."""
+"""`python -m gradverify` and the console script. Imports nothing at its top, because worker
+processes run this module again."""
 
 
 def main() -> None:
@@ -10,18 +11,23 @@ def main() -> None:
 
 
 def _without_this_folder() -> None:
-    """Takes the current folder off `sys.path`, where `python -m` and an empty entry put it: a `json.py` in it is not Python's. Specs find
-    their modules there all the same. It stays where gradverify itself is in it."""
+    """Takes the current folder off `sys.path`, where `python -m` and an empty entry put it: a
+    `json.py` in it is not Python's. Specs find their modules there all the same. It stays where
+    gradverify itself is in it."""
     import os
     import sys
 
     ours = os.path.realpath(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120 - pathlib is not imported yet
     try:
         here = os.path.realpath(os.curdir)
-    except OSError:     # the folder is gone
+    except OSError:  # the folder is gone
         return
     if here != ours:
-        sys.path[:] = [place for place in sys.path if not isinstance(place, str) or os.path.realpath(place) != here]
+        sys.path[:] = [
+            place
+            for place in sys.path
+            if not isinstance(place, str) or os.path.realpath(place) != here
+        ]
 
 
 if __name__ == "__main__":

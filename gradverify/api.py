@@ -1,4 +1,5 @@
-"""gradverify from Python. Nothing is printed, nothing exits, and nothing of the caller's process is changed: checks run in processes of their own."""
+"""gradverify from Python. Nothing is printed, nothing exits, and nothing of the caller's process is
+changed: checks run in processes of their own."""
 
 from __future__ import annotations
 
@@ -16,46 +17,80 @@ from gradverify.model.report import Gate, Report
 StrPath = str | os.PathLike[str]
 
 
-def run(paths: StrPath | Iterable[StrPath] = (), *, executor: Executor | None = None, jobs: int | Literal["auto"] | None = None,
-        keyword: str | None = None, tags: str | None = None, timeout: float | None = None,
-        undecided: Literal["warn", "fail"] | None = None, fail_on_skip: bool | None = None,
-        require_device: Sequence[str] | None = None, **settings: Any) -> Report:
-    """Runs the checks that `gradverify check` would run, and returns their report: `.ok`, `.exit_code`, `.checks`, `.to_json()`.
+def run(
+    paths: StrPath | Iterable[StrPath] = (),
+    *,
+    executor: Executor | None = None,
+    jobs: int | Literal["auto"] | None = None,
+    keyword: str | None = None,
+    tags: str | None = None,
+    timeout: float | None = None,
+    undecided: Literal["warn", "fail"] | None = None,
+    fail_on_skip: bool | None = None,
+    require_device: Sequence[str] | None = None,
+    **settings: Any,
+) -> Report:
+    """Runs the checks that `gradverify check` would run, and returns their report: `.ok`,
+    `.exit_code`, `.checks`, `.to_json()`.
 
-    `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds) and the gate are those of `gradverify check`; None:
-    what `[tool.gradverify]` says, else one job, "warn". `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`,
-    `select=["GV1"]`), over what the specs say. `executor`: any `concurrent.futures.Executor`, which is given each check by itself, in place of `jobs`
-    worker processes; it is not shut down.
+    `paths` (none: as on the command line), `keyword`, `tags`, `jobs`, the limits (seconds) and the
+    gate are those of `gradverify check`; None: what `[tool.gradverify]` says, else one job, "warn".
+    `settings` are those of a spec (`eps=1e-6`, `dtype="float32"`, `select=["GV1"]`), over what the
+    specs say. `executor`: any `concurrent.futures.Executor`, which is given each check by itself,
+    in place of `jobs` worker processes; it is not shut down.
 
-    Raises ProblemsError with every problem of the specs, the configuration and the arguments; then nothing ran.
+    Raises ProblemsError with every problem of the specs, the configuration and the arguments; then
+    nothing ran.
     """
     from gradverify.cli.gather import gather, named, project_here, sound, with_torch
     from gradverify.running.hosted import Request, distributed, hosted
     from gradverify.running.select import select
 
-    given = [os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    given = [
+        os.fspath(path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)
+    ]
     project = project_here()
     gate = gate_of(project.options, undecided, fail_on_skip, require_device)
     limits = _limits(project.options, jobs=jobs, timeout=timeout)
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
-    asked = {"undecided": undecided, "fail-on-skip": fail_on_skip, "require-device": require_device or None}
+    asked = {
+        "undecided": undecided,
+        "fail-on-skip": fail_on_skip,
+        "require-device": require_device or None,
+    }
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
-    request = Request(cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits)
+    request = Request(
+        cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits
+    )
     if executor is None:
         with_torch(cases)
     report = hosted(request) if executor is None else distributed(request, executor)
     return replace(report, checks=tuple(named(check) for check in report.checks))
 
 
-def gate_of(configured: Mapping[str, Any], undecided: str | None, fail_on_skip: bool | None = None,
-            require_device: Sequence[str] | None = None) -> Gate:
+def gate_of(
+    configured: Mapping[str, Any],
+    undecided: str | None,
+    fail_on_skip: bool | None = None,
+    require_device: Sequence[str] | None = None,
+) -> Gate:
     """What is asked for, else what the project says. Raises ProblemsError."""
     from gradverify.cli import values
 
-    devices = tuple(configured.get("require-device", ()) if require_device is None else require_device)
-    typed = values.settled([("undecided", undecided or configured.get("undecided", "warn"), values.one_of(values.UNDECIDED)),
-                            *(("require_device", device, values.device) for device in devices)])
+    devices = tuple(
+        configured.get("require-device", ()) if require_device is None else require_device
+    )
+    typed = values.settled(
+        [
+            (
+                "undecided",
+                undecided or configured.get("undecided", "warn"),
+                values.one_of(values.UNDECIDED),
+            ),
+            *(("require_device", device, values.device) for device in devices),
+        ]
+    )
     skips = configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip
     return Gate("fail" if typed["undecided"] == "fail" else "warn", skips, devices)
 
@@ -65,8 +100,16 @@ def _limits(configured: Mapping[str, Any], **asked: Any) -> Mapping[str, Any]:
     from gradverify.cli import values
 
     readers = {"jobs": values.jobs, "timeout": values.duration}
-    said = {name: configured.get(name.replace("_", "-")) if value is None else value for name, value in asked.items()}
-    return values.settled([(name, None if said[name] is None else str(said[name]), read) for name, read in readers.items()])
+    said = {
+        name: configured.get(name.replace("_", "-")) if value is None else value
+        for name, value in asked.items()
+    }
+    return values.settled(
+        [
+            (name, None if said[name] is None else str(said[name]), read)
+            for name, read in readers.items()
+        ]
+    )
 
 
 def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:

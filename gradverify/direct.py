@@ -34,12 +34,14 @@ Undecided = Literal["warn", "fail"]
 PACKAGE = str(Path(__file__).parent) + os.sep
 ORIGIN = "check()"
 ONE_AT_A_TIME = threading.RLock()
-"""Random generators, warning filters and forward mode belong to the process: checks of several threads would draw each other's numbers."""
+"""Random generators, warning filters and forward mode belong to the process: checks of several
+threads would draw each other's numbers."""
 
 
 @dataclass(frozen=True)
 class Result(CaseResult):
-    """What came of one check: the fields of an entry of `checks` in the JSON report. `ok`: is nothing wrong, and could everything be judged?"""
+    """What came of one check: the fields of an entry of `checks` in the JSON report. `ok`: is
+    nothing wrong, and could everything be judged?"""
 
     def to_json(self) -> str:
         """The text of this entry."""
@@ -62,7 +64,8 @@ class Result(CaseResult):
 
 
 class GradientError(AssertionError):
-    """A gradient is wrong, or could not be judged; its text is what a terminal would show. `result` is the Result."""
+    """A gradient is wrong, or could not be judged; its text is what a terminal would show. `result`
+    is the Result."""
 
     def __init__(self, result: Result, message: str) -> None:
         super().__init__(message)
@@ -71,16 +74,31 @@ class GradientError(AssertionError):
 
 def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
     """For who hands over what gradcheck takes, a tuple of all inputs: said where forward raised."""
-    if len(inputs) != 1 or not isinstance(inputs[0], (list, tuple, Mapping)) or all(finding.code != "GV002" for finding in result.findings):
+    if (
+        len(inputs) != 1
+        or not isinstance(inputs[0], (list, tuple, Mapping))
+        or all(finding.code != "GV002" for finding in result.findings)
+    ):
         return None
     kind = "dict" if isinstance(inputs[0], Mapping) else type(inputs[0]).__name__
-    return f"forward got one argument, a {kind}: if it holds all the inputs, write assert_gradients(function, *inputs), or check(function, inputs)"
+    return (
+        f"forward got one argument, a {kind}: if it holds all the inputs, write "
+        "assert_gradients(function, *inputs), or check(function, inputs)"
+    )
 
 
 def headline(result: CaseResult) -> str:
-    """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the verdict and its reason."""
-    found = next((finding for finding in result.findings if finding.severity == "error"), next(iter(result.findings), None))
-    head, text = (f"{found.code} {found.name}", found.message) if found else (result.verdict, result.reason or "")
+    """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the
+    verdict and its reason."""
+    found = next(
+        (finding for finding in result.findings if finding.severity == "error"),
+        next(iter(result.findings), None),
+    )
+    head, text = (
+        (f"{found.code} {found.name}", found.message)
+        if found
+        else (result.verdict, result.reason or "")
+    )
     return f"{head}: {text.splitlines()[0]}" if text.strip() else head
 
 
@@ -88,50 +106,94 @@ class UndecidedWarning(UserWarning):
     """A check that `assert_gradients(..., undecided="warn")` could not decide."""
 
 
-def check(function: Callable[..., Any], inputs: Given, *, kwargs: Mapping[str, Any] | None = None,
-          name: str | None = None, undecided: Undecided = "fail", **settings: Any) -> Result:
-    """Checks the gradients of an autograd Function, a module or any callable at `inputs`, under all rules.
+def check(
+    function: Callable[..., Any],
+    inputs: Given,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    undecided: Undecided = "fail",
+    **settings: Any,
+) -> Result:
+    """Checks the gradients of an autograd Function, a module or any callable at `inputs`, under all
+    rules.
 
-    `inputs`: the arguments in their order, or by name; a tensor alone is the only one. Where any tensor among them requires grad, those that do are
-    differentiated; else all floating and complex ones are. They are copied, and never changed. `kwargs`: arguments by keyword, tensors among them
-    likewise. `settings` are those of a spec (`eps`, `atol`, `rtol`, `seed`, `mode`, `budget`, `select=["GV1"]`, `ignore`, `strict`, …); dtype and
-    device are the inputs'.
+    `inputs`: the arguments in their order, or by name; a tensor alone is the only one. Where any
+    tensor among them requires grad, those that do are differentiated; else all floating and complex
+    ones are. They are copied, and never changed. `kwargs`: arguments by keyword, tensors among them
+    likewise. `settings` are those of a spec (`eps`, `atol`, `rtol`, `seed`, `mode`, `budget`,
+    `select=["GV1"]`, `ignore`, `strict`, …); dtype and device are the inputs'.
 
-    Nothing is printed, what the function raises is a finding of the Result, and no global state is changed. Checks of several threads wait for
-    each other. Raises ProblemsError for a setting that is none, TypeError for inputs that are neither a list nor a dict.
+    Nothing is printed, what the function raises is a finding of the Result, and no global state is
+    changed. Checks of several threads wait for each other. Raises ProblemsError for a setting that
+    is none, TypeError for inputs that are neither a list nor a dict.
     """
     several = _several(inputs)
-    values = [*(several.values() if isinstance(several, Mapping) else several), *(kwargs or {}).values()]
+    values = [
+        *(several.values() if isinstance(several, Mapping) else several),
+        *(kwargs or {}).values(),
+    ]
     placed = _settings(settings, values, undecided)
     found = _judge(function, several, kwargs or {}, name or _name(function), placed)
     result = judged(found, Gate(undecided=undecided))
     return Result(**{field.name: getattr(result, field.name) for field in fields(CaseResult)})
 
 
-def assert_gradients(function: Callable[..., Any], /, *inputs: Any, kwargs: Mapping[str, Any] | None = None, msg: str | None = None,
-                     undecided: Undecided = "fail", **settings: Any) -> None:
-    """Raises GradientError, an AssertionError, unless the gradients of `function` at `inputs` are right; arguments as in `check`.
+def assert_gradients(
+    function: Callable[..., Any],
+    /,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    msg: str | None = None,
+    undecided: Undecided = "fail",
+    **settings: Any,
+) -> None:
+    """Raises GradientError, an AssertionError, unless the gradients of `function` at `inputs` are
+    right; arguments as in `check`.
 
-    `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns (UndecidedWarning). The first line of the text is the
-    finding, which pytest's summary shows; `msg` stands before it.
+    `undecided`: "fail" raises also where neither right nor wrong could be said, "warn" warns
+    (UndecidedWarning). The first line of the text is the finding, which pytest's summary shows;
+    `msg` stands before it.
     """
     from gradverify.report.names import inert
 
-    __tracebackhide__ = True        # pytest shows the line of the test, and not these
+    __tracebackhide__ = True  # pytest shows the line of the test, and not these
     result = check(function, inputs, kwargs=kwargs, undecided=undecided, **settings)
     if not result.ok:
-        raise GradientError(result, inert("\n".join(filter(None, (msg, headline(result), str(result), _one_argument(result, inputs))))))
+        raise GradientError(
+            result,
+            inert(
+                "\n".join(
+                    filter(
+                        None, (msg, headline(result), str(result), _one_argument(result, inputs))
+                    )
+                )
+            ),
+        )
     if result.verdict == "undecided":
         warnings.warn(f"{headline(result)}\n{result}", UndecidedWarning, stacklevel=2)
 
 
 # ---- how
-def _judge(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, Any], name: str, settings: Settings) -> CaseResult:
+def _judge(
+    function: Callable[..., Any],
+    inputs: Inputs,
+    kwargs: Mapping[str, Any],
+    name: str,
+    settings: Settings,
+) -> CaseResult:
     from gradverify.subject.machine import compute_on_one_thread
     from gradverify.verify import broken, verify
 
     place = SpecPlace(*_caller())
-    case = Case(id=f"{place.path}:{place.line}", name=name, check=name, spec=place, target=name, settings=settings)
+    case = Case(
+        id=f"{place.path}:{place.line}",
+        name=name,
+        check=name,
+        spec=place,
+        target=name,
+        settings=settings,
+    )
     started = time.perf_counter()
     with ONE_AT_A_TIME, interruptible(), _ours() as default_device:
         try:
@@ -145,7 +207,8 @@ def _judge(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, An
 
 @contextmanager
 def _ours() -> Iterator[Any]:
-    """What the caller has set is not in our way: inference mode, no_grad, a default device (yielded), what NumPy and warnings are to raise."""
+    """What the caller has set is not in our way: inference mode, no_grad, a default device
+    (yielded), what NumPy and warnings are to raise."""
     import numpy as np
     import torch
 
@@ -153,7 +216,8 @@ def _ours() -> Iterator[Any]:
     from gradverify.subject.machine import undisturbed
 
     device = torch.get_default_device()
-    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()     # where none is needed: it passes every call of torch through Python
+    # Where none is needed: it passes every call of torch through Python
+    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()
     with torch.inference_mode(False), undisturbed(), staying(), ours:
         torch.set_grad_enabled(True)
         np.seterr(all="ignore")
@@ -161,14 +225,22 @@ def _ours() -> Iterator[Any]:
         yield device
 
 
-def _subject(function: Callable[..., Any], inputs: Inputs, kwargs: Mapping[str, Any], case: Case, default_device: Any) -> Subject:
+def _subject(
+    function: Callable[..., Any],
+    inputs: Inputs,
+    kwargs: Mapping[str, Any],
+    case: Case,
+    default_device: Any,
+) -> Subject:
     from gradverify.subject.draw import DTYPES
     from gradverify.subject.prepare import assemble, given
     from gradverify.subject.target import live
 
     arguments, plain = given(inputs, kwargs)
     named = tuple(InputRecipe(argument.name) for argument in arguments if argument.keyword)
-    target = _called_under(default_device, live(case.target, function, None, DTYPES[case.settings.dtype]))
+    target = _called_under(
+        default_device, live(case.target, function, None, DTYPES[case.settings.dtype])
+    )
     return assemble(replace(case, kwargs=plain, keywords=named), target, arguments)
 
 
@@ -190,12 +262,15 @@ def _several(inputs: Any) -> Inputs:
     if isinstance(inputs, torch.Tensor):
         return [inputs]
     if isinstance(inputs, (str, bytes)) or not isinstance(inputs, (Sequence, Mapping)):
-        raise TypeError(f"inputs: a list of the arguments, or a dict by name, not {type(inputs).__name__}")
+        raise TypeError(
+            f"inputs: a list of the arguments, or a dict by name, not {type(inputs).__name__}"
+        )
     return inputs
 
 
 def _settings(said: Mapping[str, Any], values: Sequence[Any], undecided: str) -> Settings:
-    """With dtype and device of the tensors. Raises ProblemsError, also for an `undecided` that is none."""
+    """With dtype and device of the tensors. Raises ProblemsError, also for an `undecided` that is
+    none."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.load import vetted
     from gradverify.spec.settings import Layer, settle
@@ -207,9 +282,22 @@ def _settings(said: Mapping[str, Any], values: Sequence[Any], undecided: str) ->
     if problems or taken or undecided not in meant:
         from gradverify.model.problem import Problem
 
-        gate = [] if undecided in meant else [Problem(f"undecided: must be {' or '.join(map(repr, meant))}, got {undecided!r}", ORIGIN)]
-        own = [Problem(f"{name}: {'it is that of the inputs' if name != 'timeout' else 'a check in the calling process cannot be ended'}", ORIGIN)
-               for name in taken]
+        gate = (
+            []
+            if undecided in meant
+            else [
+                Problem(
+                    f"undecided: must be {' or '.join(map(repr, meant))}, got {undecided!r}", ORIGIN
+                )
+            ]
+        )
+        no_end = "a check in the calling process cannot be ended"
+        own = [
+            Problem(
+                f"{name}: {no_end if name == 'timeout' else 'it is that of the inputs'}", ORIGIN
+            )
+            for name in taken
+        ]
         raise ProblemsError([*problems, *own, *gate])
     dtype, device = computed_in(values)
     return settle(Layer("the inputs", {"dtype": dtype, "device": device}), layer)

@@ -1,4 +1,5 @@
-"""What was measured of one Subject: lazily, once, shared by the rules. Holds tallies, never a whole Jacobian."""
+"""What was measured of one Subject: lazily, once, shared by the rules. Holds tallies, never a whole
+Jacobian."""
 
 from __future__ import annotations
 
@@ -23,7 +24,12 @@ from gradverify.numerics.rungs import U32, U64
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.catalogue import GIVEN
-from gradverify.oracles.convergence import left_open, noise_left_open, without_leftovers, zeros_left_open
+from gradverify.oracles.convergence import (
+    left_open,
+    noise_left_open,
+    without_leftovers,
+    zeros_left_open,
+)
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.given import Given
 from gradverify.oracles.legs import Kernel, Standing, as_reference
@@ -43,26 +49,35 @@ from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
 Told = TypeVar("Told")
-STEP = 1e-3     # of each element's size
-MOVING = 0.1    # of the elements: a forward of which fewer move under such a step is flat
+STEP = 1e-3  # of each element's size
+MOVING = 0.1  # of the elements: a forward of which fewer move under such a step is flat
 
 
 class Evidence(BaseCall):
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
-    def __init__(self, subject: Subject, watch: Watch | None = None,
-                 differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        watch: Watch | None = None,
+        differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable,
+    ) -> None:
         super().__init__(subject, differentiate)
         self.watch = watch
-        self.standing = Standing(subject)       # a check in 16 bits stands on another leg than its own
+        # A check in 16 bits stands on another leg than its own
+        self.standing = Standing(subject)
         settings = subject.case.settings
-        self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)     # another evidence of the subject has its own
-        self.reproduced: list[Reproduced] = []      # by the rules that compare identical calls
-        self.missing: list[Fault] = []      # faults of ours that cost words or pictures
-        self.cast_inside = False        # a part of a function of float64 computes in float32, as far as its own steps left elements open
+        # Another evidence of the subject has its own
+        self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)
+        self.reproduced: list[Reproduced] = []  # by the rules that compare identical calls
+        self.missing: list[Fault] = []  # faults of ours that cost words or pictures
+        # A part of a function of float64 computes in float32, as far as its own steps left elements
+        # open
+        self.cast_inside = False
 
     def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:
-        """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's code, or gradverify, fails over it."""
+        """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's
+        code, or gradverify, fails over it."""
         try:
             return measure()
         except UserCodeError:
@@ -80,7 +95,8 @@ class Evidence(BaseCall):
 
     @property
     def precision(self) -> float:
-        """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs, or as the outputs' bits show."""
+        """The roundoff that the forward computes in: of the coarsest dtype of inputs and outputs,
+        or as the outputs' bits show."""
         return max([self.unit, *self.precisions, U32 if self.cast_inside else U64])
 
     @cached_property
@@ -88,16 +104,23 @@ class Evidence(BaseCall):
         """The same of each checked output."""
         declared = [max(self.unit, UNITS.get(y.dtype, U64)) for y in self.outputs]
         bits = [Bits().seen(numbers(y)) for y in self.outputs]
-        if max([0.0, *(each.unit for each in bits)]) > max([self.unit, *declared]):      # or the inputs are round numbers: look again beside them
+        # Or the inputs are round numbers: look again beside them
+        if max([0.0, *(each.unit for each in bits)]) > max([self.unit, *declared]):
             bits = [each.seen(numbers(y)) for each, y in zip(bits, self._beside, strict=True)]
         return tuple(max(unit, each.unit) for unit, each in zip(declared, bits, strict=True))
 
     @cached_property
     def _beside(self) -> Sequence[Tensor]:
-        """The checked outputs at inputs that are no round numbers, nearby; at the point itself where the function refuses that."""
+        """The checked outputs at inputs that are no round numbers, nearby; at the point itself
+        where the function refuses that."""
         source = generator(self.settings.seed, self.subject.case.check, "beside")
         try:
-            outputs = self.function.values([(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in self.subject.inputs])
+            outputs = self.function.values(
+                [
+                    (x + STEP * x.abs() * signed(x, source)).requires_grad_()
+                    for x in self.subject.inputs
+                ]
+            )
         except UserCodeError:
             return self.outputs
         return outputs
@@ -114,36 +137,62 @@ class Evidence(BaseCall):
 
     @property
     def infinite(self) -> int:
-        """How many real numbers of the checked outputs are not finite at the point: masks, where GV006 has nothing to say."""
+        """How many real numbers of the checked outputs are not finite at the point: masks, where
+        GV006 has nothing to say."""
         return sum(int((~flat_real(y).isfinite()).sum()) for y in self.outputs)
 
     # ---- comparisons
     @cached_property
     def jacobian(self) -> Jacobian:
-        """Backward against finite differences, of the surrogate where there is one, less what an iteration leaves."""
+        """Backward against finite differences, of the surrogate where there is one, less what an
+        iteration leaves."""
         return self.compared()
 
     def compared(self, asked: Asked | None = None) -> Jacobian:
-        """The `jacobian`, measured now; with what came of the one element that is asked for, where that was judged by itself."""
+        """The `jacobian`, measured now; with what came of the one element that is asked for, where
+        that was judged by itself."""
         self.forget_repeats()
         with self.spending.patient():
             first = self._by_differences(asked)
-        found = beside_lifted(first, lambda: self._by_differences(asked) if self._lifts_inside() else None)
+        found = beside_lifted(
+            first, lambda: self._by_differences(asked) if self._lifts_inside() else None
+        )
         if self.cast_inside and found is first:
             self.in_float64, self.cast_inside = "", False
         return found
 
     def _by_differences(self, asked: Asked | None) -> Jacobian:
         """Less what is known to be no fault of backward."""
+
         def measure() -> Jacobian:
-            return jacobian(self.measured, self.settings, self.wishes, self.watch, self.subject.clock, self.spending.short_of, asked)
+            return jacobian(
+                self.measured,
+                self.settings,
+                self.wishes,
+                self.watch,
+                self.subject.clock,
+                self.spending.short_of,
+                asked,
+            )
+
         found = measure() if self.draws else self.subject.seldom_seeded(measure)
-        found = without_leftovers(found, self.subject.inputs, self.wishes, lambda: self.leftover, lambda: self.iterated_on(self.subject, self.wishes))
-        found = left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
-        return zeros_left_open(found, self.wishes, self._uncast) if self.surrogate is None else found
+        found = without_leftovers(
+            found,
+            self.subject.inputs,
+            self.wishes,
+            lambda: self.leftover,
+            lambda: self.iterated_on(self.subject, self.wishes),
+        )
+        found = (
+            left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
+        )
+        return (
+            zeros_left_open(found, self.wishes, self._uncast) if self.surrogate is None else found
+        )
 
     def _uncast(self) -> Gives | None:
-        """The function in float64, without its casts to less; None where it has none, or refuses that."""
+        """The function in float64, without its casts to less; None where it has none, or refuses
+        that."""
         try:
             twin, casts = lifted(self.subject)
             function = self._differentiate(twin, self.forward.checked)
@@ -153,9 +202,16 @@ class Evidence(BaseCall):
         return function if casts.count else None
 
     def _lifts_inside(self) -> bool:
-        """Does a function of float64 cast to float32 inside, and is it the same one without? It is compared so from now on. Two calls where it casts,
-        one where it does not, as many as it takes to see that it is the same one."""
-        if self.unit != U64 or self.surrogate is not None or self.subject.narrow is not None or self.in_float64 or not casts_to_single(self.subject):
+        """Does a function of float64 cast to float32 inside, and is it the same one without? It is
+        compared so from now on. Two calls where it casts, one where it does not, as many as it
+        takes to see that it is the same one."""
+        if (
+            self.unit != U64
+            or self.surrogate is not None
+            or self.subject.narrow is not None
+            or self.in_float64
+            or not casts_to_single(self.subject)
+        ):
             return False
         try:
             found = self._in_float64(self.subject, self.function, self.outputs)
@@ -167,30 +223,47 @@ class Evidence(BaseCall):
 
     @cached_property
     def stopping_tests(self) -> Mapping[Line, float]:
-        """Where the function asks whether its iterations have converged, with what makes it iterate on; empty where it does not iterate."""
-        return stopping_tests(self.function, self.cotangents("base"), [elsewhere(argument) for argument in self.inputs], self.rtol)
+        """Where the function asks whether its iterations have converged, with what makes it iterate
+        on; empty where it does not iterate."""
+        return stopping_tests(
+            self.function,
+            self.cotangents("base"),
+            [elsewhere(argument) for argument in self.inputs],
+            self.rtol,
+        )
 
     @property
     def leftover(self) -> float:
-        """The most that may be left of an iteration, as a share of a row or of the largest number: `rtol` where the function iterates, else 0."""
+        """The most that may be left of an iteration, as a share of a row or of the largest number:
+        `rtol` where the function iterates, else 0."""
         return self.rtol if self.stopping_tests else 0.0
 
     def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
-        """What is measured of the subject, or of the same function elsewhere, where it iterates to a tighter tolerance."""
+        """What is measured of the subject, or of the same function elsewhere, where it iterates to
+        a tighter tolerance."""
         with Tightened(self.stopping_tests):
-            return measure(self._differentiate(subject.twin(subject.arguments), self.forward.checked))
+            return measure(
+                self._differentiate(subject.twin(subject.arguments), self.forward.checked)
+            )
 
     def iterated_on(self, subject: Subject, wishes: Wishes) -> Jacobian:
-        """Backward against finite differences where the function iterates to a tighter tolerance."""
+        """Backward against finite differences where the function iterates to a tighter
+        tolerance."""
         with Tightened(self.stopping_tests):
             twin = subject.twin(subject.arguments)
-            return twin.seldom_seeded(lambda: jacobian(self.measured_at(twin), self.settings, wishes))
+            return twin.seldom_seeded(
+                lambda: jacobian(self.measured_at(twin), self.settings, wishes)
+            )
 
     @cached_property
     def wishes(self) -> Wishes:
         """What the spec says of the differentiable inputs."""
-        return Wishes(tuple(argument.domain for argument in self.inputs), tuple(argument.symmetric for argument in self.inputs),
-                      specified(self.inputs), Seed(self.settings.seed, self.subject.case.check))
+        return Wishes(
+            tuple(argument.domain for argument in self.inputs),
+            tuple(argument.symmetric for argument in self.inputs),
+            specified(self.inputs),
+            Seed(self.settings.seed, self.subject.case.check),
+        )
 
     @cached_property
     def surrogate(self) -> Surrogate | None:
@@ -200,7 +273,8 @@ class Evidence(BaseCall):
         return Surrogate(self.subject, self.function, self.forward.checked, self.outputs)
 
     def measured_at(self, twin: Subject) -> Gives:
-        """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002) where it is not defined there."""
+        """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002)
+        where it is not defined there."""
         function = self._given_by(twin)
         if not isinstance(self.measured, InFloat64):
             return function
@@ -211,70 +285,118 @@ class Evidence(BaseCall):
 
     def _given_by(self, twin: Subject) -> Surrogate | Differentiable:
         function = self._differentiate(twin, self.forward.checked)
-        return function if self.surrogate is None else Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
+        return (
+            function
+            if self.surrogate is None
+            else Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
+        )
 
-    def _in_float64(self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]) -> InFloat64:
+    def _in_float64(
+        self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]
+    ) -> InFloat64:
         """Raises UserCodeError or RefusedError where the function refuses float64."""
+
         def reference(twin: Subject) -> Differentiable:
             return self._differentiate(as_reference(twin), self.forward.checked)
-        return in_float64(subject, function, outputs, self._given_by, reference, lifts=self.surrogate is None)
+
+        return in_float64(
+            subject, function, outputs, self._given_by, reference, lifts=self.surrogate is None
+        )
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
-        """Of the same function at other arguments, compared in the same mode where that was chosen."""
+        """Of the same function at other arguments, compared in the same mode where that was
+        chosen."""
         twin = self.subject.twin(arguments)
         if self.choice is not None:
-            twin.case = replace(twin.case, settings=replace(twin.case.settings, mode=self.choice.mode.value))
+            twin.case = replace(
+                twin.case, settings=replace(twin.case.settings, mode=self.choice.mode.value)
+            )
         return Evidence(twin, differentiate=self._differentiate)
 
     @property
     def measured(self) -> Gives:
         """What finite differences are taken of, beside the backward that they are held against."""
-        return self.surrogate or self.function if isinstance(self.in_float64, str) else self.in_float64
+        return (
+            self.surrogate or self.function if isinstance(self.in_float64, str) else self.in_float64
+        )
 
     @cached_property
     def in_float64(self) -> InFloat64 | str:
-        """The values of a float32 function, or of one that computes in float32, in float64, beside its backward; or why there are none, "" where
-        nobody asks."""
+        """The values of a float32 function, or of one that computes in float32, in float64, beside
+        its backward; or why there are none, "" where nobody asks."""
         if self.settings.eps != "auto" or not (is_narrow(self.subject) or self._single_inside):
             return ""
         function = self.surrogate or self.function
         try:
-            found = self._in_float64(self.subject, function, self.outputs if self.surrogate is None else function.values(self.subject.leaves()))
+            found = self._in_float64(
+                self.subject,
+                function,
+                self.outputs if self.surrogate is None else function.values(self.subject.leaves()),
+            )
         except (UserCodeError, RefusedError) as error:
-            reason = f"given float64 {error.message}" if isinstance(error, UserCodeError) else str(error)
-            return reason if is_narrow(self.subject) else ""        # else it is measured as it is
+            reason = (
+                f"given float64 {error.message}" if isinstance(error, UserCodeError) else str(error)
+            )
+            return reason if is_narrow(self.subject) else ""  # else it is measured as it is
         return found if found.lifted or is_narrow(self.subject) else ""
 
     @property
     def _single_inside(self) -> bool:
         """Does a function of float64 compute every output in float32?"""
-        return self.unit == U64 and self.surrogate is None and bool(self.outputs) and all(unit == U32 for unit in self.precisions)
+        return (
+            self.unit == U64
+            and self.surrogate is None
+            and bool(self.outputs)
+            and all(unit == U32 for unit in self.precisions)
+        )
 
     @property
     def numeric_precision(self) -> str:
-        """In a clause, for a check in float32: what its finite differences are taken in. Nothing for others."""
+        """In a clause, for a check in float32: what its finite differences are taken in. Nothing
+        for others."""
         if self.kernel is not None:
             of = "those of the reference" if self.standing.of_reference else "those of the function"
-            return f"finite differences in float64 ({of}), {self.kernel.name} held against its gradients (GV112)"
+            return (
+                f"finite differences in float64 ({of}), {self.kernel.name} held against its "
+                "gradients (GV112)"
+            )
         return told(self.in_float64)
 
     @cached_property
     def kernel(self) -> Kernel | None:
-        """The function in its own dtype, where that has 16 bits; what is measured otherwise is the function (or its reference) in float64."""
+        """The function in its own dtype, where that has 16 bits; what is measured otherwise is the
+        function (or its reference) in float64."""
         narrow = self.subject.narrow
-        return None if narrow is None else Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
+        return (
+            None
+            if narrow is None
+            else Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
+        )
 
     @property
     def difference(self) -> str:
         """In words."""
-        return f"the finite difference of {self.surrogate.name}" if self.surrogate else "the finite difference"
+        return (
+            f"the finite difference of {self.surrogate.name}"
+            if self.surrogate
+            else "the finite difference"
+        )
 
     @cached_property
     def flat(self) -> frozenset[int]:
-        """The checked outputs (by place among them) of which hardly an element moves when all inputs move a little."""
+        """The checked outputs (by place among them) of which hardly an element moves when all
+        inputs move a little."""
         source = generator(self.settings.seed, self.subject.case.check, "flat")
-        moved = self.function.values([(x + STEP * x * signed(x, source)).detach().requires_grad_() for x in self.subject.inputs])
-        shares = [float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0 for a, b in zip(moved, self.outputs, strict=True)]
+        moved = self.function.values(
+            [
+                (x + STEP * x * signed(x, source)).detach().requires_grad_()
+                for x in self.subject.inputs
+            ]
+        )
+        shares = [
+            float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0
+            for a, b in zip(moved, self.outputs, strict=True)
+        ]
         return frozenset(place for place, share in enumerate(shares) if share < MOVING)
 
     @property
@@ -285,13 +407,18 @@ class Evidence(BaseCall):
 
     @cached_property
     def interpreter(self) -> str | None:
-        """`triton` where Triton kernels of it run under Triton's interpreter: one forward and one backward more tell, where that is loaded."""
-        found = self.spared("the look for Triton kernels", lambda: launches(lambda: self.function.once(self.cotangents("base"))))
+        """`triton` where Triton kernels of it run under Triton's interpreter: one forward and one
+        backward more tell, where that is loaded."""
+        found = self.spared(
+            "the look for Triton kernels",
+            lambda: launches(lambda: self.function.once(self.cotangents("base"))),
+        )
         return "triton" if found else None
 
     @cached_property
     def given(self) -> Sequence[Given]:
-        """What knows the gradient for one cotangent per output: numbers in the spec, a hand-written function."""
+        """What knows the gradient for one cotangent per output: numbers in the spec, a hand-written
+        function."""
         return [oracle for make in GIVEN if (oracle := make(self)) is not None]
 
     @cached_property

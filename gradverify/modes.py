@@ -1,4 +1,5 @@
-"""A function in torch's other modes, with the directions and weights that probe it: forward mode, backward of backward, vmap."""
+"""A function in torch's other modes, with the directions and weights that probe it: forward mode,
+backward of backward, vmap."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.vmapped import SIZE, Batches
 
-SECOND = "second order"     # the purpose of the cotangents for which backward is a function of the inputs
+# The purpose of the cotangents for which backward is a function of the inputs
+SECOND = "second order"
 
 
 class Modes:
@@ -33,7 +35,8 @@ class Modes:
     # ---- probes
     @cached_property
     def columns(self) -> Columns:
-        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit moves as one: its function may read half."""
+        """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit
+        moves as one: its function may read half."""
         given = self._subject.differentiable
         symmetric = [argument.symmetric or looks_symmetric(argument.value) for argument in given]
         return columns_of(self._subject.inputs, [argument.domain for argument in given], symmetric)
@@ -44,11 +47,17 @@ class Modes:
 
     def tangents(self, moved: Array) -> tuple[Tensor, ...]:
         """A direction [C] as one tensor per input."""
-        return tuple(shaped(change(self.columns, moved, self._subject.inputs), self._subject.inputs))
+        return tuple(
+            shaped(change(self.columns, moved, self._subject.inputs), self._subject.inputs)
+        )
 
     def weights(self, purpose: str) -> tuple[Tensor, ...]:
-        """Cotangents in the outputs' own units: random signed ones over each output's root mean square."""
-        return tuple(cotangent / size for cotangent, size in zip(self._call.cotangents(purpose), self._sizes, strict=True))
+        """Cotangents in the outputs' own units: random signed ones over each output's root mean
+        square."""
+        return tuple(
+            cotangent / size
+            for cotangent, size in zip(self._call.cotangents(purpose), self._sizes, strict=True)
+        )
 
     @cached_property
     def _sizes(self) -> list[float]:
@@ -57,14 +66,20 @@ class Modes:
 
     @cached_property
     def _unit(self) -> float | None:
-        """The power of two next to the size of every output; None where they have no such unit in common."""
+        """The power of two next to the size of every output; None where they have no such unit in
+        common."""
         units = {2.0 ** round(np.log2(size)) for size in self._sizes}
         return units.pop() if len(units) == 1 else None
 
     @cached_property
     def second_weights(self) -> tuple[Tensor, ...]:
-        """The cotangents for which backward is a function of the inputs: the base ones in the outputs' unit, as their gradients are known then."""
-        return self.weights(SECOND) if self._unit is None else tuple(cotangent / self._unit for cotangent in self._call.cotangents("base"))
+        """The cotangents for which backward is a function of the inputs: the base ones in the
+        outputs' unit, as their gradients are known then."""
+        return (
+            self.weights(SECOND)
+            if self._unit is None
+            else tuple(cotangent / self._unit for cotangent in self._call.cotangents("base"))
+        )
 
     @cached_property
     def gradient_weights(self) -> Array:
@@ -80,28 +95,45 @@ class Modes:
     def weighing(self, purpose: str) -> Array:
         """Others like `gradient_weights`."""
         size = self._units
-        return size * numbers(signed(torch.zeros(len(size), dtype=torch.float64), self._source(purpose)))
+        return size * numbers(
+            signed(torch.zeros(len(size), dtype=torch.float64), self._source(purpose))
+        )
 
     # ---- modes
     @cached_property
     def forward_mode(self) -> Pushed | UserCodeError:
-        """The tangents of the checked outputs along `direction("forward mode")`, or what the call raised."""
+        """The tangents of the checked outputs along `direction("forward mode")`, or what the call
+        raised."""
         try:
-            return push(self._subject, self._call.forward.checked, self.tangents(self.direction("forward mode")))
+            return push(
+                self._subject,
+                self._call.forward.checked,
+                self.tangents(self.direction("forward mode")),
+            )
         except UserCodeError as error:
             return error
 
     @cached_property
     def backwards(self) -> Backward:
         """Backward for fixed cotangents, as a function of the inputs."""
-        known = None if self._unit is None else [None if gradient is None else gradient / self._unit for gradient in self._call.worked.gradients]
+        known = (
+            None
+            if self._unit is None
+            else [
+                None if gradient is None else gradient / self._unit
+                for gradient in self._call.worked.gradients
+            ]
+        )
         return Backward(self._subject, self._call.function, self.second_weights, known)
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
-        """The derivative of the weighted gradients, or what backward under create_graph, or through it, raised. Its graph is kept."""
+        """The derivative of the weighted gradients, or what backward under create_graph, or through
+        it, raised. Its graph is kept."""
         try:
-            return self.backwards.second(shaped(self.gradient_weights, self._subject.inputs), keep=True)
+            return self.backwards.second(
+                shaped(self.gradient_weights, self._subject.inputs), keep=True
+            )
         except UserCodeError as error:
             return error
 
@@ -109,4 +141,10 @@ class Modes:
     def batches(self) -> Batches:
         """The function on batches of points."""
         cotangents = [self._call.cotangents(f"example {number}") for number in range(SIZE)]
-        return Batches(self._subject, self._call.forward.checked, cotangents, self._source("second point"), self._call.draws)
+        return Batches(
+            self._subject,
+            self._call.forward.checked,
+            cotangents,
+            self._source("second point"),
+            self._call.draws,
+        )

@@ -1,4 +1,5 @@
-"""The pytest plugin: specs are collected as tests. It imports nothing heavy until pytest meets a spec; `-p no:gradverify` switches it off."""
+"""The pytest plugin: specs are collected as tests. It imports nothing heavy until pytest meets a
+spec; `-p no:gradverify` switches it off."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SUFFIXES = (".yaml", ".yml", ".json")
 FILES = ("*.gradverify.yaml", "*.gradverify.yml")
 MARK = "gradverify"
 ACTED_ON = ("skip", "skipif", "xfail")
-"""Marks by which pytest itself decides what comes of a test: a tag of that name is no word to it."""
+"""Marks by which pytest itself decides what comes of a test: a tag of that name is no word to
+it."""
 
 
 class Wrong(Exception):  # noqa: N818 - its text is the whole failure
@@ -40,10 +42,23 @@ GATE: pytest.StashKey[Gate] = pytest.StashKey()
 # ---- hooks
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gradverify", "checks of gradients, from YAML specs")
-    group.addoption("--gradverify-isolate", action="store_true", help="run each check in a worker process: a crash or a hang costs that check alone")
-    parser.addini("gradverify_files", "spec files that are collected (globs of names or of paths below the root)", type="args", default=list(FILES))
-    parser.addini("gradverify_undecided",
-                  "what an undecided check is: warn or fail (default: what [tool.gradverify] says, else fail where CI is set)", default="")
+    group.addoption(
+        "--gradverify-isolate",
+        action="store_true",
+        help="run each check in a worker process: a crash or a hang costs that check alone",
+    )
+    parser.addini(
+        "gradverify_files",
+        "spec files that are collected (globs of names or of paths below the root)",
+        type="args",
+        default=list(FILES),
+    )
+    parser.addini(
+        "gradverify_undecided",
+        "what an undecided check is: warn or fail (default: what [tool.gradverify] says, else "
+        "fail where CI is set)",
+        default="",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,7 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A spec: matched by `gradverify_files`, or named on the command line and a spec by its first key."""
+    """A spec: matched by `gradverify_files`, or named on the command line and a spec by its first
+    key."""
     if file_path.suffix.lower() not in SUFFIXES:
         return None
     root = parent.config.rootpath
@@ -92,7 +108,8 @@ class SpecFile(pytest.File):
 
 
 class CheckItem(pytest.Item):
-    """One check. Its tags are marks, but for those that pytest acts on or cannot have as marks; `-k` finds all of them."""
+    """One check. Its tags are marks, but for those that pytest acts on or cannot have as marks;
+    `-k` finds all of them."""
 
     def __init__(self, *, case: Case, **rest: Any) -> None:
         super().__init__(**rest)
@@ -121,7 +138,11 @@ class CheckItem(pytest.Item):
             self.warn(NotDecided(f"{result.id}: {result.reason}"))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        return str(excinfo.value) if isinstance(excinfo.value, Wrong) else super().repr_failure(excinfo, style)
+        return (
+            str(excinfo.value)
+            if isinstance(excinfo.value, Wrong)
+            else super().repr_failure(excinfo, style)
+        )
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.spec.line - 1, self.name
@@ -134,7 +155,9 @@ def _gate(config: pytest.Config) -> Gate:
     from gradverify.cli.output import is_set
 
     if GATE not in config.stash:
-        project = {"undecided": "fail" if is_set(os.environ, "CI") else "warn"} | dict(project_here().options)
+        project = {"undecided": "fail" if is_set(os.environ, "CI") else "warn"} | dict(
+            project_here().options
+        )
         config.stash[GATE] = gate_of(project, config.getini("gradverify_undecided") or None)
     return config.stash[GATE]
 
@@ -152,7 +175,9 @@ def _text(result: CaseResult) -> str:
 
 
 def _codes(result: CaseResult) -> str:
-    return ", ".join(dict.fromkeys(finding.code for finding in result.findings if finding.severity == "error"))
+    return ", ".join(
+        dict.fromkeys(finding.code for finding in result.findings if finding.severity == "error")
+    )
 
 
 def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
@@ -166,7 +191,8 @@ def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
 
 # ---- running
 class Running:
-    """Who runs checks in this session, and what there is to run on. `signals` are heard while a check runs; between checks they are pytest's."""
+    """Who runs checks in this session, and what there is to run on. `signals` are heard while a
+    check runs; between checks they are pytest's."""
 
     def __init__(self, crew: Crew, signals: Signals | None = None) -> None:
         self._crew, self._signals = crew, signals
@@ -176,7 +202,8 @@ class Running:
         return self._crew.machine()
 
     def result(self, case: Case) -> CaseResult:
-        """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was told to end, Wrong where no worker can start."""
+        """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was
+        told to end, Wrong where no worker can start."""
         from gradverify.model.event import CheckFinished
         from gradverify.model.problem import ProblemsError
         from gradverify.running.requirements import placed

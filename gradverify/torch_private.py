@@ -28,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 from torch.utils._python_dispatch import _pop_mode as _pop_dispatch_mode
 
-# What is imported above under a public name is used as it is: `FakeTensor` is a tensor without numbers (2.0),
-# `TorchDispatchMode` sees every operation below autograd (2.0).
+# What is imported above under a public name is used as it is: `FakeTensor` is a tensor without
+# numbers (2.0), `TorchDispatchMode` sees every operation below autograd (2.0).
 
 pytree = torch.utils._pytree
 """Values taken apart and put together: torch's own notion of a container. (1.8)"""
@@ -49,17 +49,17 @@ def applied(value: object) -> type[Function] | None:
 
 
 def apply(cls: type[Function], arguments: Sequence[Any]) -> Any:
-    """`cls.apply(*arguments)` by torch itself, where the class has an `apply` of its own too, and with
-    all arguments of `forward`. (`_FunctionBase.apply`, 1.8)"""
+    """`cls.apply(*arguments)` by torch itself, where the class has an `apply` of its own too, and
+    with all arguments of `forward`. (`_FunctionBase.apply`, 1.8)"""
     return super(Function, cls).apply(*arguments)  # type: ignore[misc]
 
 
 @contextmanager
 def every_apply(instead: Callable[[type], Callable[..., Any] | None]) -> Iterator[None]:
-    """Inside, whenever this thread applies a Function, `instead(cls)` runs in place of `cls.forward`,
-    with the arguments of `apply`; None: the Function is applied as it is. The tensors that it
-    returns get no node and require no gradient. `instead(cls)` is called under the caller's grad
-    mode, what it gives without gradients.
+    """Inside, whenever this thread applies a Function, `instead(cls)` runs in place of
+    `cls.forward`, with the arguments of `apply`; None: the Function is applied as it is. The
+    tensors that it returns get no node and require no gradient. `instead(cls)` is called under the
+    caller's grad mode, what it gives without gradients.
 
     Every `apply` (a bound method until torch 2.13, a builtin since 2.14, kept under another name
     before anybody could hook it) ends in C++, which looks up `_backward_cls`, `forward` and
@@ -82,17 +82,19 @@ def every_apply(instead: Callable[[type], Callable[..., Any] | None]) -> Iterato
         return before(cls, name)
 
     before, own = FunctionMeta.__getattribute__, "__getattribute__" in vars(FunctionMeta)
-    FunctionMeta.__getattribute__ = look_up     # type: ignore[method-assign]
+    FunctionMeta.__getattribute__ = look_up  # type: ignore[method-assign]
     try:
         yield
     finally:
         if own:
-            FunctionMeta.__getattribute__ = before      # type: ignore[method-assign]
+            FunctionMeta.__getattribute__ = before  # type: ignore[method-assign]
         else:
             del FunctionMeta.__getattribute__
 
 
-def _in_place_of_forward(cls: Any, function: Callable[..., Any], done: dict[type, Any]) -> Callable[..., Any]:
+def _in_place_of_forward(
+    cls: Any, function: Callable[..., Any], done: dict[type, Any]
+) -> Callable[..., Any]:
     takes_ctx = cls.setup_context is Function.setup_context
 
     def forward(*arguments: Any) -> Any:
@@ -100,23 +102,37 @@ def _in_place_of_forward(cls: Any, function: Callable[..., Any], done: dict[type
         if takes_ctx:
             _mark(arguments[0], returned)
         else:
-            done[cls] = _mark       # torch makes its ctx after forward
+            done[cls] = _mark  # torch makes its ctx after forward
         return returned
 
     return forward
 
 
 def _mark(ctx: Any, returned: Any) -> None:
-    ctx.mark_non_differentiable(*(y for y in (returned if isinstance(returned, tuple) else (returned,)) if isinstance(y, Tensor)))
+    ctx.mark_non_differentiable(
+        *(
+            y
+            for y in (returned if isinstance(returned, tuple) else (returned,))
+            if isinstance(y, Tensor)
+        )
+    )
 
 
-def gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+def gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
     """`torch.autograd.grad(outputs, inputs, cotangents, retain_graph=True, allow_unused=True)`
     under the function modes that are on: the public one is an operation that these may override,
     and runs without them. (`Variable._execution_engine.run_backward`, 1.8)"""
     found = torch.autograd.Variable._execution_engine.run_backward(
-        tuple(outputs), tuple(cotangents), True, False, tuple(inputs), allow_unreachable=True,
-        accumulate_grad=False)
+        tuple(outputs),
+        tuple(cotangents),
+        True,
+        False,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
     return tuple(found)
 
 
@@ -180,7 +196,7 @@ def expected_gradients(node: Any) -> Sequence[Any]:
 def undefined(y: Tensor) -> Tensor:
     """y, behind which the gradient is lost: what reaches its node is undefined.
     (`torch._C._functions.UndefinedGrad`, 1.5)"""
-    found: Any = torch._C._functions.UndefinedGrad()(y)     # torch's stub says a list
+    found: Any = torch._C._functions.UndefinedGrad()(y)  # torch's stub says a list
     return found  # type: ignore[no-any-return]
 
 
@@ -200,8 +216,8 @@ def set_backward_threaded(on: bool) -> None:
 
 
 def saved_tensors_hooks() -> Any:
-    """The innermost `saved_tensors_hooks` that are on; None without any, and where torch cannot tell.
-    (`_top_saved_tensors_default_hooks`, 2.8)"""
+    """The innermost `saved_tensors_hooks` that are on; None without any, and where torch cannot
+    tell. (`_top_saved_tensors_default_hooks`, 2.8)"""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return None if top is None else top(True)
 
@@ -306,10 +322,12 @@ def python_behind(found: Any) -> Any:
 
 
 def body_of(operator: Any) -> Callable[..., Any] | None:
-    """The Python function behind an overload that `torch.library.custom_op` made; None for any other.
-    (`torch._library.custom_ops.OPDEFS`, 2.4)"""
+    """The Python function behind an overload that `torch.library.custom_op` made; None for any
+    other. (`torch._library.custom_ops.OPDEFS`, 2.4)"""
     made = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
-    return getattr(made.get(getattr(getattr(operator, "_schema", None), "name", "")), "_init_fn", None)
+    return getattr(
+        made.get(getattr(getattr(operator, "_schema", None), "name", "")), "_init_fn", None
+    )
 
 
 def operator_names() -> list[str]:
@@ -349,7 +367,11 @@ def fake_function(name: str) -> Any:
 
     definition = _maybe_get_opdef(name)
     function = definition._abstract_fn if definition is not None else None
-    return function if function is not None else getattr(singleton.find(name).fake_impl.kernel, "func", None)
+    return (
+        function
+        if function is not None
+        else getattr(singleton.find(name).fake_impl.kernel, "func", None)
+    )
 
 
 GENERATED = "GeneratedBackwardFor_"
@@ -369,8 +391,8 @@ def generated_for(cls: type) -> tuple[str, Any] | None:
 
 
 def added_arguments(cls: type) -> int:
-    """How many arguments, the last ones, torch itself adds to those of the operator that it generated a Function for: one,
-    and another one where there are lists of tensors. (2.4)"""
+    """How many arguments, the last ones, torch itself adds to those of the operator that it
+    generated a Function for: one, and another one where there are lists of tensors. (2.4)"""
     if not cls.__name__.startswith(GENERATED):
         return 0
     return 1 + ("orig_backward" in inspect.getclosurevars(cls.backward).nonlocals)  # type: ignore[attr-defined]
@@ -422,8 +444,10 @@ def import_compiler() -> None:
 
 
 def leave_compiler_out() -> None:
-    """Torch's kernels in Python turn the compiler off on their first call, the forward-mode derivative of `x * 2` among them, and import it for
-    that: now only where it is imported already. (`torch._compile._disable_dynamo`, 2.0; what it remembers of a function, 2.4)"""
+    """Torch's kernels in Python turn the compiler off on their first call, the forward-mode
+    derivative of `x * 2` among them, and import it for
+    that: now only where it is imported already. (`torch._compile._disable_dynamo`, 2.0; what it
+    remembers of a function, 2.4)"""
     from torch._decomp import global_decomposition_table
 
     turns_off = _disable_dynamo(len).__code__
@@ -479,4 +503,5 @@ def modules_untagged() -> Iterator[None]:
     finally:
         if (cls.__init__, cls.__setstate__) != before:
             cls.__init__, cls.__setstate__ = before
-            cls.___needs_generation_tag_patch = True        # so that a later compilation does it again
+            # So that a later compilation does it again
+            cls.___needs_generation_tag_patch = True

@@ -16,7 +16,18 @@ from gradverify.model.event import Plan, Planned
 from gradverify.model.fault import fault_of, verdictless
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.paths import shown_path
-from gradverify.model.result import LEFT_OUT, CaseResult, Comparison, Fault, Finding, FunctionInfo, InputInfo, OutputInfo, RuleRun, Verdict
+from gradverify.model.result import (
+    LEFT_OUT,
+    CaseResult,
+    Comparison,
+    Fault,
+    Finding,
+    FunctionInfo,
+    InputInfo,
+    OutputInfo,
+    RuleRun,
+    Verdict,
+)
 from gradverify.numerics.choose import Choice, Mode
 from gradverify.oracles.legs import standing
 from gradverify.rules import chosen
@@ -30,48 +41,107 @@ from gradverify.subject.find import run_folder
 from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"
-FIXED_STEP = "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which has no error bar"
-MISSES = "errors below the tolerance, which is printed for every pass; everything that shows at other inputs only"
+FIXED_STEP = (
+    "every element is compared under one fixed step, torch.autograd.gradcheck's own rule, which "
+    "has no error bar"
+)
+MISSES = (
+    "errors below the tolerance, which is printed for every pass; everything that shows at other "
+    "inputs only"
+)
 MISSES_NOTHING_YET = "everything: no element was compared"
 
 Told = TypeVar("Told", Finding, Comparison)
 
 
-def verify(subject: Subject, planned: Planned | None = None, so_far: Callable[[CaseResult], None] | None = None, *,
-           evidence: Evidence | None = None, briefly: bool = False) -> CaseResult:
-    """The result of all selected rules on a subject, or on `evidence` of it. What the user's code raises becomes a finding.
+def verify(
+    subject: Subject,
+    planned: Planned | None = None,
+    so_far: Callable[[CaseResult], None] | None = None,
+    *,
+    evidence: Evidence | None = None,
+    briefly: bool = False,
+) -> CaseResult:
+    """The result of all selected rules on a subject, or on `evidence` of it. What the user's code
+    raises becomes a finding.
 
-    `planned` gets how it will be compared, `so_far` what is known after each rule that finds an error. `briefly`: up to the first rule that finds
-    one, and without its cause.
+    `planned` gets how it will be compared, `so_far` what is known after each rule that finds an
+    error. `briefly`: up to the first rule that finds one, and without its cause.
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.standing.refusal:
-        own, told = subject.own, with_severity(without_a_leg(subject.own.case.settings.dtype, evidence.standing.refusal))
-        return replace(described(own.case, own), verdict="undecided", reason=told.message, findings=(told,), inputs=_inputs(own))
+        own, told = (
+            subject.own,
+            with_severity(
+                without_a_leg(subject.own.case.settings.dtype, evidence.standing.refusal)
+            ),
+        )
+        return replace(
+            described(own.case, own),
+            verdict="undecided",
+            reason=told.message,
+            findings=(told,),
+            inputs=_inputs(own),
+        )
     with evidence.standing.mode():
-        wrong = None if so_far is None else lambda some: so_far(_result(subject, evidence, some, brief=True))
+        wrong = (
+            None
+            if so_far is None
+            else lambda some: so_far(_result(subject, evidence, some, brief=True))
+        )
         return _result(subject, evidence, examine(evidence, briefly, wrong), briefly)
 
 
-def _result(subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool) -> CaseResult:
-    # with its rule's name and severity, its output's name, and the line of backward for what is wrong with it
-    said = (placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
-            for each in examined for finding in each.findings)
+def _result(
+    subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool
+) -> CaseResult:
+    # with its rule's name and severity, its output's name, and the line of backward for what is
+    # wrong with it
+    said = (
+        placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
+        for each in examined
+        for finding in each.findings
+    )
     found = graded(specific(said), evidence.settings)
     findings = found if brief else with_causes(found, evidence, book())
-    faults = tuple(dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing]))
+    faults = tuple(
+        dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing])
+    )
     verdict = _verdict(findings, faults)
     result = described(subject.own.case, subject)
-    interpreter = None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
-    # of a reference that stands in for it in float64, and of which there is nothing to say, are no comparisons of what is checked
-    own = {code for code, info in book().items() if not evidence.standing.of_reference or info.own_dtype} | {each.code for each in findings}
+    interpreter = (
+        None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
+    )
+    # of a reference that stands in for it in float64, and of which there is nothing to say, are no
+    # comparisons of what is checked
+    own = {
+        code
+        for code, info in book().items()
+        if not evidence.standing.of_reference or info.own_dtype
+    } | {each.code for each in findings}
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result, verdict=verdict, reason=_reason(verdict, findings, faults), interpreter=interpreter,
-        calls=evidence.subject.calls, findings=findings, faults=faults, inputs=_inputs(subject.own), outputs=_outputs(evidence),
-        rules=tuple(_said(each.run, findings, evidence) for each in examined), mode=mode, mode_reason=mode_reason, could_miss=could_miss,
-        comparisons=tuple(_named(told, evidence) for each in examined for told in each.comparisons if told.rule in own),
-        reproducibility=tuple(evidence.reproduced))
+        result,
+        verdict=verdict,
+        reason=_reason(verdict, findings, faults),
+        interpreter=interpreter,
+        calls=evidence.subject.calls,
+        findings=findings,
+        faults=faults,
+        inputs=_inputs(subject.own),
+        outputs=_outputs(evidence),
+        rules=tuple(_said(each.run, findings, evidence) for each in examined),
+        mode=mode,
+        mode_reason=mode_reason,
+        could_miss=could_miss,
+        comparisons=tuple(
+            _named(told, evidence)
+            for each in examined
+            for told in each.comparisons
+            if told.rule in own
+        ),
+        reproducibility=tuple(evidence.reproduced),
+    )
 
 
 def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
@@ -80,7 +150,15 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
 
     def tell(choice: Choice) -> None:
         if planned is not None:
-            planned(Plan(choice.mode.value, choice.cost.forward, choice.cost.backward, choice.cost.seconds, choice.cost.memory))
+            planned(
+                Plan(
+                    choice.mode.value,
+                    choice.cost.forward,
+                    choice.cost.backward,
+                    choice.cost.seconds,
+                    choice.cost.memory,
+                )
+            )
 
     evidence = Evidence(found.subject, tell if planned else None)
     evidence.standing = found
@@ -94,7 +172,11 @@ def _mode(evidence: Evidence, compared: bool) -> tuple[str, str, str]:
         reason = EVERY_ELEMENT if evidence.settings.eps == "auto" else FIXED_STEP
         return "entries", reason, MISSES if compared else MISSES_NOTHING_YET
     how = "; ".join(filter(None, (_clause(chosen.reason(choice)), evidence.numeric_precision)))
-    screened = f"{_clause(chosen.could_miss(choice)).removeprefix('could miss ')}; " if choice.mode is not Mode.ENTRIES else ""
+    screened = (
+        f"{_clause(chosen.could_miss(choice)).removeprefix('could miss ')}; "
+        if choice.mode is not Mode.ENTRIES
+        else ""
+    )
     return choice.mode.value, how, screened + MISSES
 
 
@@ -104,18 +186,22 @@ def _clause(sentence: str) -> str:
 
 
 def broken(case: Case, error: BaseException) -> CaseResult:
-    """The result of a case that an exception ended: the subject could not be prepared, the user's code
-    raised where it was not called by name, or it is a fault of gradverify's own. Raises what ends the
-    run."""
+    """The result of a case that an exception ended: the subject could not be prepared, the user's
+    code raised where it was not called by name, or it is a fault of gradverify's own. Raises what
+    ends the run."""
     if is_interrupt(error):
         raise error
     if not isinstance(error, UserCodeError) and is_users(error):
         error = unnamed(error)
     if isinstance(error, UserCodeError):
         finding = with_severity(error.finding)
-        return replace(described(case), verdict="error", reason=finding.message, findings=(finding,))
+        return replace(
+            described(case), verdict="error", reason=finding.message, findings=(finding,)
+        )
     faults = (fault_of(error, "the check"),)
-    return replace(described(case), verdict="error", reason=_reason("error", (), faults), faults=faults)
+    return replace(
+        described(case), verdict="error", reason=_reason("error", (), faults), faults=faults
+    )
 
 
 def described(case: Case, subject: Subject | None = None) -> CaseResult:
@@ -123,18 +209,44 @@ def described(case: Case, subject: Subject | None = None) -> CaseResult:
     atol, rtol = case.settings.tolerances()
     found = subject.target if subject else None
     file = shown_path(found.file, run_folder()) if found and found.file is not None else None
-    function = FunctionInfo(case.target, found.kind, file, found.line) if found else FunctionInfo(case.target)
-    return CaseResult(case.id, case.spec, case.name, function, case.settings.device, case.settings.dtype, case.settings.seed,
-                      to_json(replace(case.settings, atol=atol, rtol=rtol)), "pass", expect=case.expect)
+    function = (
+        FunctionInfo(case.target, found.kind, file, found.line)
+        if found
+        else FunctionInfo(case.target)
+    )
+    return CaseResult(
+        case.id,
+        case.spec,
+        case.name,
+        function,
+        case.settings.device,
+        case.settings.dtype,
+        case.settings.seed,
+        to_json(replace(case.settings, atol=atol, rtol=rtol)),
+        "pass",
+        expect=case.expect,
+    )
 
 
 # ---- findings
 def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> RuleRun:
-    """A rule that did not run, and whose finding another one's turned out to be; one whose finding has no cause, as the budget was spent."""
+    """A rule that did not run, and whose finding another one's turned out to be; one whose finding
+    has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
-        return replace(run, reason="; ".join(filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.ended}"))))
-    theirs = run.status == "not_applicable" and any(finding.code == run.code for finding in findings)
-    return replace(run, status="ran", reason="by the elements that were found wrong") if theirs else run
+        return replace(
+            run,
+            reason="; ".join(
+                filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.ended}"))
+            ),
+        )
+    theirs = run.status == "not_applicable" and any(
+        finding.code == run.code for finding in findings
+    )
+    return (
+        replace(run, status="ran", reason="by the elements that were found wrong")
+        if theirs
+        else run
+    )
 
 
 def _named(told: Told, evidence: Evidence) -> Told:
@@ -142,28 +254,58 @@ def _named(told: Told, evidence: Evidence) -> Told:
 
 
 def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> Verdict:
-    """By the rules of command-line.md. A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
+    """By the rules of command-line.md. A rule that a fault of ours has cost leaves an error where
+    the others find nothing wrong."""
     errors = [book()[finding.code] for finding in findings if finding.severity == "error"]
     verdicts = {info.verdict for info in errors} | {"error" for fault in faults if fault.costs}
     stopping = next((info for info in errors if info.stops), None)
     if stopping is not None:
         return stopping.verdict
-    return "fail" if "fail" in verdicts else "error" if "error" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+    return (
+        "fail"
+        if "fail" in verdicts
+        else "error"
+        if "error" in verdicts
+        else "undecided"
+        if "undecided" in verdicts
+        else "pass"
+    )
 
 
-def _reason(verdict: Verdict, findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> str | None:
+def _reason(
+    verdict: Verdict, findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()
+) -> str | None:
     if verdict not in ("error", "undecided"):
         return None
-    stopping = next((finding.message for finding in findings if finding.severity == "error" and book()[finding.code].stops), None)
+    stopping = next(
+        (
+            finding.message
+            for finding in findings
+            if finding.severity == "error" and book()[finding.code].stops
+        ),
+        None,
+    )
     fault = next((verdictless(fault) for fault in faults if fault.costs), None)
-    return stopping or fault or next(finding.message for finding in findings if finding.severity == "error")
+    return (
+        stopping
+        or fault
+        or next(finding.message for finding in findings if finding.severity == "error")
+    )
 
 
 # ---- what was checked
 def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
     tensors = (a for a in subject.arguments if a.is_tensor)
-    return tuple(InputInfo(a.name, tuple(a.value.shape), _dtype(a.value), a.form.layout if a.form else a.layout or "contiguous", a.differentiable)
-                 for a in tensors)
+    return tuple(
+        InputInfo(
+            a.name,
+            tuple(a.value.shape),
+            _dtype(a.value),
+            a.form.layout if a.form else a.layout or "contiguous",
+            a.differentiable,
+        )
+        for a in tensors
+    )
 
 
 def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
@@ -171,11 +313,15 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
         return ()
     try:
         outputs, own = evidence.forward.outputs, evidence.kernel.returned if evidence.kernel else {}
-    except BaseException as error:      # told already, by the first rule that asked
+    except BaseException as error:  # told already, by the first rule that asked
         if is_interrupt(error):
             raise
         return ()
-    return tuple(OutputInfo(i, tuple(y.shape), own.get(i, _dtype(y)), evidence.name_of(i)) for i, y in enumerate(outputs) if isinstance(y, Tensor))
+    return tuple(
+        OutputInfo(i, tuple(y.shape), own.get(i, _dtype(y)), evidence.name_of(i))
+        for i, y in enumerate(outputs)
+        if isinstance(y, Tensor)
+    )
 
 
 def _dtype(tensor: Tensor) -> str:

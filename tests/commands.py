@@ -1,4 +1,5 @@
-"""How tests run `gradverify`: in this process, as a process of its own, under bash, or under pytest. Every test goes through these."""
+"""How tests run `gradverify`: in this process, as a process of its own, under bash, or under
+pytest. Every test goes through these."""
 
 from __future__ import annotations
 
@@ -106,7 +107,11 @@ def shell(text: str, **how: Any) -> subprocess.CompletedProcess[str]:
     return process("bash", "-c", text.replace("gradverify ", f"{' '.join(COMMAND)} ", 1), **how)
 
 
-PLUGIN = () if any(each.value == "gradverify.pytest_plugin" for each in entry_points(group="pytest11")) else ("-p", "gradverify.pytest_plugin")
+PLUGIN = (
+    ()
+    if any(each.value == "gradverify.pytest_plugin" for each in entry_points(group="pytest11"))
+    else ("-p", "gradverify.pytest_plugin")
+)
 
 
 def pytest_run(*arguments: str, **how: Any) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.case import Case, InputRecipe, Oracles, Search, Settings, SpecPlace, TensorRecipe
+from gradverify.model.case import (
+    Case,
+    InputRecipe,
+    Oracles,
+    Search,
+    Settings,
+    SpecPlace,
+    TensorRecipe,
+)
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.result import CaseResult
 from gradverify.subject.prepare import assemble
@@ -20,8 +28,16 @@ from gradverify.verify import verify
 
 def case(target: str = "live", inputs: Sequence[InputRecipe] = (), **changes: Any) -> Case:
     """A case; settings by their own names, everything else by the names of `Case`."""
-    settings = {name: changes.pop(name) for name in list(changes) if name in Settings.__dataclass_fields__}
-    values = dict(id=f"live.yaml::{target}", name=target, check=target, spec=SpecPlace("live.yaml", 1), inputs=tuple(inputs))
+    settings = {
+        name: changes.pop(name) for name in list(changes) if name in Settings.__dataclass_fields__
+    }
+    values = dict(
+        id=f"live.yaml::{target}",
+        name=target,
+        check=target,
+        spec=SpecPlace("live.yaml", 1),
+        inputs=tuple(inputs),
+    )
     return Case(**{**values, "target": target, "settings": Settings(**settings), **changes})
 
 
@@ -46,9 +62,14 @@ def fixed(value: Any) -> Argument:
     return Argument("", value)
 
 
-def subject(function: Any, *values: Any, init: dict[str, Any] | None = None, **changes: Any) -> Subject:
+def subject(
+    function: Any, *values: Any, init: dict[str, Any] | None = None, **changes: Any
+) -> Subject:
     """A subject of a live function; floating tensors are differentiated."""
-    made = [value if isinstance(value, Argument) else Argument("", value, _is_differentiable(value)) for value in values]
+    made = [
+        value if isinstance(value, Argument) else Argument("", value, _is_differentiable(value))
+        for value in values
+    ]
     described = case(**changes)
     return assemble(described, live("live", function, init, torch.float64), made)
 
@@ -73,8 +94,24 @@ def codes(result: CaseResult) -> set[str]:
 def message(result: CaseResult, code: str) -> str:
     """The one finding of that code."""
     found = [finding.message for finding in result.findings if finding.code == code]
-    assert len(found) == 1, f"{len(found)} findings {code} among {[finding.code for finding in result.findings]}"
+    assert len(found) == 1, (
+        f"{len(found)} findings {code} among {[finding.code for finding in result.findings]}"
+    )
     return found[0]
 
 
-__all__ = ["Oracles", "Search", "case", "check", "codes", "evidence", "fixed", "given", "message", "plain", "randn", "subject", "tensor"]
+__all__ = [
+    "Oracles",
+    "Search",
+    "case",
+    "check",
+    "codes",
+    "evidence",
+    "fixed",
+    "given",
+    "message",
+    "plain",
+    "randn",
+    "subject",
+    "tensor",
+]

@@ -1,4 +1,5 @@
-"""A fault of gradverify's own, put in on purpose: the innermost frame of its traceback lies in the package, as that of a real one does."""
+"""A fault of gradverify's own, put in on purpose: the innermost frame of its traceback lies in the
+package, as that of a real one does."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +7,10 @@ from typing import Any
 
 import gradverify
 
-_LINES = "def raising(error):\n    def fail(*arguments, **options):\n        raise error\n    return fail\n"
+_LINES = (
+    "def raising(error):\n    def fail(*arguments, **options):\n        raise error\n    return "
+    "fail\n"
+)
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

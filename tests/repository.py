@@ -1,4 +1,5 @@
-"""A git repository in a folder of a test, what is called in it, and the check step of the action."""
+"""A git repository in a folder of a test, what is called in it, and the check step of the
+action."""
 
 from __future__ import annotations
 

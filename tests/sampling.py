@@ -1,4 +1,5 @@
-"""Which cases of a population the suite runs: the same ones each time, some of each stratum, and of every value of the other parameters."""
+"""Which cases of a population the suite runs: the same ones each time, some of each stratum, and of
+every value of the other parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 
 
 def sample(members: Sequence[Any], by: str | None = None, *, most: int | None = None) -> list[Any]:
-    """A case for every value of the parameter `by`, in turn with other values of the rest; at most `most` cases, spread evenly over all."""
+    """A case for every value of the parameter `by`, in turn with other values of the rest; at most
+    `most` cases, spread evenly over all."""
     kept = list(members)
     if by is not None:
         strata: dict[int, list[Any]] = {}

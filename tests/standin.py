@@ -1,9 +1,11 @@
-"""A CUDA device that is not there: CPU tensors that say they lie on it, and refuse what tensors on a real one refuse.
+"""A CUDA device that is not there: CPU tensors that say they lie on it, and refuse what tensors on
+a real one refuse.
 
-Inside `cuda()` whatever is put on the device "cuda" computes as on the CPU. Torch's own rules on devices are held: operations that mix it with
-tensors of the CPU (of more than one number), a CPU generator that draws there, and `.numpy()` raise what torch raises. Streams, kernels, memory and
-16 bits (whose modes hide this one) are not imitated, nor is forward mode with tangents of some inputs only, where torch makes zeros on the CPU.
-`is_cuda` and `device` say what they would.
+Inside `cuda()` whatever is put on the device "cuda" computes as on the CPU. Torch's own rules on
+devices are held: operations that mix it with tensors of the CPU (of more than one number), a CPU
+generator that draws there, and `.numpy()` raise what torch raises. Streams, kernels, memory and 16
+bits (whose modes hide this one) are not imitated, nor is forward mode with tangents of some inputs
+only, where torch makes zeros on the CPU. `is_cuda` and `device` say what they would.
 """
 
 from __future__ import annotations
@@ -22,9 +24,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gradverify.subject import graph
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
-CROSSING = ("aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index")
-MIXED = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
-NO_NUMPY = "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+CROSSING = (
+    "aten::copy_",
+    "aten::_to_copy",
+    "aten::index",
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+    "aten::_unsafe_index",
+)
+MIXED = (
+    "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+)
+NO_NUMPY = (
+    "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+    "memory first."
+)
 
 
 class Device:
@@ -32,8 +47,8 @@ class Device:
 
     def __init__(self) -> None:
         self.held: dict[int, Any] = {}
-        self.wanted: list[bool] = []        # by the calls under way: does `device=` name this one?
-        self.engine = False     # does the engine run, and no call of Python's inside it?
+        self.wanted: list[bool] = []  # by the calls under way: does `device=` name this one?
+        self.engine = False  # does the engine run, and no call of Python's inside it?
 
     def holds(self, x: Tensor) -> bool:
         return any(part.untyped_storage()._cdata in self.held for part in parts(x))
@@ -93,7 +108,9 @@ class Functions(TorchFunctionMode):
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         x = args[0] if args and isinstance(args[0], Tensor) else None
-        here = x is not None and func not in (torch.Tensor.untyped_storage,) and self.device.holds(x)
+        here = (
+            x is not None and func not in (torch.Tensor.untyped_storage,) and self.device.holds(x)
+        )
         if func == Tensor.device.__get__:
             return GPU if here else CPU
         if func == Tensor.is_cuda.__get__:
@@ -134,11 +151,17 @@ class Functions(TorchFunctionMode):
         if other is not None:
             return self.device.holds(other), other.dtype, copied, memory or torch.preserve_format
         device, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
-        return None if device is None else device.type == "cuda", dtype, copied, memory or torch.preserve_format
+        return (
+            None if device is None else device.type == "cuda",
+            dtype,
+            copied,
+            memory or torch.preserve_format,
+        )
 
 
 class Operations(TorchDispatchMode):
-    """What an operation makes of tensors there lies there; those of both devices together are refused."""
+    """What an operation makes of tensors there lies there; those of both devices together are
+    refused."""
 
     def __init__(self, device: Device) -> None:
         super().__init__()
@@ -150,14 +173,35 @@ class Operations(TorchDispatchMode):
         there = [self.device.holds(x) for x in given]
         wanted = self.device.wanted[-1] if self.device.wanted else None
         crossing = func._schema.name in CROSSING or wanted is not None
-        if any(there) and not crossing and any(x.dim() and not on and not x._is_zerotensor() for x, on in zip(given, there, strict=True)):
+        if (
+            any(there)
+            and not crossing
+            and any(
+                x.dim() and not on and not x._is_zerotensor()
+                for x, on in zip(given, there, strict=True)
+            )
+        ):
             raise RuntimeError(f"{MIXED} (in {func})")
-        if there and func._schema.name.startswith("aten::index") and crossing and not there[0] and any(there):
-            raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+        if (
+            there
+            and func._schema.name.startswith("aten::index")
+            and crossing
+            and not there[0]
+            and any(there)
+        ):
+            raise RuntimeError(
+                "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+            )
         if any(there) and kwargs.get("generator") is not None:
             raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
-        made = not given and self.device.engine     # zeros in the place of an undefined gradient
-        on = made or (wanted if wanted is not None else there[0] if func._schema.name == "aten::copy_" else any(there))
+        made = not given and self.device.engine  # zeros in the place of an undefined gradient
+        on = made or (
+            wanted
+            if wanted is not None
+            else there[0]
+            if func._schema.name == "aten::copy_"
+            else any(there)
+        )
         returned = func(*args, **kwargs)
         if on:
             pytree.tree_map_only(Tensor, self.device.take, returned)
@@ -168,24 +212,44 @@ class Operations(TorchDispatchMode):
 def cuda() -> Iterator[Device]:
     """Inside, one CUDA device seems to be there."""
     device = Device()
-    answers = {"is_available": lambda: True, "device_count": lambda: 1, "get_device_name": lambda index=0: "a stand-in",
-               "manual_seed_all": lambda seed: None, "init": lambda: None, "synchronize": lambda device=None: None, "empty_cache": lambda: None,
-               "reset_peak_memory_stats": lambda device=None: None,
-               "max_memory_allocated": lambda device=None: 0, "get_rng_state_all": list}
+    answers = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda index=0: "a stand-in",
+        "manual_seed_all": lambda seed: None,
+        "init": lambda: None,
+        "synchronize": lambda device=None: None,
+        "empty_cache": lambda: None,
+        "reset_peak_memory_stats": lambda device=None: None,
+        "max_memory_allocated": lambda device=None: 0,
+        "get_rng_state_all": list,
+    }
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
         stack.enter_context(patch.object(torch.random, "fork_rng", forked(torch.random.fork_rng)))
-        stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", within(device, torch.autograd._engine_run_backward)))
+        stack.enter_context(
+            patch.object(
+                torch.autograd,
+                "_engine_run_backward",
+                within(device, torch.autograd._engine_run_backward),
+            )
+        )
         edge = graph.Edge
-        stack.enter_context(patch.object(graph, "Edge", lambda shape, dtype, device, leaf: edge(shape, dtype, GPU, leaf)))
+        stack.enter_context(
+            patch.object(
+                graph, "Edge", lambda shape, dtype, device, leaf: edge(shape, dtype, GPU, leaf)
+            )
+        )
         stack.enter_context(Functions(device))
         stack.enter_context(Operations(device))
         yield device
 
 
 def within(device: Device, run: Any) -> Any:
-    """The engine, which a function mode does not see into, as `torch.autograd.grad` is one of torch's functions itself."""
+    """The engine, which a function mode does not see into, as `torch.autograd.grad` is one of
+    torch's functions itself."""
+
     def ran(*args: Any, **kwargs: Any) -> Any:
         engine, device.engine = device.engine, True
         try:
@@ -193,6 +257,7 @@ def within(device: Device, run: Any) -> Any:
                 return run(*args, **kwargs)
         finally:
             device.engine = engine
+
     return ran
 
 

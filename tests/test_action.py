@@ -1,4 +1,5 @@
-"""The GitHub action: sound by GitHub's schema, no input in a script, and its script run as a runner would run it. The workflows: sound."""
+"""The GitHub action: sound by GitHub's schema, no input in a script, and its script run as a runner
+would run it. The workflows: sound."""
 
 import json
 import sys
@@ -17,10 +18,21 @@ checks:
 """
 
 
-@pytest.mark.parametrize(("schema", "files"), [("github-actions", "action.yml"), ("github-workflows", ".github/workflows/*.yml")])
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [("github-actions", "action.yml"), ("github-workflows", ".github/workflows/*.yml")],
+)
 def test_the_action_and_the_workflows_are_sound(schema, files):
     found = [str(path) for path in ROOT.glob(files)]
-    done = process(sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *found, cwd=ROOT)
+    done = process(
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        f"vendor.{schema}",
+        *found,
+        cwd=ROOT,
+    )
     assert found and done.returncode == 0, done.stdout + done.stderr
 
 
@@ -45,11 +57,21 @@ def runner(tmp_path):
 
 def test_a_wrong_gradient_fails_the_step_and_is_annotated(runner, tmp_path):
     """No module of the repository takes the place of another."""
-    for name in ("json.py", "token.py", "typer.py", "runpy.py", "gradverify/__init__.py", "gradverify/__main__.py"):
+    for name in (
+        "json.py",
+        "token.py",
+        "typer.py",
+        "runpy.py",
+        "gradverify/__init__.py",
+        "gradverify/__main__.py",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("raise SystemExit(0)\n")
     code, outputs, text, summary = runner(paths="specs\n")
-    assert (code, outputs) == (1, {"exit-code": "1", "report": "gradverify-report.json", "failed": "1"}), text
+    assert (code, outputs) == (
+        1,
+        {"exit-code": "1", "report": "gradverify-report.json", "failed": "1"},
+    ), text
     assert "::error" in text and "wrong" in summary
     assert json.loads((tmp_path / "gradverify-report.json").read_text())["summary"]["pass"] == 2
 
@@ -60,10 +82,17 @@ def test_a_path_that_is_named_like_an_option_is_a_path(runner):
 
 
 def test_paths_stand_on_lines_and_options_between_blanks(runner, tmp_path):
-    code, outputs, text, _ = runner(paths="specs/ops.yaml::two words\nspecs/ops.yaml::right[n=2]\n", args="-q  --seed\n3\n", report="out/r.json")
+    code, outputs, text, _ = runner(
+        paths="specs/ops.yaml::two words\nspecs/ops.yaml::right[n=2]\n",
+        args="-q  --seed\n3\n",
+        report="out/r.json",
+    )
     assert (code, outputs["failed"]) == (0, "0"), text
     report = json.loads((tmp_path / "out/r.json").read_text())
-    assert {(check["name"], check["seed"]) for check in report["checks"]} == {("two words", 3), ("right[n=2]", 3)}
+    assert {(check["name"], check["seed"]) for check in report["checks"]} == {
+        ("two words", 3),
+        ("right[n=2]", 3),
+    }
 
 
 def test_what_cannot_run_has_its_exit_code_and_no_count(runner):

@@ -1,7 +1,9 @@
-"""The budget bounds the whole check: rules in order of worth, halved samples before dropped rules, and what was left out is said.
+"""The budget bounds the whole check: rules in order of worth, halved samples before dropped rules,
+and what was left out is said.
 
-The class of faults: a bound on one part of a check (the comparison) while others (contract rules, second order, a second point, localising) spend
-what they like. Time is a number that the function moves; nothing waits.
+The class of faults: a bound on one part of a check (the comparison) while others (contract rules,
+second order, a second point, localising) spend what they like. Time is a number that the function
+moves; nothing waits.
 """
 
 import pytest
@@ -38,7 +40,9 @@ class World:
 
 
 def ode(world, factor=1.0):
-    """Euler steps and their adjoint, whose gradient of p is off by `factor` in its last element; forward and backward take a call's time each."""
+    """Euler steps and their adjoint, whose gradient of p is off by `factor` in its last element;
+    forward and backward take a call's time each."""
+
     class Ode(Function):
         @staticmethod
         def forward(ctx, y, p):
@@ -68,7 +72,9 @@ def ode(world, factor=1.0):
 
 def checked(call, factor=1.0, odds=0, inputs=None, function=None, **changes):
     world = World(call, odds)
-    made = subject((function or ode)(world, factor), *(inputs or (randn(4), randn(3, seed=1))), **changes)
+    made = subject(
+        (function or ode)(world, factor), *(inputs or (randn(4), randn(3, seed=1))), **changes
+    )
     made.clock = Clock(lambda: world.now, lambda: 0.0)
     return verify(made), world
 
@@ -93,22 +99,34 @@ def test_a_fast_check_leaves_nothing_out(quiet):
 
 def test_stalls_leave_nothing_out_and_change_no_call(quiet):
     busy, world = checked(1e-4, odds=3)
-    assert world.now > 10       # by the clock the budget was spent long ago
-    assert (busy.calls, busy.rules, busy.mode, busy.mode_reason) == (quiet.calls, quiet.rules, quiet.mode, quiet.mode_reason)
+    assert world.now > 10  # by the clock the budget was spent long ago
+    assert (busy.calls, busy.rules, busy.mode, busy.mode_reason) == (
+        quiet.calls,
+        quiet.rules,
+        quiet.mode,
+        quiet.mode_reason,
+    )
 
 
-@pytest.mark.parametrize(("factor", "verdict", "most"), [(1.0, "pass", 25), (1.0 + 1e-4, "fail", 70)])
+@pytest.mark.parametrize(
+    ("factor", "verdict", "most"), [(1.0, "pass", 25), (1.0 + 1e-4, "fail", 70)]
+)
 def test_a_slow_check_ends_with_its_verdict_and_says_what_was_left_out(factor, verdict, most):
-    """A right one in 2.5 times its budget; a wrong one when one element of a flagged block was measured alone, which no bound may cut short."""
+    """A right one in 2.5 times its budget; a wrong one when one element of a flagged block was
+    measured alone, which no bound may cut short."""
     result, world = checked(0.6, factor)
     assert result.verdict == verdict
     assert {f.code for f in result.findings} == ({"GV101"} if verdict == "fail" else set())
     assert world.now < most
     dropped, cut = left_out(result.rules)
     assert {"GV211", "GV225"} < set(dropped) and {"GV206", "GV208"} <= {*dropped, *cut}
-    assert {rule.reason for rule in result.rules if rule.code in dropped} == {f"{LEFT_OUT}the budget of 10 s was spent"}
+    assert {rule.reason for rule in result.rules if rule.code in dropped} == {
+        f"{LEFT_OUT}the budget of 10 s was spent"
+    }
     assert status(result)["GV201"] == status(result)["GV101"] == "ran"
-    assert result.mode == "blocks" and "one random probe stands for all elements" in result.could_miss
+    assert (
+        result.mode == "blocks" and "one random probe stands for all elements" in result.could_miss
+    )
 
 
 def test_the_comparison_and_the_rules_that_are_worth_most_come_first():
@@ -139,7 +157,10 @@ def test_samples_are_halved_before_a_rule_is_left_out():
     reasons = {rule.code: rule.reason for rule in result.rules}
     dropped, part = left_out(result.rules)
     assert part and dropped
-    assert any("left out: the budget of 110 calls was spent" in reasons[code] and " of " in reasons[code] for code in part)
+    assert any(
+        "left out: the budget of 110 calls was spent" in reasons[code] and " of " in reasons[code]
+        for code in part
+    )
     assert reasons[dropped[0]] == "left out: the budget of 110 calls was spent"
 
 
@@ -163,7 +184,9 @@ def test_what_is_left_out_never_makes_a_wrong_gradient_pass(calls):
     assert checked(1e-4, 0.9, budget=Budget(calls=calls))[0].verdict == "fail"
 
 
-def test_a_rule_that_takes_more_than_it_was_thought_to_is_cut_short_and_keeps_what_it_found(monkeypatch):
+def test_a_rule_that_takes_more_than_it_was_thought_to_is_cut_short_and_keeps_what_it_found(
+    monkeypatch,
+):
     from gradverify.model.result import Finding
     from gradverify.rules import variants
 
@@ -176,12 +199,16 @@ def test_a_rule_that_takes_more_than_it_was_thought_to_is_cut_short_and_keeps_wh
     result, _ = checked(1e-4, budget=Budget(calls=400))
     assert total(result) <= 400
     run = next(run for run in result.rules if run.code == "GV208")
-    assert run.status == "ran" and run.reason.startswith(f"the rest {LEFT_OUT}the budget of 400 calls")
+    assert run.status == "ran" and run.reason.startswith(
+        f"the rest {LEFT_OUT}the budget of 400 calls"
+    )
     assert "found before the end" in [f.message for f in result.findings]
 
 
 def test_a_fault_that_only_a_dropped_rule_sees_is_told_of_as_not_looked_at():
-    """A backward that needs both gradients: GV208 sees it; where it was left out the result says so."""
+    """A backward that needs both gradients: GV208 sees it; where it was left out the result says
+    so."""
+
     class Both(Function):
         @staticmethod
         def forward(ctx, x, w):
@@ -193,9 +220,16 @@ def test_a_fault_that_only_a_dropped_rule_sees_is_told_of_as_not_looked_at():
             x, w = ctx.saved_tensors
             return (g * w, g * x) if all(ctx.needs_input_grad) else (None, None)
 
-    seen, _ = checked(1e-4, function=lambda world, factor: Both, inputs=(randn(4), randn(4, seed=1)))
+    seen, _ = checked(
+        1e-4, function=lambda world, factor: Both, inputs=(randn(4), randn(4, seed=1))
+    )
     assert seen.verdict == "fail"
-    blind, _ = checked(1e-4, function=lambda world, factor: Both, inputs=(randn(4), randn(4, seed=1)), budget=Budget(calls=1))
+    blind, _ = checked(
+        1e-4,
+        function=lambda world, factor: Both,
+        inputs=(randn(4), randn(4, seed=1)),
+        budget=Budget(calls=1),
+    )
     assert "GV208" in left_out(blind.rules)[0]
 
 

@@ -1,7 +1,8 @@
 """The budget holds where a prediction does not, and a time limit does not lose what was found.
 
-The class of faults: whatever takes longer than it was predicted to (climbing, tiles that are pulled back anew, gradverify's own arithmetic) goes on
-until the process is killed. Time is a number that the function moves; nothing waits.
+The class of faults: whatever takes longer than it was predicted to (climbing, tiles that are pulled
+back anew, gradverify's own arithmetic) goes on until the process is killed. Time is a number that
+the function moves; nothing waits.
 """
 
 import pytest
@@ -19,11 +20,17 @@ X = randn(24, 8)
 
 
 class World:
-    """Every call takes `call` seconds as a stopwatch has it, and `own` CPU seconds with all that is computed of it."""
+    """Every call takes `call` seconds as a stopwatch has it, and `own` CPU seconds with all that is
+    computed of it."""
 
     def __init__(self, call=1e-3, own=0.0, wall=0.0):
         self.calls, self.call, self.own, self.wall = 0, call, own or call, wall
-        self.clock = Clock(lambda: self.calls * self.call, lambda: 0.0, lambda: self.calls * self.own, lambda: self.calls * self.wall)
+        self.clock = Clock(
+            lambda: self.calls * self.call,
+            lambda: 0.0,
+            lambda: self.calls * self.own,
+            lambda: self.calls * self.wall,
+        )
 
 
 def softmax(world, spoil=lambda gradient: gradient, damage=lambda x: x):
@@ -39,7 +46,7 @@ def softmax(world, spoil=lambda gradient: gradient, damage=lambda x: x):
         @staticmethod
         def backward(ctx, g):
             world.calls += 1
-            y, = ctx.saved_tensors
+            (y,) = ctx.saved_tensors
             return spoil(y * (g - (g * y).sum(-1, keepdim=True)))
 
     return Softmax
@@ -74,17 +81,25 @@ def test_where_the_budget_ends_before_every_element_was_compared_blocks_are_and_
     world = World(own=0.04)
     result = checked(world, softmax(world), select=("GV101",), budget=Budget(seconds=2.0))
     assert (result.verdict, result.mode) == ("pass", "blocks")
-    assert "entries would take" in result.mode_reason and "had not ended when the budget had" in result.mode_reason
+    assert (
+        "entries would take" in result.mode_reason
+        and "had not ended when the budget had" in result.mode_reason
+    )
     assert world.clock.cpu() <= 1.5 * 2
     full = World()
-    assert checked(full, softmax(full), select=("GV101",), budget=Budget(seconds=2.0)).mode == "entries"
+    assert (
+        checked(full, softmax(full), select=("GV101",), budget=Budget(seconds=2.0)).mode
+        == "entries"
+    )
 
 
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize(("spoil", "seconds"), [(scaled, 2.0), (in_one_row, 4.0)])
 def test_a_wrong_gradient_does_not_pass_where_the_budget_ends_early(spoil, seconds):
     world = World(own=0.04)
-    result = checked(world, softmax(world, spoil), select=("GV101",), budget=Budget(seconds=seconds))
+    result = checked(
+        world, softmax(world, spoil), select=("GV101",), budget=Budget(seconds=seconds)
+    )
     assert result.verdict in ("fail", "undecided")
     assert world.clock.cpu() <= 1.5 * seconds + 0.04
     if result.verdict == "undecided":
@@ -96,7 +111,7 @@ def test_what_was_found_wrong_before_the_budget_ended_fails_and_the_rest_is_coun
     world = World(own=0.015)
     result = checked(world, softmax(world, scaled), select=("GV101",), budget=Budget(seconds=4.0))
     assert result.verdict == "fail"
-    compared, = result.comparisons
+    (compared,) = result.comparisons
     assert compared.mismatched > 0 and compared.elements == 192 * 192
     assert LEFT_OUT in next(run.reason for run in result.rules if run.code == "GV101")
 
@@ -120,19 +135,27 @@ def test_nor_the_one_that_a_slow_function_gets_beside_which_other_rules_are_left
 
 
 # ---- a time limit
-@pytest.mark.parametrize(("spoil", "verdict"), [(lambda gradient: gradient, "undecided"), (scaled, "undecided")])
+@pytest.mark.parametrize(
+    ("spoil", "verdict"), [(lambda gradient: gradient, "undecided"), (scaled, "undecided")]
+)
 def test_what_a_time_limit_leaves_unknown_is_undecided_before_the_process_is_ended(spoil, verdict):
     world = World(wall=1.0)
     result = checked(world, softmax(world, spoil), heard, timeout=60.0)
     assert result.verdict == verdict
     assert world.calls <= 48
-    assert "GV101 jacobian was not finished: the time limit of 60 s was near" in {finding.message for finding in result.findings}
+    assert "GV101 jacobian was not finished: the time limit of 60 s was near" in {
+        finding.message for finding in result.findings
+    }
 
 
 def test_a_fault_that_was_seen_before_the_time_limit_fails():
     world = World(wall=1.0)
-    result = checked(world, softmax(world, damage=lambda x: x.data.mul_(1.0001)), heard, timeout=60.0)
-    assert result.verdict == "fail" and {"GV203", "GV007"} <= {finding.code for finding in result.findings}
+    result = checked(
+        world, softmax(world, damage=lambda x: x.data.mul_(1.0001)), heard, timeout=60.0
+    )
+    assert result.verdict == "fail" and {"GV203", "GV007"} <= {
+        finding.code for finding in result.findings
+    }
     assert world.calls <= 48
 
 

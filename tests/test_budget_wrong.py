@@ -1,7 +1,9 @@
-"""The budget bounds a check in which something is wrong as well: a wrong twin takes about three times the calls of the right one at most.
+"""The budget bounds a check in which something is wrong as well: a wrong twin takes about three
+times the calls of the right one at most.
 
-The class of faults: what finds the element behind a flagged line, and what might excuse it (noise of backward, numbers that cancel, ties), costs
-more than the comparison did, and is measured however little is left. Both ways: the wrong twin fails, and no right function does because less was
+The class of faults: what finds the element behind a flagged line, and what might excuse it (noise
+of backward, numbers that cancel, ties), costs more than the comparison did, and is measured however
+little is left. Both ways: the wrong twin fails, and no right function does because less was
 measured.
 """
 
@@ -42,7 +44,9 @@ def forgotten(gradients, factor):
 
 
 def twin(call, damage):
-    """A Function with the call's own gradients, damaged where the factor is not 1; each call takes a call's time."""
+    """A Function with the call's own gradients, damaged where the factor is not 1; each call takes
+    a call's time."""
+
     def make(world, factor):
         class Twin(Function):
             @staticmethod
@@ -57,30 +61,47 @@ def twin(call, damage):
                 with torch.enable_grad():
                     inputs = [x.detach().requires_grad_() for x in ctx.saved_tensors]
                     gradients = torch.autograd.grad(call(*inputs), inputs, grad_outputs)
-                return tuple(damage(gradients, factor)) if factor != 1 else tuple(g.clone() for g in gradients)
+                return (
+                    tuple(damage(gradients, factor))
+                    if factor != 1
+                    else tuple(g.clone() for g in gradients)
+                )
 
         return Twin
+
     return make
 
 
 def halvings(function, inputs):
-    """The backwards that tell which output each wrong number comes from: two for each bit of the outputs' numbers, for each pair of tensors, and
-    two for each further output."""
+    """The backwards that tell which output each wrong number comes from: two for each bit of the
+    outputs' numbers, for each pair of tensors, and two for each further output."""
     outputs = function(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in outputs) + 2 * (len(outputs) - 1)
+    return len(inputs) * sum(2 * (y.numel() - 1).bit_length() for y in outputs) + 2 * (
+        len(outputs) - 1
+    )
 
 
-@pytest.mark.parametrize(("name", "damage", "call"), [
-    ("elementwise", off_everywhere, 0.6), ("softmax", off_in_one_element, 0.15), ("two outputs", forgotten, 0.6),
-    ("one number", off_in_one_element, 0.6), ("wide", off_everywhere, 0.15), ("pool", off_in_one_element, 0.6)])
+@pytest.mark.parametrize(
+    ("name", "damage", "call"),
+    [
+        ("elementwise", off_everywhere, 0.6),
+        ("softmax", off_in_one_element, 0.15),
+        ("two outputs", forgotten, 0.6),
+        ("one number", off_in_one_element, 0.6),
+        ("wide", off_everywhere, 0.15),
+        ("pool", off_in_one_element, 0.6),
+    ],
+)
 def test_a_wrong_twin_fails_within_three_times_the_time_of_the_right_one(name, damage, call):
     function, inputs = FUNCTIONS[name]
     right, quiet = checked(call, inputs=inputs, function=twin(function, damage))
     assert right.verdict == "pass"
     for factor in (0.9, 1.001):
         wrong, world = checked(call, factor, inputs=inputs, function=twin(function, damage))
-        assert wrong.verdict == "fail" and {f.code for f in wrong.findings if f.severity == "error"} <= {"GV101", "GV102"}
+        assert wrong.verdict == "fail" and {
+            f.code for f in wrong.findings if f.severity == "error"
+        } <= {"GV101", "GV102"}
         # where it looks for an element it takes all steps, of which a right one needs one
         assert world.now <= 3 * max(quiet.now, 10.0) + (16 + halvings(function, inputs)) * call
 
@@ -101,7 +122,9 @@ def test_flagged_lines_that_nobody_followed_are_said():
 
 # ---- nothing else is taken for wrong because less is measured
 def no_gradient_through(world, factor):
-    """relu whose backward forgets its mask: the true derivative is 0, which only the whole ladder and no noise can say."""
+    """relu whose backward forgets its mask: the true derivative is 0, which only the whole ladder
+    and no noise can say."""
+
     class Straight(Function):
         @staticmethod
         def forward(ctx, x):
@@ -144,7 +167,10 @@ RIGHT = {
     "ties": (lambda x: x.amax(-1), [torch.ones(3, 4, dtype=torch.float64)]),
     "symmetric": (lambda a: torch.linalg.cholesky(a), [torch.eye(3, dtype=torch.float64) * 4 + 1]),
     "float32": (lambda x: x.softmax(-1).log().sum(-1), [randn(5, 7, dtype=torch.float32)]),
-    "float32 that cancels": (lambda x: (x.log_softmax(-1) * x.softmax(-1)).sum(-1), [1e-3 * randn(5, 7, dtype=torch.float32)]),
+    "float32 that cancels": (
+        lambda x: (x.log_softmax(-1) * x.softmax(-1)).sum(-1),
+        [1e-3 * randn(5, 7, dtype=torch.float32)],
+    ),
 }
 
 

@@ -1,7 +1,9 @@
-"""The hooks as a repository of ops meets them: real git, real pre-commit, the README's own configurations, commits that go through or do not.
+"""The hooks as a repository of ops meets them: real git, real pre-commit, the README's own
+configurations, commits that go through or do not.
 
-The class of faults: a wrong op that is committed although a check of it exists, because its spec did not change; a commit that is held up by checks
-that it does not affect, or by an environment of which nobody says what it lacks.
+The class of faults: a wrong op that is committed although a check of it exists, because its spec
+did not change; a commit that is held up by checks that it does not affect, or by an environment of
+which nobody says what it lacks.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ BIN = Path(sys.executable).parent
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
-    pytest.mark.skipif(not (BIN / "pre-commit").exists(), reason="pre-commit is not installed beside this interpreter"),
+    pytest.mark.skipif(
+        not (BIN / "pre-commit").exists(),
+        reason="pre-commit is not installed beside this interpreter",
+    ),
 ]
 
 OP = """import torch
@@ -75,47 +80,80 @@ checks:
       x: {shape: [2, 3]}
     sources: ["../csrc/*"]
 """
-FILES = {"ops/swish.py": OP, "ops/helper.py": HELPER, "ops/cube.py": CUBE, "specs/swish.yaml": SPEC, "specs/cube.yaml": CUBE_SPEC,
-         "csrc/cube.cu": "// a kernel\n", "tools/report.py": "import torch\n", "notes.md": "Notes\n"}
-WRONG = {"ops/swish.py": OP.replace("s + x", "s - x"), "ops/cube.py": CUBE.replace("3 * x * x", "2 * x * x")}
+FILES = {
+    "ops/swish.py": OP,
+    "ops/helper.py": HELPER,
+    "ops/cube.py": CUBE,
+    "specs/swish.yaml": SPEC,
+    "specs/cube.yaml": CUBE_SPEC,
+    "csrc/cube.cu": "// a kernel\n",
+    "tools/report.py": "import torch\n",
+    "notes.md": "Notes\n",
+}
+WRONG = {
+    "ops/swish.py": OP.replace("s + x", "s - x"),
+    "ops/cube.py": CUBE.replace("3 * x * x", "2 * x * x"),
+}
 
 
 def without_gradverify() -> str:
     """A PATH as in a shell where no environment is active."""
-    return os.pathsep.join(place for place in os.environ["PATH"].split(os.pathsep) if not (Path(place) / "gradverify").exists())
+    return os.pathsep.join(
+        place
+        for place in os.environ["PATH"].split(os.pathsep)
+        if not (Path(place) / "gradverify").exists()
+    )
 
 
 def snippets() -> dict[str, str]:
-    """The configurations of the README: by the Python of an environment, and by what is published."""
+    """The configurations of the README: by the Python of an environment, and by what is
+    published."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = [text for text in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if text.startswith("repos:")]
-    [local], [published] = ([text for text in found if ("repo: local" in text) is is_local] for is_local in (True, False))
+    found = [
+        text
+        for text in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        if text.startswith("repos:")
+    ]
+    [local], [published] = (
+        [text for text in found if ("repo: local" in text) is is_local]
+        for is_local in (True, False)
+    )
     return {"local": local, "published": published}
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """What a hook user points pre-commit at: a repository with this project's manifest, as it stands in the working tree; its address and commit."""
+    """What a hook user points pre-commit at: a repository with this project's manifest, as it
+    stands in the working tree; its address and commit."""
     folder = tmp_path_factory.mktemp("published")
     repository = made(folder / "gradverify", folder, os.environ["PATH"])
-    repository.write(".pre-commit-hooks.yaml", (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    repository.write(
+        ".pre-commit-hooks.yaml", (ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    )
     repository.git("commit", "--quiet", "-m", "hooks")
     return str(repository.folder), repository.git("rev-parse", "HEAD").strip()
 
 
 def made(folder: Path, home: Path, path: str) -> Repository:
-    repository = Repository(folder, home, {"PATH": path, "HOME": str(home), "CUDA_VISIBLE_DEVICES": ""})
+    repository = Repository(
+        folder, home, {"PATH": path, "HOME": str(home), "CUDA_VISIBLE_DEVICES": ""}
+    )
     repository.git("init", "--quiet")
     return repository
 
 
 def repository_of_ops(form: str, tmp_path: Path, published: tuple[str, str]) -> Repository:
-    """Right ops and their specs, committed, with a hook installed. `local`: no environment is active; `published`: one is."""
-    path = without_gradverify() if form == "local" else os.pathsep.join([str(BIN), os.environ["PATH"]])
+    """Right ops and their specs, committed, with a hook installed. `local`: no environment is
+    active; `published`: one is."""
+    path = (
+        without_gradverify() if form == "local" else os.pathsep.join([str(BIN), os.environ["PATH"]])
+    )
     repository = made(tmp_path / "ops", tmp_path, path)
     for name, text in FILES.items():
         repository.write(name, text)
-    config = snippets()[form].replace("OWNER/gradverify", published[0]).replace("COMMIT", published[1])
+    config = (
+        snippets()[form].replace("OWNER/gradverify", published[0]).replace("COMMIT", published[1])
+    )
     repository.write(".pre-commit-config.yaml", config)
     repository.write(".gitignore", "__pycache__\n.venv\n")
     (repository.folder / ".venv").symlink_to(sys.prefix)
@@ -127,7 +165,10 @@ def repository_of_ops(form: str, tmp_path: Path, published: tuple[str, str]) -> 
 @pytest.fixture(scope="module")
 def templates(tmp_path_factory, published):
     """Repositories of right ops to be copied, by the form of their hook."""
-    return {form: repository_of_ops(form, tmp_path_factory.mktemp(form), published) for form in ("local", "published")}
+    return {
+        form: repository_of_ops(form, tmp_path_factory.mktemp(form), published)
+        for form in ("local", "published")
+    }
 
 
 def copied(template: Repository, folder: Path) -> Repository:
@@ -159,7 +200,13 @@ def test_a_deleted_helper_beside_another_change_blocks(active):
     active.git("rm", "--quiet", "ops/helper.py")
     active.write("tools/report.py", "import math\n")
     code, said = active.commit()
-    assert code == 1 and active.commits() == 1 and "ops.helper" in said and "Swish" in said and "Cube" not in said, said
+    assert (
+        code == 1
+        and active.commits() == 1
+        and "ops.helper" in said
+        and "Swish" in said
+        and "Cube" not in said
+    ), said
 
 
 def test_a_commit_that_affects_nothing_goes_through_without_torch(ops):
@@ -173,19 +220,38 @@ def test_a_commit_that_affects_nothing_goes_through_without_torch(ops):
     assert code == 0 and "Passed" in said, said
 
 
-CALLS = 400_000     # of Python functions: a third of a second on a machine of two cores; 216,000 when this was written
+# Of Python functions: a third of a second on a machine of two cores; 216,000 when this was written
+CALLS = 400_000
 SLOW_TO_IMPORT = {"torch", "numpy", "pydantic", "typer", "rich", "jinja2"}
 
 
 def test_a_commit_that_affects_nothing_costs_few_calls_and_imports(active):
     for number in range(50):
-        active.write(f"specs/many/s{number}.yaml", "gradverify: 1\nchecks:\n" + CUBE_SPEC.partition("checks:\n")[2] * 3)
-    done = active.run(sys.executable, "-X", "importtime", "-m", "cProfile", "-m", "gradverify", "hook", "tools/report.py", "notes.md",
-                      "tools/gone.cu")
+        active.write(
+            f"specs/many/s{number}.yaml",
+            "gradverify: 1\nchecks:\n" + CUBE_SPEC.partition("checks:\n")[2] * 3,
+        )
+    done = active.run(
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "cProfile",
+        "-m",
+        "gradverify",
+        "hook",
+        "tools/report.py",
+        "notes.md",
+        "tools/gone.cu",
+    )
     assert done.returncode == 0, done.stderr
     calls = re.search(r"(\d+) function calls", done.stdout)
     assert calls and 10_000 < int(calls[1]) < CALLS, done.stdout[:500]
-    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if line.startswith("import time:")}
+    imported = {
+        line.rpartition("|")[2].strip().partition(".")[0]
+        for line in done.stderr.splitlines()
+        if line.startswith("import time:")
+    }
     assert "gradverify" in imported and not imported & SLOW_TO_IMPORT
 
 
@@ -203,7 +269,10 @@ def test_a_typo_fails_the_validating_hook_with_its_place(active, published):
     code, said = active.pre_commit("try-repo", published[0], "gradverify-validate", "--all-files")
     assert code == 1, said
     assert "exit code: 2" in said
-    assert "specs/swish.yaml:5:11: checks[0].inputs.x.shap: unknown key 'shap'; did you mean 'shape'?" in said
+    assert (
+        "specs/swish.yaml:5:11: checks[0].inputs.x.shap: unknown key 'shap'; did you mean 'shape'?"
+        in said
+    )
 
 
 def test_rev_is_a_commit_that_autoupdate_finds(active, published):
@@ -218,8 +287,15 @@ def test_rev_is_a_commit_that_autoupdate_finds(active, published):
 
 @pytest.mark.parametrize("document", ["README.md", "docs/ci.md"])
 def test_no_document_names_a_revision_that_this_repository_does_not_have(document):
-    for revision in re.findall(r"^ +rev: (\S+)", (ROOT / document).read_text(encoding="utf-8"), re.MULTILINE):
-        known = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], cwd=ROOT, capture_output=True, check=False)
+    for revision in re.findall(
+        r"^ +rev: (\S+)", (ROOT / document).read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        known = subprocess.run(
+            ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
         assert revision == "COMMIT" or known.returncode == 0, revision
 
 
@@ -233,8 +309,16 @@ if os.path.isdir(place):
     __path__, __package__, place = [place], __name__, os.path.join(place, "__init__")
 exec(open(f"{place}.py").read())
 """
-"""In the place of one of Python's modules: it ends gradverify with 0, and is what it should be for pre-commit, which imports it from here."""
-MODULES = ("token.py", "typer.py", "json.py", "runpy.py", "pydantic/__init__.py", "gradverify/__init__.py")
+"""In the place of one of Python's modules: it ends gradverify with 0, and is what it should be for
+pre-commit, which imports it from here."""
+MODULES = (
+    "token.py",
+    "typer.py",
+    "json.py",
+    "runpy.py",
+    "pydantic/__init__.py",
+    "gradverify/__init__.py",
+)
 OPTIONS = ("-kzzz", "-mzzz", "--help", "--version", "--report=json:notes.md/x")
 
 

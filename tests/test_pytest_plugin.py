@@ -1,4 +1,5 @@
-"""The pytest plugin in runs of its own: a folder with specs and tests, collected, selected, failed and skipped as pytest does it."""
+"""The pytest plugin in runs of its own: a folder with specs and tests, collected, selected, failed
+and skipped as pytest does it."""
 
 import re
 import sys
@@ -51,9 +52,14 @@ def folder(tmp_path):
     (tmp_path / "ops.py").write_text(OPS)
     (tmp_path / "a.gradverify.yaml").write_text(SPEC)
     (tmp_path / "specs").mkdir()
-    (tmp_path / "specs/b.yaml").write_text("gradverify: 1\nchecks:\n  - {name: named, function: sigmoid, inputs: {input: {shape: [2]}}}\n")
+    (tmp_path / "specs/b.yaml").write_text(
+        "gradverify: 1\nchecks:\n  - {name: named, function: sigmoid, inputs: {input: {shape: "
+        "[2]}}}\n"
+    )
     (tmp_path / "other.yaml").write_text("not: a spec\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -ra --strict-markers -p no:cacheprovider\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = -ra --strict-markers -p no:cacheprovider\n"
+    )
     return tmp_path
 
 
@@ -84,13 +90,31 @@ def test_checks_pass_fail_skip_and_fail_as_expected(folder):
     """Whatever other tests left behind, and whatever tags say to pytest."""
     (folder / "test_mess.py").write_text(MESS)
     (folder / "tagged.gradverify.yaml").write_text(TAGGED)
-    code, text = pytest_run(folder, "--junitxml=j.xml", "-p", "no:randomly", "test_mess.py", "a.gradverify.yaml", "tagged.gradverify.yaml")
+    code, text = pytest_run(
+        folder,
+        "--junitxml=j.xml",
+        "-p",
+        "no:randomly",
+        "test_mess.py",
+        "a.gradverify.yaml",
+        "tagged.gradverify.yaml",
+    )
     assert code == 1 and "3 failed, 5 passed, 2 skipped, 1 xfailed" in text, text
     assert re.search(r"FAILED a\.gradverify\.yaml::wrong - GV101 jacobian: 2 of 4", text)
     assert "FAILED tagged.gradverify.yaml::tagged - GV101" in text
-    assert "analytic = 0.5000 × numeric" in text and "return 0.5 * g * x.cos()" in text and "gradverify check a.gradverify.yaml::wrong" in text
-    assert "expected to fail, but passed" in text and "XFAIL a.gradverify.yaml::wrong as expected - as expected: GV101" in text
-    assert re.search(r"SKIPPED \[1\] a\.gradverify\.yaml:\d+: waits for a fix", text) and "no CUDA device" in text
+    assert (
+        "analytic = 0.5000 × numeric" in text
+        and "return 0.5 * g * x.cos()" in text
+        and "gradverify check a.gradverify.yaml::wrong" in text
+    )
+    assert (
+        "expected to fail, but passed" in text
+        and "XFAIL a.gradverify.yaml::wrong as expected - as expected: GV101" in text
+    )
+    assert (
+        re.search(r"SKIPPED \[1\] a\.gradverify\.yaml:\d+: waits for a fix", text)
+        and "no CUDA device" in text
+    )
     assert "Traceback" not in text and "NotDecided: a.gradverify.yaml::does not move" in text
     properties = {node.get("name") for node in ElementTree.parse(folder / "j.xml").iter("property")}
     assert {"verdict", "elements", "calls", "max_abs_error"} <= properties
@@ -98,10 +122,15 @@ def test_checks_pass_fail_skip_and_fail_as_expected(folder):
 
 def test_tags_are_marks_and_names_are_node_ids(folder):
     code, text = pytest_run(folder, "-m", "fast", "--collect-only", "-q")
-    assert code == 0 and re.findall(r"^a.gradverify.yaml::(.*)$", text, re.MULTILINE) == ["right", "many[n=1]", "many[n=2]"], text
+    assert code == 0 and re.findall(r"^a.gradverify.yaml::(.*)$", text, re.MULTILINE) == [
+        "right",
+        "many[n=1]",
+        "many[n=2]",
+    ], text
     (folder / "pyproject.toml").write_text('[tool.gradverify]\nundecided = "fail"\n')
     nodes = ("a.gradverify.yaml::many[n=2]", "specs/b.yaml", OPEN)
-    code, text = pytest_run(folder, *nodes, "-o", "gradverify_undecided=warn", CI="true")     # pytest's own goes before the project's
+    # pytest's own goes before the project's
+    code, text = pytest_run(folder, *nodes, "-o", "gradverify_undecided=warn", CI="true")
     assert code == 0 and "3 passed" in text, text
 
 
@@ -130,15 +159,28 @@ def test_where_checks_are_isolated_a_crash_costs_its_check_alone_and_ctrl_c_is_p
 
 def test_what_the_project_lets_fail_fails(folder):
     nodes = [OPEN, "a.gradverify.yaml::not now", "a.gradverify.yaml::on a GPU"]
-    (folder / "pyproject.toml").write_text('[tool.gradverify]\nundecided = "fail"\nfail-on-skip = true\nrequire-device = ["cuda"]\n')
+    (folder / "pyproject.toml").write_text(
+        '[tool.gradverify]\nundecided = "fail"\nfail-on-skip = true\nrequire-device = ["cuda"]\n'
+    )
     code, text = pytest_run(folder, *nodes)
-    assert code == 1 and "3 failed" in text and all(word in text for word in ("GV007", "waits for a fix", "cuda")), text
+    assert (
+        code == 1
+        and "3 failed" in text
+        and all(word in text for word in ("GV007", "waits for a fix", "cuda"))
+    ), text
 
 
 def test_a_faulty_spec_is_told_at_its_line(folder):
-    (folder / "a.gradverify.yaml").write_text("gradverify: 1\nchecks:\n  - {function: sigmoid, inptus: {}}\n")
+    (folder / "a.gradverify.yaml").write_text(
+        "gradverify: 1\nchecks:\n  - {function: sigmoid, inptus: {}}\n"
+    )
     code, text = pytest_run(folder)
-    assert code == 2 and "a.gradverify.yaml:3:" in text and "did you mean 'inputs'?" in text and "Traceback" not in text
+    assert (
+        code == 2
+        and "a.gradverify.yaml:3:" in text
+        and "did you mean 'inputs'?" in text
+        and "Traceback" not in text
+    )
 
 
 def test_which_files_are_specs_can_be_said(folder):
@@ -164,5 +206,7 @@ def test_the_plugin_imports_nothing_heavy_until_it_meets_a_spec(tmp_path):
 
 @pytest.mark.skipif(bool(PLUGIN), reason="the installed gradverify is older than its entry point")
 def test_it_can_be_switched_off(folder):
-    done = process(sys.executable, "-m", "pytest", "-p", "no:gradverify", "--collect-only", cwd=folder)
+    done = process(
+        sys.executable, "-m", "pytest", "-p", "no:gradverify", "--collect-only", cwd=folder
+    )
     assert done.returncode == 5 and "no tests collected" in done.stdout

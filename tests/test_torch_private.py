@@ -1,4 +1,5 @@
-"""Each private part of torch that the package uses, held against the torch that is installed: a failing test says what another torch changed."""
+"""Each private part of torch that the package uses, held against the torch that is installed: a
+failing test says what another torch changed."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class Own(Doubles):
         return super().apply(x)
 
 
-doubles = Doubles.apply     # bound before anything is hooked
+doubles = Doubles.apply  # bound before anything is hooked
 
 
 def leaf(*shape: int) -> Tensor:
@@ -63,21 +64,33 @@ def leaf(*shape: int) -> Tensor:
 def test_the_apply_of_a_function_leads_to_it():
     assert private.applied(doubles) is Doubles
     assert private.applied(Own.apply) is Own
-    assert [private.applied(each) for each in (Doubles, torch.sin, leaf().sin, len, None)] == [None] * 5
+    assert [private.applied(each) for each in (Doubles, torch.sin, leaf().sin, len, None)] == [
+        None
+    ] * 5
 
 
-@pytest.mark.parametrize("apply", [doubles, Doubles.apply, DoublesToo.apply, Own.apply],
-                         ids=["bound before", "ctx", "setup_context", "an apply of its own"])
+@pytest.mark.parametrize(
+    "apply",
+    [doubles, Doubles.apply, DoublesToo.apply, Own.apply],
+    ids=["bound before", "ctx", "setup_context", "an apply of its own"],
+)
 def test_every_apply_is_answered_with_the_arguments_of_forward_and_makes_no_node(apply):
     x, seen = leaf(2), list[Any]()
 
     def instead(cls: type) -> Any:
         seen.append((cls, torch.is_grad_enabled()))
-        return lambda *arguments: (seen.append((arguments, torch.is_grad_enabled())), 3 * arguments[0])[1]
+        return lambda *arguments: (
+            seen.append((arguments, torch.is_grad_enabled())),
+            3 * arguments[0],
+        )[1]
 
     with private.every_apply(instead):
         y = apply(x)
-    assert seen[0] == (getattr(apply, "__self__", None), True) and seen[1][0][0] is x and seen[1][1] is False
+    assert (
+        seen[0] == (getattr(apply, "__self__", None), True)
+        and seen[1][0][0] is x
+        and seen[1][1] is False
+    )
     assert torch.equal(y, 3 * x) and not y.requires_grad
 
 
@@ -117,7 +130,9 @@ def test_the_engine_runs_backward_under_the_function_modes_that_are_on():
     seen = list[Any]()
 
     class Mode(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             return func(*args, **(kwargs or {}))
 
     x = leaf(2)
@@ -151,7 +166,9 @@ def test_modes_are_listed_and_popped():
 
 def test_no_operation_is_overridden_where_that_is_switched_off():
     class Refuses(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             raise AssertionError(func)
 
     with Refuses(), private.without_function_modes():
@@ -162,28 +179,45 @@ def test_a_dispatch_mode_sees_operations_and_their_schemas():
     seen = list[Any]()
 
     class Sees(private.TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(func)
             return func(*args, **(kwargs or {}))
 
     x = leaf(2).detach()
     with Sees():
         x.log_softmax(0).add_(1).view(1, 2)[0, 0].item()
-    assert private.LOG_SOFTMAX in seen and private.READ in seen and all(isinstance(func, private.Overload) for func in seen)
+    assert (
+        private.LOG_SOFTMAX in seen
+        and private.READ in seen
+        and all(isinstance(func, private.Overload) for func in seen)
+    )
     by_name = {func.name(): private.schema(func) for func in seen}
     assert by_name["aten::add_.Tensor"].is_mutable and not by_name["aten::_log_softmax"].is_mutable
-    assert by_name["aten::view"].returns[0].alias_info is not None and by_name["aten::_log_softmax"].returns[0].alias_info is None
-    written, = (each.name for each in by_name["aten::add_.Tensor"].arguments if each.alias_info is not None and each.alias_info.is_write)
+    assert (
+        by_name["aten::view"].returns[0].alias_info is not None
+        and by_name["aten::_log_softmax"].returns[0].alias_info is None
+    )
+    (written,) = (
+        each.name
+        for each in by_name["aten::add_.Tensor"].arguments
+        if each.alias_info is not None and each.alias_info.is_write
+    )
     assert written == "self" and isinstance(torch.ops.aten.add, private.OverloadPacket)
 
 
 def test_a_node_names_its_function_and_what_it_expects():
     y = Doubles.apply(leaf(2, 3).sin())
     assert private.function_class(y.grad_fn) is Doubles
-    sine, = (node for node, _ in y.grad_fn.next_functions)
+    (sine,) = (node for node, _ in y.grad_fn.next_functions)
     assert private.function_class(sine) is None
-    expected, = private.expected_gradients(sine)
-    assert (tuple(expected.shape), expected.dtype, expected.device.type) == ((2, 3), torch.float64, "cpu")
+    (expected,) = private.expected_gradients(sine)
+    assert (tuple(expected.shape), expected.dtype, expected.device.type) == (
+        (2, 3),
+        torch.float64,
+        "cpu",
+    )
 
 
 def test_behind_an_undefined_gradient_there_is_none():
@@ -201,7 +235,9 @@ def test_behind_an_undefined_gradient_there_is_none():
     seen = list[Any]()
     x = leaf(2)
     y = private.undefined(Given.apply(x))
-    assert torch.autograd.grad(y, x, torch.ones_like(y), allow_unused=True) == (None,) and seen == [None]
+    assert torch.autograd.grad(y, x, torch.ones_like(y), allow_unused=True) == (None,) and seen == [
+        None
+    ]
 
 
 def test_a_backward_knows_that_it_is_one():
@@ -219,7 +255,9 @@ def test_the_threads_of_backward_are_switched():
     private.set_backward_threaded(before)
 
 
-@pytest.mark.skipif(not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"), reason="torch before 2.8")
+@pytest.mark.skipif(
+    not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"), reason="torch before 2.8"
+)
 def test_hooks_on_saved_tensors_are_seen_and_popped():
     assert private.saved_tensors_hooks() is None
     torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x).__enter__()
@@ -248,8 +286,14 @@ def test_views_and_zeros_without_memory():
 
 def test_jagged_tensors_may_have_holes():
     jagged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)
-    narrowed = torch.nested.narrow(torch.ones(2, 3, 2), 1, torch.tensor([0, 1]), torch.tensor([2, 1]), layout=torch.jagged)
-    assert [private.has_holes(each) for each in (jagged, narrowed, jagged.transpose(1, 2))] == [False, True, True]
+    narrowed = torch.nested.narrow(
+        torch.ones(2, 3, 2), 1, torch.tensor([0, 1]), torch.tensor([2, 1]), layout=torch.jagged
+    )
+    assert [private.has_holes(each) for each in (jagged, narrowed, jagged.transpose(1, 2))] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_tensor_under_a_transform_is_known():
@@ -280,7 +324,9 @@ def test_buffers_are_exchanged_and_all_tensors_of_a_module_converted():
     private.parameters_of(module)["weight"] = torch.full((2,), 2.0)
     assert module.weight.tolist() == [2, 2]
     private.convert(module, lambda x: x.double() if x.is_floating_point() else x)
-    assert {x.dtype for x in module.parameters()} == {torch.float64} and module.running_mean.dtype == torch.float64
+    assert {x.dtype for x in module.parameters()} == {
+        torch.float64
+    } and module.running_mean.dtype == torch.float64
 
 
 # ---- registered operators
@@ -310,9 +356,14 @@ def test_the_parts_of_a_custom_operator(custom):
     overload = private.overload_behind(custom)
     assert isinstance(overload, private.Overload) and private.python_behind(custom) is sine
     assert [private.overload_behind(sine), private.python_behind(sine)] == [sine, sine]
-    assert private.body_of(custom._opoverload) is sine and private.body_of(torch.ops.aten.sin.default) is None
+    assert (
+        private.body_of(custom._opoverload) is sine
+        and private.body_of(torch.ops.aten.sin.default) is None
+    )
     assert private.fake_function("gradverify_private::sine") is torch.empty_like
-    assert "gradverify_private::sine" in {name.partition(".")[0] for name in private.operator_names()}
+    assert "gradverify_private::sine" in {
+        name.partition(".")[0] for name in private.operator_names()
+    }
     cls = private.function_class(custom(leaf(2)).grad_fn)
     assert cls is not None and private.generated_for(cls) == ("gradverify_private::sine", slope)
     assert private.generated_for(Doubles) is None
@@ -323,7 +374,9 @@ def test_the_implementation_of_an_operator_in_python_is_found(library):
     library.impl("double", lambda x: 2 * x.detach(), "CPU")
     overload = torch.ops.gradverify_private.double.default
     assert private.device_key("cpu") == "CPU" and private.device_key("cuda") == "CUDA"
-    assert private.has_kernel(overload.name(), "CPU") and not private.has_kernel(overload.name(), "CUDA")
+    assert private.has_kernel(overload.name(), "CPU") and not private.has_kernel(
+        overload.name(), "CUDA"
+    )
     kernel = private.python_kernel(overload, "CPU")
     assert kernel is not None and kernel(torch.ones(2)).tolist() == [2, 2]
     assert private.kernel(torch.ops.aten.neg.default, "CPU")(torch.ones(2)).tolist() == [-1, -1]
@@ -380,7 +433,8 @@ def test_kernels_that_turn_the_compiler_off_do_so_where_it_is_imported():
 
 # ---- nobody else
 PACKAGE = Path(private.__file__).parent
-TEXTS = {"source/functions.py", "running/preload.py", "rules/vmapped.py"}     # names in a user's source or messages, or to import
+# Names in a user's source or messages, or to import
+TEXTS = {"source/functions.py", "running/preload.py", "rules/vmapped.py"}
 DOTTED = re.compile(r"torch(\.\w+)*\._[a-zA-Z]\w*")
 
 
@@ -390,13 +444,26 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def reached(path: Path) -> set[str]:
-    """Every private name that a file takes from anything but its own objects: attributes, and texts for getattr."""
+    """Every private name that a file takes from anything but its own objects: attributes, and texts
+    for getattr."""
     tree = tree_of(path)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                  and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))}
-    return {name for name in texts | attributes if name.startswith("_") and name.isidentifier() and not name.startswith("__")} - own
+    texts = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    attributes = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    }
+    return {
+        name
+        for name in texts | attributes
+        if name.startswith("_") and name.isidentifier() and not name.startswith("__")
+    } - own
 
 
 def chained(node: ast.expr) -> str:
@@ -421,7 +488,17 @@ def dotted(path: Path) -> set[str]:
 
 def test_nothing_else_reaches_into_torch():
     known = reached(Path(private.__file__))
-    assert {"_forward_cls", "_is_view", "_schema"} <= known and "torch.utils._pytree" in dotted(Path(private.__file__))
-    others = [path for path in sorted(PACKAGE.rglob("*.py")) if path != Path(private.__file__) and path.relative_to(PACKAGE).as_posix() not in TEXTS]
-    found = {path.relative_to(PACKAGE).as_posix(): names for path in others if (names := (reached(path) & known) | dotted(path))}
+    assert {"_forward_cls", "_is_view", "_schema"} <= known and "torch.utils._pytree" in dotted(
+        Path(private.__file__)
+    )
+    others = [
+        path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path != Path(private.__file__) and path.relative_to(PACKAGE).as_posix() not in TEXTS
+    ]
+    found = {
+        path.relative_to(PACKAGE).as_posix(): names
+        for path in others
+        if (names := (reached(path) & known) | dotted(path))
+    }
     assert not found, f"private parts of torch, which belong into torch_private.py: {found}"

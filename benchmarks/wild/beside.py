@@ -1,4 +1,5 @@
-"""torch.autograd.gradcheck with its defaults on every check of specs, as JSON: python beside.py SPEC… (in the environment of their package)"""
+"""torch.autograd.gradcheck with its defaults on every check of specs, as JSON: python beside.py
+SPEC… (in the environment of their package)"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def main(specs: Sequence[str]) -> None:
 
 
 def gradcheck(case: Case) -> str:
-    """What it says of the function at the inputs of a check: `passes`, `fails`, or the first line of what it or the function raises."""
+    """What it says of the function at the inputs of a check: `passes`, `fails`, or the first line
+    of what it or the function raises."""
     try:
         with importable(case.search):
             subject = prepare(case)
@@ -31,7 +33,11 @@ def gradcheck(case: Case) -> str:
         return f"raises: {error.message.splitlines()[0]}"
 
     def function(*inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(y for y in subject.forward(inputs) if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex()))
+        return tuple(
+            y
+            for y in subject.forward(inputs)
+            if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())
+        )
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

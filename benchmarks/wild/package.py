@@ -1,4 +1,5 @@
-"""The files of a package: `packages/NAME.yaml`, `specs/NAME.yaml`, `results/NAME.json`, `shown/NAME__FINDING.py`."""
+"""The files of a package: `packages/NAME.yaml`, `specs/NAME.yaml`, `results/NAME.json`,
+`shown/NAME__FINDING.py`."""
 
 from __future__ import annotations
 
@@ -11,17 +12,29 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("wrong gradient", "contract", "second order", "forward mode", "layout", "crash")
-KEYS = {"version", "area", "pip", "extra", "modules", "lack", "elsewhere", "unreached", "findings", "by_design"}
+KEYS = {
+    "version",
+    "area",
+    "pip",
+    "extra",
+    "modules",
+    "lack",
+    "elsewhere",
+    "unreached",
+    "findings",
+    "by_design",
+}
 FINDING_KEYS = {"script", "operator", "check", "rule", "kind", "returns", "right"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake in a gradient, which the script `shown/NAME__SCRIPT.py` shows with torch and the package alone."""
+    """A mistake in a gradient, which the script `shown/NAME__SCRIPT.py` shows with torch and the
+    package alone."""
 
     script: str
     operator: str
-    check: str       # the check of specs/NAME.yaml in which the rule sees it
+    check: str  # the check of specs/NAME.yaml in which the rule sees it
     rule: str
     kind: str
     returns: str
@@ -30,7 +43,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Package:
-    """A released package. `pip`: arguments beside its name; `extra`: what pip installs afterwards; `lack`: why it is not tried."""
+    """A released package. `pip`: arguments beside its name; `extra`: what pip installs afterwards;
+    `lack`: why it is not tried."""
 
     name: str
     version: str
@@ -39,10 +53,13 @@ class Package:
     extra: tuple[str, ...]
     modules: tuple[str, ...]
     lack: str | None
-    elsewhere: int                # how many Functions cannot run here: they need a device, or what is not there, or have no backward
-    unreached: dict[str, str]     # Functions without a check, and why
+    # How many Functions cannot run here: they need a device, or what is not there, or have no
+    # backward
+    elsewhere: int
+    unreached: dict[str, str]  # Functions without a check, and why
     findings: tuple[Finding, ...]
-    by_design: dict[str, str]     # Functions whose gradient is meant to differ from that of forward, and what it is
+    # Functions whose gradient is meant to differ from that of forward, and what it is
+    by_design: dict[str, str]
 
     @property
     def spec(self) -> Path | None:
@@ -58,7 +75,8 @@ class Package:
 
 
 def packages(names: Sequence[str] = ()) -> list[Package]:
-    """Those of these names, all where none is named. Raises ValueError for a name that is none, or a file that is not as it should be."""
+    """Those of these names, all where none is named. Raises ValueError for a name that is none, or
+    a file that is not as it should be."""
     known = {file.stem: file for file in sorted((HERE / "packages").glob("*.yaml"))}
     for name in names:
         if name not in known:
@@ -71,14 +89,30 @@ def read(file: Path) -> Package:
     if unknown := held.keys() - KEYS:
         raise ValueError(f"{file.name}: no such key: {', '.join(sorted(unknown))}")
     module = file.stem.replace("-", "_")
-    return Package(file.stem, held["version"], held["area"], tuple(held.get("pip", ())), tuple(held.get("extra", ())),
-                   tuple(held.get("modules", (module,))), held.get("lack"), held.get("elsewhere", 0), held.get("unreached", {}),
-                   tuple(_finding(file, each) for each in held.get("findings", ())), held.get("by_design", {}))
+    return Package(
+        file.stem,
+        held["version"],
+        held["area"],
+        tuple(held.get("pip", ())),
+        tuple(held.get("extra", ())),
+        tuple(held.get("modules", (module,))),
+        held.get("lack"),
+        held.get("elsewhere", 0),
+        held.get("unreached", {}),
+        tuple(_finding(file, each) for each in held.get("findings", ())),
+        held.get("by_design", {}),
+    )
 
 
 def _finding(file: Path, held: dict[str, str]) -> Finding:
     if held.keys() != FINDING_KEYS:
-        raise ValueError(f"{file.name}: a finding has the keys {', '.join(sorted(FINDING_KEYS))}, not {', '.join(sorted(held))}")
+        raise ValueError(
+            f"{file.name}: a finding has the keys {', '.join(sorted(FINDING_KEYS))}, not "
+            f"{', '.join(sorted(held))}"
+        )
     if held["kind"] not in KINDS:
-        raise ValueError(f"{file.name}: {held['script']}: its kind is one of {', '.join(KINDS)}, not {held['kind']!r}")
+        raise ValueError(
+            f"{file.name}: {held['script']}: its kind is one of {', '.join(KINDS)}, not "
+            f"{held['kind']!r}"
+        )
     return Finding(**held)

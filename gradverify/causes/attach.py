@@ -24,11 +24,14 @@ from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import copied
 from gradverify.subject.failure import Spent, UserCodeError
 
-SIDES = (1.0, -1.0, 1.0)     # of the cotangents: a backward that keeps no more than their signs differs for the second
+# Of the cotangents: a backward that keeps no more than their signs differs for the second
+SIDES = (1.0, -1.0, 1.0)
 ROWS, DENSE = 512, 2**20  # backwards at most, and elements, where groups do not tell the elements
 SAME = 2.0**-20  # relative: the same numbers, up to the roundings of any dtype from float32 on
 SLACK, SLACK_LOW = 1e-8, 1e-3  # of a sum's magnitudes: roundings of float64, of float32
-AT_ONCE = 4.0  # bars that the elements may be off a cause, which has to fit all of thousands: of 800, one was off by 3
+# Bars that the elements may be off a cause, which has to fit all of thousands: of 800, one was off
+# by 3
+AT_ONCE = 4.0
 
 Book = Mapping[str, RuleInfo]
 """The rules by code: what each declares of the comparison that its findings rest on."""
@@ -52,7 +55,10 @@ class Elsewhere:
             with here.spending.bound(forward, backward):
                 for there in map(here.at, other_points(here.subject)):
                     try:
-                        alike = (there.infinite, there.forward.checked) == (here.infinite, here.forward.checked)
+                        alike = (there.infinite, there.forward.checked) == (
+                            here.infinite,
+                            here.forward.checked,
+                        )
                         if alike and there.jacobian.pairs:
                             return there
                     except UserCodeError:
@@ -63,31 +69,41 @@ class Elsewhere:
 
 
 def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> tuple[Finding, ...]:
-    """The findings with their causes, and with hints that agree with them; a fault of ours costs the cause, never the finding."""
+    """The findings with their causes, and with hints that agree with them; a fault of ours costs
+    the cause, never the finding."""
     elsewhere = Elsewhere(evidence)
 
     def explained(finding: Finding) -> Finding:
         rests = book[finding.code].causes
         if finding.cause is not None or rests is None:
             return finding
-        cause = evidence.spared(f"the search for the cause of {finding.code}", lambda: _cause(finding, rests, evidence, elsewhere))
+        cause = evidence.spared(
+            f"the search for the cause of {finding.code}",
+            lambda: _cause(finding, rests, evidence, elsewhere),
+        )
         if cause is None:
             return finding
         hint = finding.hint if evidence.surrogate is not None else remedy(cause) or finding.hint
         found = replace(finding, cause=cause, hint=hint)
         rule = next((info for info in book.values() if info.takes_over == cause.name), None)
-        if rule is None or rests != "finite differences" or not evidence.settings.looks_for(rule.code):
+        if (
+            rule is None
+            or rests != "finite differences"
+            or not evidence.settings.looks_for(rule.code)
+        ):
             return found
         return replace(found, code=rule.code, name=rule.name, also=(finding.code, *finding.also))
 
     return tuple(map(explained, findings))
 
 
-def _cause(finding: Finding, rests: Causes, evidence: Evidence, elsewhere: Elsewhere) -> Cause | None:
+def _cause(
+    finding: Finding, rests: Causes, evidence: Evidence, elsewhere: Elsewhere
+) -> Cause | None:
     """By the comparison with finite differences, whatever else backward differs from."""
     if rests == "linearity":
         return _of_linearity(finding, evidence)
-    if evidence.spending.over:      # it would have to hold at another point, which is not afforded
+    if evidence.spending.over:  # it would have to hold at another point, which is not afforded
         evidence.spending.unexplained.add(finding.code)
         return None
     here = _seen(finding, rests, evidence)
@@ -107,8 +123,16 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
     argument = next((each for each in evidence.inputs if each.name == finding.input), None)
     if argument is None or argument.symmetric:
         return None
-    place, checked, pairs = evidence.inputs.index(argument), evidence.forward.checked, evidence.jacobian.pairs
-    wrong = (checked[output] for (n, output), pair in pairs.items() if n == place and pair.count(Outcome.MISMATCH))
+    place, checked, pairs = (
+        evidence.inputs.index(argument),
+        evidence.forward.checked,
+        evidence.jacobian.pairs,
+    )
+    wrong = (
+        checked[output]
+        for (n, output), pair in pairs.items()
+        if n == place and pair.count(Outcome.MISMATCH)
+    )
     number = next(wrong, None) if finding.output is None else finding.output
     pair = pairs.get((place, checked.index(number))) if number in checked else None
     if number is None or pair is None or pair.entries is None:
@@ -118,15 +142,44 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
     if entries is None:
         return None
     x, y, name = argument.value, evidence.outputs[pair.output], evidence.name_of(number)
-    others = [(evidence.inputs[n], other.entries) for (n, output), other in pairs.items() if output == pair.output and n != place]
+    others = [
+        (evidence.inputs[n], other.entries)
+        for (n, output), other in pairs.items()
+        if output == pair.output and n != place
+    ]
     unknown = ~np.isin(entries.outcome, (Outcome.PASS, Outcome.MISMATCH))
-    tensors = {each.name: each.value for each in (argument, *evidence.subject.arguments) if each.is_tensor} | {name: y}
-    values = [Value(f"input {each}" if each.isdigit() else each, tuple(t.shape), numbers(t)) for each, t in tensors.items() if not t.is_complex()]
-    integers = [Value(a.name, tuple(a.value.shape), numbers(a.value).astype(np.int64)) for a in evidence.subject.arguments
-                if a.is_tensor and a.value.dtype != torch.bool and not (a.value.is_floating_point() or a.value.is_complex())]
-    return Pattern(_side(argument.name, x), _side(name, y), entries, _wrong(rests, entries), unknown, max(pair.unit, UNITS.get(x.dtype, U64)),
-                   values, integers, [(_side(a.name, a.value), _bars(evidence, e)) for a, e in others if e is not None and e.complete],
-                   entries is not kept, pair.count(Outcome.MISMATCH))
+    tensors = {
+        each.name: each.value for each in (argument, *evidence.subject.arguments) if each.is_tensor
+    } | {name: y}
+    values = [
+        Value(f"input {each}" if each.isdigit() else each, tuple(t.shape), numbers(t))
+        for each, t in tensors.items()
+        if not t.is_complex()
+    ]
+    integers = [
+        Value(a.name, tuple(a.value.shape), numbers(a.value).astype(np.int64))
+        for a in evidence.subject.arguments
+        if a.is_tensor
+        and a.value.dtype != torch.bool
+        and not (a.value.is_floating_point() or a.value.is_complex())
+    ]
+    return Pattern(
+        _side(argument.name, x),
+        _side(name, y),
+        entries,
+        _wrong(rests, entries),
+        unknown,
+        max(pair.unit, UNITS.get(x.dtype, U64)),
+        values,
+        integers,
+        [
+            (_side(a.name, a.value), _bars(evidence, e))
+            for a, e in others
+            if e is not None and e.complete
+        ],
+        entries is not kept,
+        pair.count(Outcome.MISMATCH),
+    )
 
 
 def _side(name: str, x: Tensor) -> Side:
@@ -144,10 +197,15 @@ def _bars(evidence: Evidence, entries: Entries) -> Entries:
 def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     """Elements whose analytic values are backward's own, one by one.
 
-    Those of column groups come from compressed cotangents: right where backward is zero outside of f's structure, which one random cotangent
-    tells. Else a backward for each output element, if they are few; None if not.
+    Those of column groups come from compressed cotangents: right where backward is zero outside of
+    f's structure, which one random cotangent tells. Else a backward for each output element, if
+    they are few; None if not.
     """
-    y, m, n = evidence.outputs[pair.output], len(numbers(evidence.outputs[pair.output])), len(numbers(evidence.inputs[pair.input].value))
+    y, m, n = (
+        evidence.outputs[pair.output],
+        len(numbers(evidence.outputs[pair.output])),
+        len(numbers(evidence.inputs[pair.input].value)),
+    )
     try:
         cotangent = evidence.cotangents("elements")[pair.output]
         parts = e.analytic * numbers(cotangent)[e.output]
@@ -158,7 +216,9 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
             return e
         if not e.complete or m > ROWS or m * n > DENSE or pair.elements != m * n:
             return None
-        rows = np.stack([_gradient(evidence, pair, one_hot(y.shape, y.dtype, y.device, j)) for j in range(m)])
+        rows = np.stack(
+            [_gradient(evidence, pair, one_hot(y.shape, y.dtype, y.device, j)) for j in range(m)]
+        )
     except UserCodeError:
         return None
     analytic, wrong = rows[e.output, e.input], e.outcome == Outcome.MISMATCH
@@ -166,13 +226,19 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     rows[e.output, e.input] = 0.0
     out, in_ = np.nonzero(rows)
     nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH, np.int8)
-    more = Entries.without_kinks(out, in_, rows[out, in_], nothing, nothing, nothing, nothing, wrong, {})
-    return joined([replace(e, analytic=analytic, outcome=outcome.astype(np.int8), complete=True), more])
+    more = Entries.without_kinks(
+        out, in_, rows[out, in_], nothing, nothing, nothing, nothing, wrong, {}
+    )
+    return joined(
+        [replace(e, analytic=analytic, outcome=outcome.astype(np.int8), complete=True), more]
+    )
 
 
 def _gradient(evidence: Evidence, pair: Pair, cotangent: Tensor) -> Array:
     x = evidence.inputs[pair.input].value
-    reply = evidence.function.vjp([cotangent if k == pair.output else None for k in range(len(evidence.outputs))])[pair.input]
+    reply = evidence.function.vjp(
+        [cotangent if k == pair.output else None for k in range(len(evidence.outputs))]
+    )[pair.input]
     return numbers(torch.zeros_like(x) if reply is None else reply)
 
 
@@ -181,22 +247,37 @@ def _wrong(rests: Causes, e: Entries) -> Mask:
     if rests != "deviations":
         return np.asarray(e.outcome == Outcome.MISMATCH)
     off, size = np.abs(e.analytic - e.numeric), np.maximum(np.abs(e.analytic), np.abs(e.numeric))
-    return np.asarray((e.outcome == Outcome.PASS) & (off > DEVIATES * e.bar) & (off > SMALLEST_DEVIATION * size))
+    return np.asarray(
+        (e.outcome == Outcome.PASS) & (off > DEVIATES * e.bar) & (off > SMALLEST_DEVIATION * size)
+    )
 
 
 def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
-    """By a few more backwards: does backward give the same numbers for all of several different cotangents?"""
-    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None)
+    """By a few more backwards: does backward give the same numbers for all of several different
+    cotangents?"""
+    place = next(
+        (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
+    )
     if place is None:
         return None
     try:
-        cotangents = [[side * v for v in evidence.cotangents(f"ignored {n // 2}")] for n, side in enumerate(SIDES)]
+        cotangents = [
+            [side * v for v in evidence.cotangents(f"ignored {n // 2}")]
+            for n, side in enumerate(SIDES)
+        ]
         replies = [copied(evidence.function.vjp(v))[place] for v in cotangents]
     except UserCodeError:
         return None
     first, *others = [numbers(torch.zeros(0) if reply is None else reply) for reply in replies]
     size = float(np.abs(first).max(initial=0.0))
-    if not np.isfinite(size) or size == 0 or not all(len(each) and (np.abs(each - first) <= SAME * size).all() for each in others):
+    if (
+        not np.isfinite(size)
+        or size == 0
+        or not all(len(each) and (np.abs(each - first) <= SAME * size).all() for each in others)
+    ):
         return None
-    return Cause("ignores grad_output",
-                 f"backward gives the same {len(first)} numbers for {finding.input} whatever grad_output is, for {len(replies)} of them")
+    return Cause(
+        "ignores grad_output",
+        f"backward gives the same {len(first)} numbers for {finding.input} whatever grad_output "
+        f"is, for {len(replies)} of them",
+    )

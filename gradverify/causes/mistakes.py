@@ -1,4 +1,5 @@
-"""The known mistakes, the simplest first: what each claims of a pattern of right and wrong elements.
+"""The known mistakes, the simplest first: what each claims of a pattern of right and wrong
+elements.
 
 A mistake is a function from a pattern to claims. The first that explains every mismatched element,
 at the point of the check and at another one, is the cause. A region (a block of positions,
@@ -57,8 +58,12 @@ def explain(here: Pattern, elsewhere: Callable[[], Pattern | None]) -> Cause | N
             there = elsewhere() if claims else here
             if there is None or not there.tells or there.entries.complete < here.entries.complete:
                 return None
-            met = [(claim, max(claim.low, other.low), min(claim.high, other.high))
-                   for claim in claims for other in mistake(there) if claim.key == other.key]
+            met = [
+                (claim, max(claim.low, other.low), min(claim.high, other.high))
+                for claim in claims
+                for other in mistake(there)
+                if claim.key == other.key
+            ]
             both = [each for each in met if each[1] <= each[2]]
             both = [each for each in both if each[0].natural] or both
             if len({claim.family for claim, *_ in both}) == 1:
@@ -144,8 +149,14 @@ def _scaled(pattern: Pattern, low: float, high: float) -> Cause | None:
 def _size(pattern: Pattern, c: float) -> str | None:
     """The size n of a tensor for which c is n or 1/n; 2 and ½ are common mistakes at any size."""
     wanted = max(abs(c), 1 / abs(c)) if c else 0.0
-    return next((f"{n} is {what}" for n, what in _sizes(pattern)
-                 if n > 2 and c > 0 and abs(wanted - n) <= ROUND * n), None)
+    return next(
+        (
+            f"{n} is {what}"
+            for n, what in _sizes(pattern)
+            if n > 2 and c > 0 and abs(wanted - n) <= ROUND * n
+        ),
+        None,
+    )
 
 
 def _sizes(pattern: Pattern) -> Iterator[tuple[int, str]]:
@@ -175,10 +186,13 @@ def conjugate(pattern: Pattern) -> Iterator[Claim]:
 
 def swapped(pattern: Pattern) -> Iterator[Claim]:
     for other, entries in pattern.others:
-        if (other.shape, other.complex) == (pattern.input.shape, pattern.input.complex) \
-                and _is_of(pattern, replace(pattern, input=other, entries=entries)):
-            detail = (f"analytic = numeric of {other.name} {pattern.everywhere}: backward returns "
-                      f"the gradient of {other.name}")
+        if (other.shape, other.complex) == (pattern.input.shape, pattern.input.complex) and _is_of(
+            pattern, replace(pattern, input=other, entries=entries)
+        ):
+            detail = (
+                f"analytic = numeric of {other.name} {pattern.everywhere}: backward returns "
+                f"the gradient of {other.name}"
+            )
             yield _named("swapped inputs", detail, other.name)
 
 
@@ -202,14 +216,18 @@ def overwritten(pattern: Pattern) -> Iterator[Claim]:
     shape = pattern.output.shape
     for value in pattern.integers:
         of = value.shape
-        axes = [axis for axis in range(len(shape) - len(of) + 1) if shape[axis:axis + len(of)] == of]
+        axes = [
+            axis for axis in range(len(shape) - len(of) + 1) if shape[axis : axis + len(of)] == of
+        ]
         if value.numbers.size > 1 and any(_lost(pattern, value, axis) for axis in axes):
             numbers, counts = np.unique(value.numbers, return_counts=True)
             twice = numbers[counts > 1]
             shown = ", ".join(f"{int(n)} at {_places(value, n)}" for n in twice[:2])
             more = f" and {len(twice) - 2} more" if len(twice) > 2 else ""
-            detail = (f"{value.name} holds {shown}{more}, and only one place of each reaches the "
-                      f"gradient of {pattern.input.name}: analytic = 0 {pattern.everywhere}")
+            detail = (
+                f"{value.name} holds {shown}{more}, and only one place of each reaches the "
+                f"gradient of {pattern.input.name}: analytic = 0 {pattern.everywhere}"
+            )
             yield _named("repeated index overwritten", detail, value.name)
 
 
@@ -218,7 +236,7 @@ def _lost(pattern: Pattern, value: Value, axis: int) -> bool:
     place with that number is right? The place whose write came last is right for every element
     that is read there: one that is right for some and wrong for others lacks a term."""
     e, side = pattern.entries, pattern.output
-    after = prod(side.shape[axis + len(value.shape):])
+    after = prod(side.shape[axis + len(value.shape) :])
     place: Index = e.output // side.parts // after % value.numbers.size
     _, code, counts = np.unique(value.numbers, return_inverse=True, return_counts=True)
     number, wrong = code.reshape(-1)[place], pattern.wrong
@@ -240,10 +258,13 @@ def _places(value: Value, number: int) -> str:
 # ---- a sum over a broadcast dimension of which backward keeps one slice; one term of several
 AT_LEAST = 3  # elements that are right and that are missing
 ENOUGH = 4  # wrong elements that share a factor or a place, and right ones beside them
-TERMS = {-1.0: ("sign flipped", "one term has the wrong sign"),
-         2.0: ("scaled", "one term counts twice"), 0.5: ("scaled", "one term counts half"),
-         -2.0: ("scaled", "one term has the factor −2"),
-         -0.5: ("scaled", "one term has the factor −1/2")}
+TERMS = {
+    -1.0: ("sign flipped", "one term has the wrong sign"),
+    2.0: ("scaled", "one term counts twice"),
+    0.5: ("scaled", "one term counts half"),
+    -2.0: ("scaled", "one term has the factor −2"),
+    -0.5: ("scaled", "one term has the factor −1/2"),
+}
 
 
 def reduced(pattern: Pattern) -> Iterator[Claim]:
@@ -260,9 +281,12 @@ def reduced(pattern: Pattern) -> Iterator[Claim]:
     if kept and not inside[pattern.wrong].any():
         index = ", ".join(str(kept.get(axis, ":")) for axis in range(len(y.shape)))
         over = f"ax{'is' if len(kept) == 1 else 'es'} {', '.join(map(str, kept))}"
-        yield _named("missing reduction", f"only {y.name}[{index}] reaches the gradient of "
-                     f"{pattern.input.name}, analytic = 0 {pattern.everywhere}: the sum over "
-                     f"{over} of {y.name} is missing", *kept.items())
+        yield _named(
+            "missing reduction",
+            f"only {y.name}[{index}] reaches the gradient of {pattern.input.name}, analytic = 0 "
+            f"{pattern.everywhere}: the sum over {over} of {y.name} is missing",
+            *kept.items(),
+        )
 
 
 def part(pattern: Pattern) -> Iterator[Claim]:
@@ -274,17 +298,24 @@ def part(pattern: Pattern) -> Iterator[Claim]:
     if c in TERMS:
         name, words = TERMS[c]
         times = "−1" if c == -1 else factor(c)
-        yield _named(name, f"analytic = {times} × numeric {pattern.everywhere}, and the others are "
-                     f"right: {words}", c)
+        yield _named(
+            name,
+            f"analytic = {times} × numeric {pattern.everywhere}, and the others are right: {words}",
+            c,
+        )
 
 
 # ---- a factor that backward forgot, or took once too often
 DISTINCT = 3  # numbers of the factor at the elements: with fewer any region is one
 KINDS = {
     "missing": ("missing factor", "analytic × {0} = numeric {1}: the factor {0} is missing"),
-    "extra": ("extra factor", "analytic = numeric × {0} {1}: the factor {0} is one too many, or a "
-              "division by it is missing"),
-    "alone": ("missing factor", "analytic = {0} {1}: backward returns grad_output × {0}")}
+    "extra": (
+        "extra factor",
+        "analytic = numeric × {0} {1}: the factor {0} is one too many, or a "
+        "division by it is missing",
+    ),
+    "alone": ("missing factor", "analytic = {0} {1}: backward returns grad_output × {0}"),
+}
 
 
 def operand(pattern: Pattern) -> Iterator[Claim]:
@@ -293,10 +324,16 @@ def operand(pattern: Pattern) -> Iterator[Claim]:
     e, used = pattern.entries, pattern.significant & ~pattern.unknown
     if pattern.input.parts + pattern.output.parts > 2 or pattern.count < ENOUGH:
         return
-    if (e.analytic[used] == 1).all() and len(np.unique(e.numeric[used])) >= DISTINCT \
-            and settled(*pattern.interval(used)) is None:
-        yield _named("missing factor", f"analytic = 1 {pattern.everywhere}: grad_output is passed "
-                     "on as it came, without the derivative")
+    if (
+        (e.analytic[used] == 1).all()
+        and len(np.unique(e.numeric[used])) >= DISTINCT
+        and settled(*pattern.interval(used)) is None
+    ):
+        yield _named(
+            "missing factor",
+            f"analytic = 1 {pattern.everywhere}: grad_output is passed "
+            "on as it came, without the derivative",
+        )
     for kind, (name, words) in KINDS.items():
         for value in pattern.values:
             for side, places in ((pattern.output, e.output), (pattern.input, e.input)):
@@ -336,7 +373,9 @@ def transposed(pattern: Pattern) -> Iterator[Claim]:
         return
     for words, places, freedom in _moves(pattern):
         if _fits(pattern, places, freedom):
-            yield _named("transposed", f"analytic = numeric with {words} {pattern.everywhere}", words)
+            yield _named(
+                "transposed", f"analytic = numeric with {words} {pattern.everywhere}", words
+            )
 
 
 def _moves(pattern: Pattern) -> Iterator[tuple[str, Places, int]]:
@@ -347,20 +386,27 @@ def _moves(pattern: Pattern) -> Iterator[tuple[str, Places, int]]:
     """
     x, y, e = pattern.input, pattern.output, pattern.entries
     each = (e.input == e.output)[pattern.significant].all()
-    moved = {GRADIENT: x, COTANGENT: y if y.name else None,
-             SAVED: x if (y.shape, y.parts) == (x.shape, x.parts) else None}
+    moved = {
+        GRADIENT: x,
+        COTANGENT: y if y.name else None,
+        SAVED: x if (y.shape, y.parts) == (x.shape, x.parts) else None,
+    }
     for what, side in moved.items():
         for words, of in _transposes(side) if side else ():
             out = np.arange(y.size) if what == GRADIENT else y.lifted(of)
             in_ = np.arange(x.size) if what == COTANGENT else x.lifted(of)
-            yield (words.format(BOTH if what == SAVED and not each else what),
-                   partial(_taken, out, in_),
-                   min(ENOUGH, max(len(in_), len(out))))
+            yield (
+                words.format(BOTH if what == SAVED and not each else what),
+                partial(_taken, out, in_),
+                min(ENOUGH, max(len(in_), len(out))),
+            )
     for a in reversed(range(len(y.shape))):
         for b in reversed(range(len(x.shape))):
             if x.parts == y.parts and y.shape[a] == x.shape[b] > 1:
-                words = (f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} "
-                         "transposed, W where Wᵀ belongs,")
+                words = (
+                    f"the matrix between axis {b} of {x.name} and axis {a} of {y.name} "
+                    "transposed, W where Wᵀ belongs,"
+                )
                 yield words, partial(_exchanged, y, a, x, b), ENOUGH
 
 
@@ -370,7 +416,9 @@ def _taken(out: Index, in_: Index, o: Index, i: Index) -> tuple[Index, Index]:
 
 def _exchanged(y: Side, a: int, x: Side, b: int, o: Index, i: Index) -> tuple[Index, Index]:
     steps = x.along(b, i) - y.along(a, o)
-    return o + steps * prod(y.shape[a + 1:]) * y.parts, i - steps * prod(x.shape[b + 1:]) * x.parts
+    return o + steps * prod(y.shape[a + 1 :]) * y.parts, i - steps * prod(
+        x.shape[b + 1 :]
+    ) * x.parts
 
 
 def _transposes(side: Side) -> Iterator[tuple[str, Index]]:
@@ -392,7 +440,7 @@ def _fits(pattern: Pattern, places: Places, freedom: int) -> bool:
     if len(some) < freedom:
         return False
     chosen = np.zeros(len(e.output), bool)
-    chosen[some[::max(1, len(some) // SAMPLE)]] = True
+    chosen[some[:: max(1, len(some) // SAMPLE)]] = True
     if not (_explains(pattern, places, chosen) and _explains(pattern, places, ~pattern.unknown)):
         return False
     large = np.abs(e.numeric) > 3 * (e.bar + pattern.dust)
@@ -455,8 +503,10 @@ def _regions(pattern: Pattern, content: str) -> Iterator[Claim]:
         zero = low <= 0 <= high and not name.startswith("|")
         return Claim((content, name, sign), cause, low, high, "values", zero)
 
-    sides = ((pattern.input, pattern.entries.input, "zero block"),
-             (pattern.output, pattern.entries.output, "unread block"))
+    sides = (
+        (pattern.input, pattern.entries.input, "zero block"),
+        (pattern.output, pattern.entries.output, "unread block"),
+    )
     for side, coordinate, unwritten in sides:
         if not side.name:
             continue
@@ -473,8 +523,10 @@ def _regions(pattern: Pattern, content: str) -> Iterator[Claim]:
             least = min(cells, value.numbers.size)
             if not np.isfinite(wrong).all() or not np.isfinite(fine).all():
                 continue
-            for name, w, f in ((value.name, wrong, fine),
-                               (f"|{value.name}|", np.abs(wrong), np.abs(fine))):
+            for name, w, f in (
+                (value.name, wrong, fine),
+                (f"|{value.name}|", np.abs(wrong), np.abs(fine)),
+            ):
                 found = None
                 if (w == w[0]).all() and (f != w[0]).all() and (w[0] == 0 or (f == f[0]).all()):
                     words = f"where {name} is {w[0]:g}"
@@ -488,8 +540,9 @@ def _regions(pattern: Pattern, content: str) -> Iterator[Claim]:
                     break
 
 
-def _block(side: Side, axis: int | None, bad: Index, good: Index,
-           cells: int) -> tuple[str, bool] | None:
+def _block(
+    side: Side, axis: int | None, bad: Index, good: Index, cells: int
+) -> tuple[str, bool] | None:
     """Positions first … last of an axis are all wrong, the others all right: rows, heads, tails,
     then runs. In words, and whether code has a reason for that place."""
     n = side.length(axis)
@@ -525,40 +578,52 @@ def _convincing(cells: int, members: float) -> bool:
 
 
 MISTAKES: tuple[Callable[[Pattern], Iterator[Claim]], ...] = (
-    scaled, conjugate, swapped, overwritten, reduced, natural, part, transposed, operand, somewhere,
-    anything)
+    scaled,
+    conjugate,
+    swapped,
+    overwritten,
+    reduced,
+    natural,
+    part,
+    transposed,
+    operand,
+    somewhere,
+    anything,
+)
 """The simplest first."""
 
 REMEDIES = {
     "sign flipped": "look for a minus sign that is missing, or that is one too many",
     "scaled": "look for the constant factor in backward",
     "zero gradient": "forward moves with this input: look for what makes its gradient zero (a "
-                     "detach, a mask, zeros that are never filled)",
+    "detach, a mask, zeros that are never filled)",
     "constant slightly off": "look for a constant, or an eps, that differs between forward and "
-                             "backward",
+    "backward",
     "missing conjugate": "multiply grad_output by the conjugate of the derivative: `.conj()`",
     "swapped inputs": "look at the order of what backward returns, and for one formula that is "
-                      "written for both",
+    "written for both",
     "repeated index overwritten": "add up what repeats: index_add, scatter_add, "
-                                  "index_put(accumulate=True)",
+    "index_put(accumulate=True)",
     "missing reduction": "add up what every position of that axis brings: where forward broadcast, "
-                         "`grad.sum(dim)` or `grad.sum_to_size(x.shape)`; in a loop, what each "
-                         "step adds",
+    "`grad.sum(dim)` or `grad.sum_to_size(x.shape)`; in a loop, what each "
+    "step adds",
     "transposed": "look for a transpose that is missing or one too many: of a matrix that is "
-                  "multiplied by, `.mT`, or of the result",
+    "multiplied by, `.mT`, or of the result",
     "missing factor": "the gradient is grad_output times the derivative with respect to this input",
     "zero block": "backward gives nothing for these elements: look at the bounds of its loops and "
-                  "slices, and at its masks",
+    "slices, and at its masks",
     "unread block": "backward takes no grad_output from there: look at the bounds of its loops and "
-                    "slices, and for an index where a sum belongs",
+    "slices, and for an index where a sum belongs",
     "wrong block": "look at what treats these positions unlike the others",
     "wrong only": "backward is right for the others: look at what it does where this holds",
 }
 """What to change, by the beginning of a cause's name."""
 
 
-REVERSED = ("look for a minus sign that is missing or one too many; if the sign is turned on purpose "
-            "(gradient reversal), name the function that backward is the gradient of: `surrogate`")
+REVERSED = (
+    "look for a minus sign that is missing or one too many; if the sign is turned on purpose "
+    "(gradient reversal), name the function that backward is the gradient of: `surrogate`"
+)
 
 
 def remedy(cause: Cause) -> str | None:

@@ -1,4 +1,5 @@
-"""What a cause has to explain: the elements of one (input, output) pair, right and wrong, as sparse matrices."""
+"""What a cause has to explain: the elements of one (input, output) pair, right and wrong, as sparse
+matrices."""
 
 from __future__ import annotations
 
@@ -41,10 +42,15 @@ class Side:
     def along(self, axis: int | None, coordinate: Index) -> Index:
         """Positions along an axis of real coordinates; axis None: the place in memory order."""
         element = coordinate // self.parts
-        return element if axis is None else np.asarray(element // prod(self.shape[axis + 1 :]) % self.shape[axis])
+        return (
+            element
+            if axis is None
+            else np.asarray(element // prod(self.shape[axis + 1 :]) % self.shape[axis])
+        )
 
     def axes(self) -> tuple[int | None, ...]:
-        """The axes with more than one position, then all elements in a row where they are not one axis already."""
+        """The axes with more than one position, then all elements in a row where they are not one
+        axis already."""
         own = tuple(axis for axis, n in enumerate(self.shape) if n > 1)
         return own if len(own) <= 1 else (*own, None)
 
@@ -58,14 +64,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor argument (or the output) whose numbers may separate right from wrong elements: real, [N] in memory order."""
+    """A tensor argument (or the output) whose numbers may separate right from wrong elements: real,
+    [N] in memory order."""
 
     name: str
     shape: tuple[int, ...]
     numbers: Array
 
     def over(self, shape: tuple[int, ...]) -> Array | None:
-        """Its number for each element of a tensor of that shape, [N] in memory order; None where it cannot be spread over that."""
+        """Its number for each element of a tensor of that shape, [N] in memory order; None where it
+        cannot be spread over that."""
         if not self.numbers.size or len(self.shape) > len(shape):
             return None
         try:
@@ -76,12 +84,13 @@ class Value:
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing, `unknown` [E]; `unit`: roundoff of the analytic side.
+    """One pair. `entries` with its `wrong` elements [E] and those whose outcome says nothing,
+    `unknown` [E]; `unit`: roundoff of the analytic side.
 
     `values`: real tensor arguments and the output; `integers`: those of them that hold integers.
     `others`: the other inputs of this output, with their elements.
-    `scattered`: there are analytic numbers where f has no element, which the finding does not count. `mismatched`: all of the pair, where not all
-    were kept.
+    `scattered`: there are analytic numbers where f has no element, which the finding does not
+    count. `mismatched`: all of the pair, where not all were kept.
     """
 
     input: Side
@@ -111,11 +120,17 @@ class Pattern:
         if not self.entries.complete:
             return f"on all {self.mismatched} mismatched elements of {self.pair}"
         whole = not (self.right & self.significant).any()
-        return f"on all {self.count} {'non-zero' if whole else 'mismatched'} elements of {self.pair}"
+        return (
+            f"on all {self.count} {'non-zero' if whole else 'mismatched'} elements of {self.pair}"
+        )
 
     @property
     def pair(self) -> str:
-        return f"d {self.output.name} / d {self.input.name}" if self.output.name else f"the gradient of {self.input.name}"
+        return (
+            f"d {self.output.name} / d {self.input.name}"
+            if self.output.name
+            else f"the gradient of {self.input.name}"
+        )
 
     @cached_property
     def right(self) -> Mask:
@@ -139,14 +154,18 @@ class Pattern:
 
     @cached_property
     def significant(self) -> Mask:
-        """Elements that are not zero on both sides as far as the bars tell: only they can contradict."""
+        """Elements that are not zero on both sides as far as the bars tell: only they can
+        contradict."""
         e = self.entries
         low = e.bar + self.dust
-        return np.asarray((np.abs(e.numeric) > RESOLVED * low) | (np.abs(e.analytic) > RESOLVED * low))
+        return np.asarray(
+            (np.abs(e.numeric) > RESOLVED * low) | (np.abs(e.analytic) > RESOLVED * low)
+        )
 
     @cached_property
     def tells(self) -> bool:
-        """Are the bars so much narrower than the errors that an explanation which fits says something?"""
+        """Are the bars so much narrower than the errors that an explanation which fits says
+        something?"""
         e = self.entries
         off = np.abs(e.analytic - e.numeric)[self.wrong]
         sharp = np.isfinite(off).all() and np.mean(e.bar[self.wrong] <= BLUNT * off) >= SHARP
@@ -161,9 +180,10 @@ class Pattern:
         return self.entries.output * self.input.size + self.entries.input
 
     def numeric(self, output: Index, input_: Index) -> tuple[Array, Array, Index]:
-        """D, its bar and the place among the entries (−1: a zero of both sides) of elements; −1 as a coordinate is a zero too."""
+        """D, its bar and the place among the entries (−1: a zero of both sides) of elements; −1 as
+        a coordinate is a zero too."""
         keys = np.where((output < 0) | (input_ < 0), -1, output * self.input.size + input_)
-        if not len(self.keys):      # f has no element here: all are zeros of both sides
+        if not len(self.keys):  # f has no element here: all are zeros of both sides
             return np.zeros(len(keys)), np.zeros(len(keys)), np.full(len(keys), -1)
         known = self.keys[self._order]
         place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
@@ -178,13 +198,15 @@ class Pattern:
         return bool((np.abs(e.analytic - value) <= allowed)[use].all())
 
     def interval(self, where: Mask) -> tuple[float, float]:
-        """Least and largest c with analytic = c · numeric on all these elements; the least is larger where there is none."""
+        """Least and largest c with analytic = c · numeric on all these elements; the least is
+        larger where there is none."""
         e = self.entries
         low, high = ratios(e.analytic[where], e.numeric[where], e.bar[where], self.rounding[where])
         return float(low.max(initial=-np.inf)), float(high.min(initial=np.inf))
 
     def factor(self, where: Mask) -> float | None:
-        """The one c with analytic = c · numeric on these elements, the roundest that fits; None where there is none."""
+        """The one c with analytic = c · numeric on these elements, the roundest that fits; None
+        where there is none."""
         c = settled(*self.interval(where))
         return c if c is not None and self.scaled_by(c, where) else None
 

@@ -21,7 +21,8 @@ class PlainGroup(TyperGroup):
 
 
 def _without_types(params: list[Any]) -> list[Any]:
-    """typer 0.29 shows `<bool>` beside a flag and `<list[str]>` beside an argument; earlier versions have nothing to be silenced."""
+    """typer 0.29 shows `<bool>` beside a flag and `<list[str]>` beside an argument; earlier
+    versions have nothing to be silenced."""
     for param in params:
         if param.param_type_name == "argument":
             param.display_type_rich = lambda ctx: None
@@ -30,10 +31,13 @@ def _without_types(params: list[Any]) -> list[Any]:
     return params
 
 
-HELP = (    # a newline inside a paragraph would stay where it is
-    "Compare hand-written gradients (torch.autograd.Function) with finite differences, element by element.\n\n"
-    "Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something could not be judged, "
-    "4 a fault in gradverify, 5 nothing was checked, 130, 143 or 129 interrupted.")
+HELP = (  # a newline inside a paragraph would stay where it is
+    "Compare hand-written gradients (torch.autograd.Function) with finite differences, element by "
+    "element.\n\n"
+    "Exit codes: 0 all as expected, 1 a gradient is wrong, 2 usage or spec error, 3 something "
+    "could not be judged, "
+    "4 a fault in gradverify, 5 nothing was checked, 130, 143 or 129 interrupted."
+)
 
 EXAMPLES = """Examples:
 
@@ -46,33 +50,65 @@ gradverify check specs -k 'softmax and not cuda' --report json:report.json
 gradverify validate specs"""
 
 COMMANDS: Mapping[str, str] = {
-    "check": "check", "hook": "hook", "validate": "list", "list": "list", "explain": "explain", "mutate": "mutate",
-    "coverage": "coverage", "init": "init", "show": "show", "schema": "env", "env": "env"}
+    "check": "check",
+    "hook": "hook",
+    "validate": "list",
+    "list": "list",
+    "explain": "explain",
+    "mutate": "mutate",
+    "coverage": "coverage",
+    "init": "init",
+    "show": "show",
+    "schema": "env",
+    "env": "env",
+}
 """The file of `cli/` that holds each command; its function has the name of the command."""
 
 
 def command(arguments: Sequence[str] = ()) -> Any:
-    """The command line that `arguments` need, with one command where they begin with its name, else whole; its `main` is called by the boundary."""
-    app = typer.Typer(name="gradverify", cls=PlainGroup, help=HELP, epilog=EXAMPLES, no_args_is_help=True, invoke_without_command=True,
-                      add_completion=True, pretty_exceptions_enable=False, pretty_exceptions_show_locals=False, rich_markup_mode="rich",
-                      context_settings={"help_option_names": ["-h", "--help"]})
+    """The command line that `arguments` need, with one command where they begin with its name, else
+    whole; its `main` is called by the boundary."""
+    app = typer.Typer(
+        name="gradverify",
+        cls=PlainGroup,
+        help=HELP,
+        epilog=EXAMPLES,
+        no_args_is_help=True,
+        invoke_without_command=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        pretty_exceptions_show_locals=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     app.callback()(_root)
     for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
-        settings = {"allow_interspersed_args": False} if name == "hook" else {}       # its files are named by whoever wrote the commit
+        # Its files are named by whoever wrote the commit
+        settings = {"allow_interspersed_args": False} if name == "hook" else {}
         app.command(name, cls=PlainCommand, context_settings=settings)(_function(name))
     return typer.main.get_command(app)
 
 
 def _function(name: str) -> Callable[..., int]:
-    """Imports the command's file: each costs 20 to 60 ms that the other commands need not wait for."""
-    function: Callable[..., int] = getattr(importlib.import_module(f"gradverify.cli.{COMMANDS[name]}"), f"{name}_command")
+    """Imports the command's file: each costs 20 to 60 ms that the other commands need not wait
+    for."""
+    function: Callable[..., int] = getattr(
+        importlib.import_module(f"gradverify.cli.{COMMANDS[name]}"), f"{name}_command"
+    )
     return function
 
 
-def _root(ctx: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the versions of gradverify and torch.")] = False) -> int:
+def _root(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the versions of gradverify and torch.")
+    ] = False,
+) -> int:
     if version:
         from gradverify import __version__
         from gradverify.cli.bug import version_of
 
-        ctx.obj.write(f"gradverify {__version__} (torch {version_of('torch') or 'not installed'})\n")
+        ctx.obj.write(
+            f"gradverify {__version__} (torch {version_of('torch') or 'not installed'})\n"
+        )
     return 0

@@ -1,4 +1,5 @@
-"""`--baseline FILE`: known findings, in JSON that people review, sorted and without dates; read before a run, brought up to date after it."""
+"""`--baseline FILE`: known findings, in JSON that people review, sorted and without dates; read
+before a run, brought up to date after it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ VERSION_KEY = "gradverify_baseline"
 
 @dataclass(frozen=True)
 class Kept:
-    """A baseline file and what it holds. `known`: by the ids of this run; `dead`: of checks that do not exist any more; `read`: everything.
+    """A baseline file and what it holds. `known`: by the ids of this run; `dead`: of checks that do
+    not exist any more; `read`: everything.
     `files`: specs as this run shows them → as the file names them, from its own folder.
     """
 
@@ -45,16 +47,27 @@ class Kept:
 
 
 def opened(options: Options, gathered: Gathered) -> Kept | None:
-    """The file of `--baseline`; None where none was given. Raises ProblemsError, before anything runs."""
+    """The file of `--baseline`; None where none was given. Raises ProblemsError, before anything
+    runs."""
     if not options.baseline:
         if options.baseline_update:
-            raise ProblemsError([Problem("--baseline-update needs to know the file: --baseline FILE, or `baseline` in [tool.gradverify]")])
+            raise ProblemsError(
+                [
+                    Problem(
+                        "--baseline-update needs to know the file: --baseline FILE, or `baseline` "
+                        "in [tool.gradverify]"
+                    )
+                ]
+            )
         return None
     path = Path(options.baseline).absolute()
     entries = parsed(path, options.baseline_update)
     if options.baseline_update:
         promise(path, "--baseline")
-    files = {file.as_posix(): Path(os.path.relpath(file.absolute(), path.parent)).as_posix() for file in gathered.files}
+    files = {
+        file.as_posix(): Path(os.path.relpath(file.absolute(), path.parent)).as_posix()
+        for file in gathered.files
+    }
     ours = {name: file for file, name in files.items()}
     known, dead = dict[str, tuple[Known, ...]](), list[Known]()
     for each in entries:
@@ -64,7 +77,9 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
             known[id] = (*known.get(id, ()), each)
         elif spec in ours or not os.path.exists(path.parent / spec):  # noqa: PTH110 - false for what can be no path
             dead.append(each)
-    return Kept(path, shown_path(str(path)), options.baseline_update, entries, known, tuple(dead), files)
+    return Kept(
+        path, shown_path(str(path)), options.baseline_update, entries, known, tuple(dead), files
+    )
 
 
 def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
@@ -75,15 +90,33 @@ def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
     except FileNotFoundError:
         if may_be_new:
             return ()
-        raise ProblemsError([Problem(f"--baseline: there is no file {shown}; --baseline-update writes it")]) from None
+        raise ProblemsError(
+            [Problem(f"--baseline: there is no file {shown}; --baseline-update writes it")]
+        ) from None
     except (OSError, ValueError) as error:
-        raise ProblemsError([Problem(f"--baseline: {shown} cannot be read: {getattr(error, 'strerror', None) or error}")]) from None
+        raise ProblemsError(
+            [
+                Problem(
+                    f"--baseline: {shown} cannot be read: "
+                    f"{getattr(error, 'strerror', None) or error}"
+                )
+            ]
+        ) from None
     try:
         data: Any = json.loads(text)
-        if not isinstance(data, dict) or data.keys() != {VERSION_KEY, "known"} or not isinstance(data["known"], list):
-            raise ValueError(f"it holds {VERSION_KEY!r} and a list of what is 'known', as --baseline-update writes them")
+        if (
+            not isinstance(data, dict)
+            or data.keys() != {VERSION_KEY, "known"}
+            or not isinstance(data["known"], list)
+        ):
+            raise ValueError(
+                f"it holds {VERSION_KEY!r} and a list of what is 'known', as --baseline-update "
+                "writes them"
+            )
         if data[VERSION_KEY] != VERSION:
-            raise ValueError(f"version {data[VERSION_KEY]!r} is unknown: this gradverify reads version {VERSION}")
+            raise ValueError(
+                f"version {data[VERSION_KEY]!r} is unknown: this gradverify reads version {VERSION}"
+            )
         return tuple(from_json(Known, each) for each in data["known"])
     except (ValueError, RecursionError) as error:
         raise ProblemsError([Problem(f"no baseline: {error}", shown)]) from None
@@ -91,35 +124,53 @@ def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
 
 def rendered(entries: Iterable[Known]) -> str:
     """Sorted; what an entry does not say is left out."""
-    ordered = sorted(entries, key=lambda each: (each.check, each.code, each.input or "", each.output or "", each.message))
+    ordered = sorted(
+        entries,
+        key=lambda each: (each.check, each.code, each.input or "", each.output or "", each.message),
+    )
     known = [{name: value for name, value in to_json(each).items() if value} for each in ordered]
     return json.dumps({VERSION_KEY: VERSION, "known": known}, indent=2, ensure_ascii=False) + "\n"
 
 
 def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[str]:
-    """Writes the file where that was asked for: with what fails now, without what no longer does. A sentence on what was done, or is to be done.
-    What could not be written joins `failures`."""
-    missing = tuple(each for check in report.checks for each in gone(check, kept.known.get(check.id, ()))) + kept.dead
+    """Writes the file where that was asked for: with what fails now, without what no longer does. A
+    sentence on what was done, or is to be done. What could not be written joins `failures`."""
+    missing = (
+        tuple(each for check in report.checks for each in gone(check, kept.known.get(check.id, ())))
+        + kept.dead
+    )
     if report.interrupted or report.crashed:
-        return [f"{kept.shown}: left as it is, because the run did not end by itself"] if kept.update else []
+        return (
+            [f"{kept.shown}: left as it is, because the run did not end by itself"]
+            if kept.update
+            else []
+        )
     if not kept.update:
         return [_stale(kept, missing)] if missing else []
-    found = [_named(each, kept) for check in report.checks for each in unknown(check, kept.known.get(check.id, ()))]
+    found = [
+        _named(each, kept)
+        for check in report.checks
+        for each in unknown(check, kept.known.get(check.id, ()))
+    ]
     try:
-        before, read = Counter(parsed(kept.path, may_be_new=True)), Counter(kept.read)     # it may have got other entries since it was read
+        # It may have got other entries since it was read
+        before, read = Counter(parsed(kept.path, may_be_new=True)), Counter(kept.read)
         after = before - Counter(missing)
-        for each, times in Counter(found).items():      # another run may have recorded it too
+        for each, times in Counter(found).items():  # another run may have recorded it too
             after[each] = max(after[each], read[each] + times)
         if before != after or not kept.path.exists():
             keep(kept.path, rendered(after.elements()))
     except NotWritten as error:
         failures.append(str(error))
         return []
-    except ProblemsError as error:      # meanwhile it has become something else
+    except ProblemsError as error:  # meanwhile it has become something else
         failures += [str(problem) for problem in error.problems]
         return []
     removed = f", {counted(len(missing), 'finding')} removed" if missing else ""
-    return [f"{kept.shown}: {counted(len(found), 'finding')} recorded{removed}; {counted(after.total(), 'finding')} known"]
+    return [
+        f"{kept.shown}: {counted(len(found), 'finding')} recorded{removed}; "
+        f"{counted(after.total(), 'finding')} known"
+    ]
 
 
 def _named(found: Known, kept: Kept) -> Known:
@@ -131,4 +182,7 @@ def _stale(kept: Kept, missing: tuple[Known, ...]) -> str:
     named = ", ".join(f"{each.code} of {each.check}" for each in missing[:MOST_NAMED])
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
     verb, them = ("does", "it") if len(missing) == 1 else ("do", "them")
-    return f"{kept.shown}: {counted(len(missing), 'known finding')} {verb} not occur any more ({named}{more}): --baseline-update takes {them} out"
+    return (
+        f"{kept.shown}: {counted(len(missing), 'known finding')} {verb} not occur any more "
+        f"({named}{more}): --baseline-update takes {them} out"
+    )

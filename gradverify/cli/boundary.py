@@ -1,4 +1,5 @@
-"""The only place that exits: outcomes and exceptions become exit codes, and a fault of ours becomes a bug report."""
+"""The only place that exits: outcomes and exceptions become exit codes, and a fault of ours becomes
+a bug report."""
 
 from __future__ import annotations
 
@@ -68,15 +69,24 @@ def _has_folder() -> bool:
 
 
 def _refuse_words(arguments: Sequence[str]) -> None:
-    """Raise ProblemsError for an option that is the name of a file as well: whoever passes files on may have meant that."""
+    """Raise ProblemsError for an option that is the name of a file as well: whoever passes files on
+    may have meant that."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     found = next((word for word in options if word.startswith("-") and os.path.lexists(word)), None)
     if found is not None:
-        raise ProblemsError([Problem(f"{found!r} is an option, and a file here: write `--` before files that are named like options")])
+        raise ProblemsError(
+            [
+                Problem(
+                    f"{found!r} is an option, and a file here: write `--` before files that are "
+                    "named like options"
+                )
+            ]
+        )
 
 
 def _command(out: Output) -> int:
-    """Commands return their code; typer's own errors (usage) and exits (--help) come as values too, in every version it supports."""
+    """Commands return their code; typer's own errors (usage) and exits (--help) come as values too,
+    in every version it supports."""
     if out.arguments[:1] == ("hook",):
         from gradverify.cli.unaffected import passed
 
@@ -85,7 +95,9 @@ def _command(out: Output) -> int:
     from gradverify.cli.app import command
 
     try:
-        code = command(out.arguments).main(args=list(out.arguments), prog_name="gradverify", standalone_mode=False, obj=out)
+        code = command(out.arguments).main(
+            args=list(out.arguments), prog_name="gradverify", standalone_mode=False, obj=out
+        )
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):
             message = io.StringIO()
@@ -95,7 +107,10 @@ def _command(out: Output) -> int:
         if type(error).__name__ == "Abort":
             return INTERRUPTED
         if isinstance(error, OSError) and out.arguments[:1] == ("--install-completion",):
-            raise NotWritten(f"the completion was not installed: {error.filename or 'its file'}: {error.strerror or error}") from None
+            raise NotWritten(
+                f"the completion was not installed: {error.filename or 'its file'}: "
+                f"{error.strerror or error}"
+            ) from None
         raise
     out.write("")
     if out.failure:

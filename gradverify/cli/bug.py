@@ -11,12 +11,13 @@ from gradverify.model.fault import distinct
 from gradverify.model.report import Report
 
 FRAMES = 8
-SHOWN = 3       # checks named for one fault
+SHOWN = 3  # checks named for one fault
 
 
 def version_of(package: str) -> str | None:
     """The installed version, without importing the package."""
-    from importlib.metadata import PackageNotFoundError, version  # 27 ms that no other command needs
+    # 27 ms that no other command needs
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version(package)
@@ -26,10 +27,16 @@ def version_of(package: str) -> str | None:
 
 def bug_report(what: str, arguments: Sequence[str]) -> str:
     """`what` is a traceback or a sentence."""
-    versions = ", ".join(f"{name} {version_of(name) or 'not installed'}" for name in ("gradverify", "torch", "typer", "rich"))
-    return (f"gradverify failed: this is a fault in gradverify, not in what it checks. Please report it with these lines:\n"
-            f"  command: {shlex.join(['gradverify', *arguments])}\n"
-            f"  {versions}, Python {platform.python_version()}, {platform.platform()}\n{what.rstrip()}")
+    versions = ", ".join(
+        f"{name} {version_of(name) or 'not installed'}"
+        for name in ("gradverify", "torch", "typer", "rich")
+    )
+    return (
+        "gradverify failed: this is a fault in gradverify, not in what it checks. Please report "
+        "it with these lines:\n"
+        f"  command: {shlex.join(['gradverify', *arguments])}\n"
+        f"  {versions}, Python {platform.python_version()}, {platform.platform()}\n{what.rstrip()}"
+    )
 
 
 def bug_reports(report: Report) -> Iterator[str]:
@@ -38,9 +45,13 @@ def bug_reports(report: Report) -> Iterator[str]:
         yield bug_report(report.crashed, report.argv)
     for fault, ids in distinct(report.checks):
         more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-        yield bug_report(f"  in {fault.during}, of {', '.join(ids[:SHOWN])}{more}\n{fault.trace}", report.argv)
+        yield bug_report(
+            f"  in {fault.during}, of {', '.join(ids[:SHOWN])}{more}\n{fault.trace}", report.argv
+        )
 
 
 def last_frames(error: BaseException) -> str:
     """The traceback's last frames, without the values of locals."""
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-FRAMES))
+    return "".join(
+        traceback.format_exception(type(error), error, error.__traceback__, limit=-FRAMES)
+    )

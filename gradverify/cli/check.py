@@ -1,4 +1,5 @@
-"""`gradverify check`: read the specs, run what is selected, show it, leave the exit code of the report."""
+"""`gradverify check`: read the specs, run what is selected, show it, leave the exit code of the
+report."""
 
 from __future__ import annotations
 
@@ -10,13 +11,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradverify.cli.baseline import brought_up_to_date, opened
-from gradverify.cli.gather import Gathered, gather, nothing_selected, others, project_here, sound, with_torch, worded
-from gradverify.cli.options import CHECK_FORMAT, OF_CHECK, Options, Settled, command, configured, settle
+from gradverify.cli.gather import (
+    Gathered,
+    gather,
+    nothing_selected,
+    others,
+    project_here,
+    sound,
+    with_torch,
+    worded,
+)
+from gradverify.cli.options import (
+    CHECK_FORMAT,
+    OF_CHECK,
+    Options,
+    Settled,
+    command,
+    configured,
+    settle,
+)
 from gradverify.cli.output import NotWritten, Output, forget, is_read_on_github
 from gradverify.cli.progress import Progress
 from gradverify.cli.reports import annotated, promised, summarised, written
 from gradverify.model.case import Case
-from gradverify.model.event import CheckFinished, CheckStarted, Event, RunFinished, RunStarted, Selection, Shard
+from gradverify.model.event import (
+    CheckFinished,
+    CheckStarted,
+    Event,
+    RunFinished,
+    RunStarted,
+    Selection,
+    Shard,
+)
 from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
@@ -30,13 +56,13 @@ if TYPE_CHECKING:
     from gradverify.running.signals import Signals
     from gradverify.spec.project import Project
 
-REASONS = 20      # reasons that are named
+REASONS = 20  # reasons that are named
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """`cases` run, in this order. `notes`: sentences about the selection, for stderr. `left_out`: there were some, and keyword and tags have left
-    none."""
+    """`cases` run, in this order. `notes`: sentences about the selection, for stderr. `left_out`:
+    there were some, and keyword and tags have left none."""
 
     cases: tuple[Case, ...]
     selection: Selection
@@ -46,7 +72,8 @@ class Chosen:
 
 @command(*OF_CHECK, format=CHECK_FORMAT)
 def check_command(options: Options, out: Output) -> int:
-    """Compare gradients with finite differences, element by element, and look for other faults of backward."""
+    """Compare gradients with finite differences, element by element, and look for other faults of
+    backward."""
     return run_check(options, out)
 
 
@@ -60,7 +87,7 @@ def run_check(options: Options, out: Output) -> int:
     reports = promised(settled.reports, options.baseline)
     with nullcontext() if options.no_isolate else Signals() as signals:
         for file in reports:
-            forget(file.path)       # of an earlier run: nobody is to take it for one of this run
+            forget(file.path)  # of an earlier run: nobody is to take it for one of this run
         return _run(replace(settled, reports=reports), project, signals, out)
 
 
@@ -75,7 +102,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
 
     options, reports = settled.options, settled.reports
     if not options.no_isolate:
-        begin()     # torch is imported beside the reading of specs
+        begin()  # torch is imported beside the reading of specs
     gathered = sound(gather(options.paths or (), settled.settings, project))
     baseline = opened(options, gathered)
     gate = replace(settled.gate, baseline=baseline.rule if baseline else None)
@@ -92,11 +119,25 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     show = _shower(chosen.cases, gathered, settled, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else settled.values.get("maxfail")
-    events = worded(run(chosen.cases, argv=out.arguments, selection=chosen.selection, crew=crew, maxfail=limit, gate=gate), gate)
-    lines = (lambda event: out.write(jsonl.line(event, gate, __version__)),) if options.format == "jsonl" else ()
+    events = worded(
+        run(
+            chosen.cases,
+            argv=out.arguments,
+            selection=chosen.selection,
+            crew=crew,
+            maxfail=limit,
+            gate=gate,
+        ),
+        gate,
+    )
+    lines = (
+        (lambda event: out.write(jsonl.line(event, gate, __version__)),)
+        if options.format == "jsonl"
+        else ()
+    )
     report = fold(followed(events, gate, progress, show, *lines), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
-    failures = written(reports, report)     # before stdout, so that a closed pipe cannot cost them
+    failures = written(reports, report)  # before stdout, so that a closed pipe cannot cost them
     notes = brought_up_to_date(baseline, report, failures) if baseline else ()
     missing = summarised(report, os.environ)
     if missing:
@@ -106,56 +147,106 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
 
         for bug in bug_reports(report):
             out.say(bug)
-    text = jsonl.last_line(report) if options.format == "jsonl" else report.to_json() if settled.for_programs else closing(report, settled.look)
+    text = (
+        jsonl.last_line(report)
+        if options.format == "jsonl"
+        else report.to_json()
+        if settled.for_programs
+        else closing(report, settled.look)
+    )
     out.write(text, annotated(report) if is_read_on_github(options.format, os.environ) else "")
     for note in notes:
         out.say(note)
     if failures:
         raise NotWritten("\n".join(failures))
-    may_be_empty = options.changes is not None and not chosen.left_out     # a commit that no check is affected by, or none can run for
+    # A commit that no check is affected by, or none can run for
+    may_be_empty = options.changes is not None and not chosen.left_out
     return OK if report.exit_code == NOTHING_CHECKED and may_be_empty else report.exit_code
 
 
 # ---- what runs
 def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
-    """What changes affect; of that by keyword and tag; of those what failed last time; of those one shard. Raises ProblemsError for an expression
-    that cannot be read, and where git cannot tell what changed."""
+    """What changes affect; of that by keyword and tag; of those what failed last time; of those one
+    shard. Raises ProblemsError for an expression that cannot be read, and where git cannot tell
+    what changed."""
     from gradverify.running.git import since
     from gradverify.running.memory import recall
     from gradverify.running.select import part, select
 
     options, concerned, notes = settled.options, gathered.cases, list[str | None]()
-    changes: Changes | None = options.changes if options.changed_from is None else since(options.changed_from, Path.cwd())
+    changes: Changes | None = (
+        options.changes if options.changed_from is None else since(options.changed_from, Path.cwd())
+    )
     if changes is not None:
         concerned, why = _affected(gathered, changes, options)
         notes += why
     named = select(concerned, keyword=options.keyword, tags=options.tags)
-    notes.insert(0, gathered.message or (None if named else nothing_selected(concerned, options.keyword, options.tags)))
+    notes.insert(
+        0,
+        gathered.message
+        or (None if named else nothing_selected(concerned, options.keyword, options.tags)),
+    )
     notes += others(gathered) if options.verbose else ()
     whole = named
     if options.last_failed and named:
         failed = recall(memory, gathered.files, gathered.origins)
         again = tuple(case for case in named if memory.key(case.id) in failed)
-        notes.append(None if again else "--lf: none of the selected checks is remembered as failed, so all of them run")
+        notes.append(
+            None
+            if again
+            else "--lf: none of the selected checks is remembered as failed, so all of them run"
+        )
         whole = again or named
     shard, cases = None, whole
     if "shard" in settled.values:
         index, count = settled.values["shard"]
-        cases, shard = tuple(case for case in whole if part(case.id, count) == index), Shard(index, count, len(whole))
-    selection = Selection(tuple(options.paths or ()), options.keyword, options.tags, gathered.written - len(whole), shard, len(gathered.left_out))
+        cases, shard = (
+            tuple(case for case in whole if part(case.id, count) == index),
+            Shard(index, count, len(whole)),
+        )
+    selection = Selection(
+        tuple(options.paths or ()),
+        options.keyword,
+        options.tags,
+        gathered.written - len(whole),
+        shard,
+        len(gathered.left_out),
+    )
     return Chosen(cases, selection, tuple(filter(None, notes)), bool(concerned) and not named)
 
 
-def _affected(gathered: Gathered, changes: Changes, options: Options) -> tuple[tuple[Case, ...], list[str]]:
-    """The affected cases, how many there are, and with `-v` why. A hook does not say of how many: it has not read all specs."""
+def _affected(
+    gathered: Gathered, changes: Changes, options: Options
+) -> tuple[tuple[Case, ...], list[str]]:
+    """The affected cases, how many there are, and with `-v` why. A hook does not say of how many:
+    it has not read all specs."""
     from gradverify.running.affected import WHOLE, affected
 
-    found, cases = affected(changes, Path.cwd(), [file.as_posix() for file in gathered.files]), gathered.cases
-    reasons = ((case, found.get((case.spec.path, case.spec.line)) or found.get((case.spec.path, WHOLE))) for case in cases)
+    found, cases = (
+        affected(changes, Path.cwd(), [file.as_posix() for file in gathered.files]),
+        gathered.cases,
+    )
+    reasons = (
+        (case, found.get((case.spec.path, case.spec.line)) or found.get((case.spec.path, WHOLE)))
+        for case in cases
+    )
     why = {case.id: reason for case, reason in reasons if reason}
     count = len(why)
-    checks = f"{count or 'none'} of {counted(len(cases), 'check')}" if options.changed_from else counted(count, "check") if count else "no check"
-    notes = [f"{checks} {'is' if count <= 1 else 'are'} affected by {counted(changes.count, 'changed file')}"] if cases else []
+    checks = (
+        f"{count or 'none'} of {counted(len(cases), 'check')}"
+        if options.changed_from
+        else counted(count, "check")
+        if count
+        else "no check"
+    )
+    notes = (
+        [
+            f"{checks} {'is' if count <= 1 else 'are'} affected by "
+            f"{counted(changes.count, 'changed file')}"
+        ]
+        if cases
+        else []
+    )
     if options.verbose:
         notes += [f"affected: {id}: {reason}" for id, reason in why.items()][:REASONS]
         notes += [f"affected: {count - REASONS} more"] if count > REASONS else []
@@ -172,7 +263,9 @@ def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
     return Workers(given.get("jobs", 1), given.get("timeout"), planned=planned, signals=signals)
 
 
-def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output) -> Callable[[CaseResult], None]:
+def _shower(
+    cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output
+) -> Callable[[CaseResult], None]:
     """What to do with each result as it comes: print its line, unless stdout is for programs."""
     if settled.for_programs:
         return lambda result: None
@@ -180,12 +273,20 @@ def _shower(cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Ou
     from gradverify.report.terminal.view import check_line
 
     column = name_width(case.name for case in cases)
-    return lambda result: out.write(check_line(result, settled.look, column, gathered.origins.get(result.id)))
+    return lambda result: out.write(
+        check_line(result, settled.look, column, gathered.origins.get(result.id))
+    )
 
 
-def followed(events: Iterable[Event], gate: Gate, progress: Progress, show: Callable[[CaseResult], None],
-             write: Callable[[Event], None] = lambda event: None) -> list[Event]:
-    """All events; after Ctrl-C, those until then and the end of the run. `show` gets each result as the gate judges it."""
+def followed(
+    events: Iterable[Event],
+    gate: Gate,
+    progress: Progress,
+    show: Callable[[CaseResult], None],
+    write: Callable[[Event], None] = lambda event: None,
+) -> list[Event]:
+    """All events; after Ctrl-C, those until then and the end of the run. `show` gets each result as
+    the gate judges it."""
     seen: list[Event] = []
     try:
         progress.wait("starting torch")

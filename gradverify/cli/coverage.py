@@ -1,4 +1,5 @@
-"""`gradverify coverage`: which autograd Functions below a folder have no check. Reads source and specs; imports neither."""
+"""`gradverify coverage`: which autograd Functions below a folder have no check. Reads source and
+specs; imports neither."""
 
 from __future__ import annotations
 
@@ -19,8 +20,15 @@ if TYPE_CHECKING:
     from gradverify.source.modules import Library
 
 
-COVERED = Option("--fail-under", "PERCENT", "Exit with 1 if a smaller share of the Functions has a check.", GATE, type=float, default=0.0,
-                 more=PERCENT)
+COVERED = Option(
+    "--fail-under",
+    "PERCENT",
+    "Exit with 1 if a smaller share of the Functions has a check.",
+    GATE,
+    type=float,
+    default=0.0,
+    more=PERCENT,
+)
 
 
 @command("source", "specs", "fail_under", "format", "width", "color", fail_under=COVERED)
@@ -34,10 +42,12 @@ def coverage_command(options: Options, out: Output) -> int:
     from gradverify.source.modules import shown as named
 
     library, functions = found_in(options.source)
-    unreadable = [(named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())]
+    unreadable = [
+        (named(file, Path.cwd()), why) for file, why in sorted(library.unreadable.items())
+    ]
     if unreadable and not functions:
         raise ProblemsError(unread(unreadable))
-    gathered = sound(gather(options.specs or ()))        # no specs are no checks
+    gathered = sound(gather(options.specs or ()))  # no specs are no checks
     if gathered.message:
         out.say(gathered.message)
     reach = Reach(library, {key_of(function): function for function in functions})
@@ -45,7 +55,9 @@ def coverage_command(options: Options, out: Output) -> int:
     covered = [_function(function, key_of(function), reached) for function in functions]
     for problem in unread(unreadable):
         out.say(str(problem))
-    report = coverage_report(covered, unreadable, version=__version__, fail_under=options.fail_under)
+    report = coverage_report(
+        covered, unreadable, version=__version__, fail_under=options.fail_under
+    )
     out.write(as_text(report) if options.format == "json" else coverage_text(report, shown))
     return report.exit_code
 
@@ -56,15 +68,27 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Problem]:
 
 
 def found_in(sources: Sequence[str]) -> tuple[Library, list[Function]]:
-    """The Functions of files, folders and packages, each once. Raises ProblemsError for what is not there."""
+    """The Functions of files, folders and packages, each once. Raises ProblemsError for what is not
+    there."""
     from gradverify.source.functions import functions
     from gradverify.source.modules import Library, place_of, python_files
 
     places = {text: place_of(text, searched()) for text in sources}
-    missing = [Problem("no such file, folder or package with Python source", text) for text, place in places.items() if place is None]
+    missing = [
+        Problem("no such file, folder or package with Python source", text)
+        for text, place in places.items()
+        if place is None
+    ]
     if missing:
         raise ProblemsError(missing)
-    files = list(dict.fromkeys(resolved(file) for place in places.values() if place is not None for file in python_files(place)))
+    files = list(
+        dict.fromkeys(
+            resolved(file)
+            for place in places.values()
+            if place is not None
+            for file in python_files(place)
+        )
+    )
     library = Library(tuple(Path(folder) for folder in searched()))
     return library, list(functions(library, files))
 
@@ -81,22 +105,39 @@ def _of(case: Case, reach: Reach) -> Reached:
 
     builtin = BUILTINS.get(case.target)
     folders = [*case.search.path, case.search.folder, *searched()]
-    return reach.of(f"{builtin.module}:{builtin.attribute}" if builtin else case.target, [Path(folder) for folder in folders])
+    return reach.of(
+        f"{builtin.module}:{builtin.attribute}" if builtin else case.target,
+        [Path(folder) for folder in folders],
+    )
 
 
-def _function(function: Function, key: Key, reached: Sequence[tuple[Case, Reached]]) -> CoveredFunction:
+def _function(
+    function: Function, key: Key, reached: Sequence[tuple[Case, Reached]]
+) -> CoveredFunction:
     from gradverify.source.modules import shown
 
     direct = [case for case, found in reached if found.direct == key]
     through = [case for case, found in reached if key in found.through]
-    note = None if function.inside is None else f"no spec can name it, it is defined inside {function.inside}: check a callable that uses it"
+    note = (
+        None
+        if function.inside is None
+        else (
+            f"no spec can name it, it is defined inside {function.inside}: check a callable that "
+            "uses it"
+        )
+    )
     return CoveredFunction(
-        function.full_name, function.kind, shown(function.file, Path.cwd()), function.line, function.backward,
-        _ids(direct), _ids(through), note)
+        function.full_name,
+        function.kind,
+        shown(function.file, Path.cwd()),
+        function.line,
+        function.backward,
+        _ids(direct),
+        _ids(through),
+        note,
+    )
 
 
 def _ids(cases: Sequence[Case]) -> tuple[str, ...]:
     """Of the checks, without their matrix part, each once."""
     return tuple(dict.fromkeys(f"{case.spec.path}::{case.check}" for case in cases))
-
-

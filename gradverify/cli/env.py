@@ -15,12 +15,22 @@ from gradverify.model.codec import as_text
 from gradverify.model.problem import OK
 
 PACKAGES = ("gradverify", "torch", "numpy", "typer", "rich", "PyYAML", "pydantic", "Jinja2")
-VARIABLES = ("CI", "PRE_COMMIT", "NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+VARIABLES = (
+    "CI",
+    "PRE_COMMIT",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "TERM",
+    "COLUMNS",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
 
 ASK_TORCH = """
 import torch
 print("cuda build:", torch.version.cuda or torch.version.hip or "none")
-print("cuda devices:", ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())) or "none")
+names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+print("cuda devices:", ", ".join(names) or "none")
 print("threads:", torch.get_num_threads())
 """
 TORCH_MAY_TAKE = 120
@@ -46,11 +56,19 @@ def _lines() -> Iterator[str]:
 def _torch_says() -> list[str]:
     """From a process of its own, because this one does not import torch."""
     try:
-        done = subprocess.run([sys.executable, "-c", ASK_TORCH], capture_output=True, text=True, timeout=TORCH_MAY_TAKE, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", ASK_TORCH],
+            capture_output=True,
+            text=True,
+            timeout=TORCH_MAY_TAKE,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return [f"torch does not answer: {error}"]
     if done.returncode:
-        return [f"torch cannot be imported: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"]
+        return [
+            f"torch cannot be imported: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        ]
     return done.stdout.splitlines()
 
 

@@ -21,7 +21,8 @@ OF_CHECKS = ("element", "eps", "atol", "rtol", "seed", "device", "dtype", "forma
 
 @command("code", *OF_CHECKS, "color", "width")
 def explain_command(options: Options, out: Output) -> int:
-    """Explain a rule (CODE or name), or how one element of a check (PATH::NAME) came to its verdict. Without either, list all rules."""
+    """Explain a rule (CODE or name), or how one element of a check (PATH::NAME) came to its
+    verdict. Without either, list all rules."""
     from gradverify.report.listing import rules_text
     from gradverify.rules.catalogue import rules
 
@@ -30,20 +31,29 @@ def explain_command(options: Options, out: Output) -> int:
         return run_evidence(code, settled, out)
     given = next((name for name in OF_CHECKS if getattr(options, name) is not None), None)
     if given:
-        read = f"{code!r} is read as a rule's code, and has a page, no element" if code else "name one"
+        read = (
+            f"{code!r} is read as a rule's code, and has a page, no element" if code else "name one"
+        )
         raise ProblemsError([Problem(f"--{given} is for a check (PATH::NAME); {read}")])
     if code is not None:
         return run_explain(code, settled.look, out)
-    out.write(rules_text([(rule.code, rule.name, rule.severity, rule.message) for rule in rules()], settled.look))
+    out.write(
+        rules_text(
+            [(rule.code, rule.name, rule.severity, rule.message) for rule in rules()], settled.look
+        )
+    )
     return OK
 
 
 def names_a_check(text: str) -> bool:
-    """PATH::NAME, or the path of a spec; a code or a rule's name is one word, and counts where a file is called so too."""
+    """PATH::NAME, or the path of a spec; a code or a rule's name is one word, and counts where a
+    file is called so too."""
     from gradverify.rules.catalogue import names
 
     is_rule = re.fullmatch(r"(?i)gv\d*", text) or text.lower() in names()
-    return not is_rule and ("::" in text or bool(re.search(r"[/\\.]", text)) or is_file(text) or is_folder(text))
+    return not is_rule and (
+        "::" in text or bool(re.search(r"[/\\.]", text)) or is_file(text) or is_folder(text)
+    )
 
 
 def run_explain(code: str, shown: Look, out: Output) -> int:
@@ -54,7 +64,8 @@ def run_explain(code: str, shown: Look, out: Output) -> int:
     if found is None:
         known = codes() if re.match(r"(?i)gv\d", code) else names()
         near = nearest(code.upper() if known == codes() else code.lower(), known)
-        raise ProblemsError([Problem(f"no rule {code!r}{near or '; `gradverify explain` lists them, and a check is named PATH::NAME'}")])
+        advice = "; `gradverify explain` lists them, and a check is named PATH::NAME"
+        raise ProblemsError([Problem(f"no rule {code!r}{near or advice}")])
     out.write(f"{wrapped(found.page.strip(), shown.columns)}\nseverity: {found.severity}\n")
     return OK
 
@@ -82,13 +93,16 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     if isinstance(found, CaseResult):
         out.say(not_run(named(found), settled.look))
         return NOT_JUDGED
-    found = replace(found, function=replace(found.function, target=shown_target(found.function.target)))
+    found = replace(
+        found, function=replace(found.function, target=shown_target(found.function.target))
+    )
     out.write(as_text(found) if settled.for_programs else render(found, settled.look))
     return OK
 
 
 def halves(text: str) -> tuple[str, str]:
-    """The input's and the output's element: `w[3,1]:y[0]`, or as a report names them, `y0[0] / w[3,1]`. Raises ProblemsError."""
+    """The input's and the output's element: `w[3,1]:y[0]`, or as a report names them, `y0[0] /
+    w[3,1]`. Raises ProblemsError."""
     moved, _, seen = text.rpartition(":")
     if not moved:
         seen, _, moved = text.partition(" / ")
@@ -104,4 +118,11 @@ def one(cases: Sequence[Case], id: str) -> Case:
     if not cases:
         raise ProblemsError([Problem(f"{id}: there is no check to explain")])
     more = f" and {len(cases) - MOST_NAMED} more" if len(cases) > MOST_NAMED else ""
-    raise ProblemsError([Problem(f"{id} names {len(cases)} checks; name one: {', '.join(case.id for case in cases[:MOST_NAMED])}{more}")])
+    raise ProblemsError(
+        [
+            Problem(
+                f"{id} names {len(cases)} checks; name one: "
+                f"{', '.join(case.id for case in cases[:MOST_NAMED])}{more}"
+            )
+        ]
+    )

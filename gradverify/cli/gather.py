@@ -1,4 +1,5 @@
-"""Specs read from paths to cases, for every command that reads them; what to say of an empty selection; results in words of the command line."""
+"""Specs read from paths to cases, for every command that reads them; what to say of an empty
+selection; results in words of the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def with_torch(cases: Sequence[Case]) -> None:
-    """Raises ProblemsError with a sentence where there are checks to run, and no torch to run them with."""
+    """Raises ProblemsError with a sentence where there are checks to run, and no torch to run them
+    with."""
     if not all(case.skip is not None for case in cases):
         torch_is_here()
 
@@ -33,21 +35,28 @@ def with_torch(cases: Sequence[Case]) -> None:
 def torch_is_here() -> None:
     """Raises ProblemsError with a sentence where torch is not installed."""
     if not _is_installed("torch"):
-        raise ProblemsError([Problem(f"torch is not in this environment ({sys.prefix}): run gradverify with the Python that has torch and what is to "
-                                     "be checked, as `PYTHON -m gradverify`")])
+        raise ProblemsError(
+            [
+                Problem(
+                    f"torch is not in this environment ({sys.prefix}): run gradverify with the "
+                    "Python that has torch and what is to be checked, as `PYTHON -m gradverify`"
+                )
+            ]
+        )
 
 
 def _is_installed(package: str) -> bool:
     found = importlib.util.find_spec(package)
-    return found is not None and found.has_location       # a mere folder of that name is no package
+    return found is not None and found.has_location  # a mere folder of that name is no package
 
 
 COMMAND_LINE = "command line"
-IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")      # of a function in a file, or of a line
+IN_TEXT = re.compile(r"/[^\s:'\"]+\.py(?=:\w)")  # of a function in a file, or of a line
 
 
 def project_here() -> Project:
-    """The project around the current folder, everything that is wrong with its table among its problems."""
+    """The project around the current folder, everything that is wrong with its table among its
+    problems."""
     from gradverify.rules.catalogue import codes
     from gradverify.spec.project import project_of
 
@@ -56,11 +65,13 @@ def project_here() -> Project:
 
 @dataclass(frozen=True)
 class Gathered:
-    """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id → setting → the place that named it.
+    """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id
+    → setting → the place that named it.
     `layers`: case id →
     where its settings come from, the last one counts; `ids`: of all cases of the files.
 
-    `message` says what was searched, where there are no specs; `left_out`: what the folders hold beside specs.
+    `message` says what was searched, where there are no specs; `left_out`: what the folders hold
+    beside specs.
     """
 
     files: tuple[Path, ...]
@@ -74,9 +85,14 @@ class Gathered:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, project: Project | None = None,
-           origin: str = COMMAND_LINE) -> Gathered:
-    """`settings` are over those of the specs, named by `origin`; `project`, where it was read already."""
+def gather(
+    paths: Sequence[str],
+    settings: Mapping[str, Json] | None = None,
+    project: Project | None = None,
+    origin: str = COMMAND_LINE,
+) -> Gathered:
+    """`settings` are over those of the specs, named by `origin`; `project`, where it was read
+    already."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.rules.catalogue import codes
     from gradverify.spec.discover import discover, select
@@ -84,13 +100,32 @@ def gather(paths: Sequence[str], settings: Mapping[str, Json] | None = None, pro
     from gradverify.spec.settings import Layer, origins
 
     found = discover(paths, Path.cwd(), project or project_here())
-    loaded = load(found.files, builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes(), project=found.project.layer,
-                  options=Layer(origin, settings or {}), required={name: builtin.required for name, builtin in BUILTINS.items()})
+    loaded = load(
+        found.files,
+        builtins={name: builtin.parameters for name, builtin in BUILTINS.items()},
+        codes=codes(),
+        project=found.project.layer,
+        options=Layer(origin, settings or {}),
+        required={name: builtin.required for name, builtin in BUILTINS.items()},
+    )
     cases, missing = select(found, loaded.cases)
-    problems = (*found.problems, *map(_as_option, loaded.problems), *(missing if not loaded.problems else ()))
+    problems = (
+        *found.problems,
+        *map(_as_option, loaded.problems),
+        *(missing if not loaded.problems else ()),
+    )
     named = {name: origins(*layers) for name, layers in loaded.layers.items()}
-    return Gathered(found.files, cases, len(loaded.cases), problems, named, loaded.layers,
-                    frozenset(case.id for case in loaded.cases), found.message, found.left_out)
+    return Gathered(
+        found.files,
+        cases,
+        len(loaded.cases),
+        problems,
+        named,
+        loaded.layers,
+        frozenset(case.id for case in loaded.cases),
+        found.message,
+        found.left_out,
+    )
 
 
 def _as_option(problem: Problem) -> Problem:
@@ -114,17 +149,24 @@ def sound(gathered: Gathered) -> Gathered:
 
 
 def nothing_selected(cases: Sequence[Case], keyword: str | None, tags: str | None) -> str | None:
-    """A sentence about the options that no case fits; None where there was nothing to select from, or nothing was asked."""
-    given = " with ".join([*([f"-k {keyword!r}"] if keyword else []), *([f"-m {tags!r}"] if tags else [])])
+    """A sentence about the options that no case fits; None where there was nothing to select from,
+    or nothing was asked."""
+    given = " with ".join(
+        [*([f"-k {keyword!r}"] if keyword else []), *([f"-m {tags!r}"] if tags else [])]
+    )
     return f"{given} fits none of {counted(len(cases), 'check')}" if cases and given else None
 
 
-def selected(gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]) -> tuple[Case, ...]:
+def selected(
+    gathered: Gathered, keyword: str | None, tags: str | None, say: Callable[[str], None]
+) -> tuple[Case, ...]:
     """The cases that fit; where there are none, why is said."""
     from gradverify.running.select import select
 
     cases = select(gathered.cases, keyword=keyword, tags=tags)
-    message = gathered.message or (None if cases else nothing_selected(gathered.cases, keyword, tags))
+    message = gathered.message or (
+        None if cases else nothing_selected(gathered.cases, keyword, tags)
+    )
     if message:
         say(message)
     return cases
@@ -136,7 +178,9 @@ def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
         if isinstance(event, CheckFinished):
             result = named(event.result)
             if result.verdict == "skip" and result.missing in gate.require_device:
-                result = replace(result, reason=f"{result.reason}, required by --require-device {result.missing}")
+                result = replace(
+                    result, reason=f"{result.reason}, required by --require-device {result.missing}"
+                )
             elif result.verdict == "skip" and gate.fail_on_skip:
                 result = replace(result, reason=f"{result.reason}; --fail-on-skip allows no skip")
             event = CheckFinished(result)
@@ -146,9 +190,18 @@ def worded(events: Iterable[Event], gate: Gate) -> Iterator[Event]:
 def named(result: CaseResult) -> CaseResult:
     """Files are shown as a person names them."""
     function = replace(result.function, target=shown_target(result.function.target))
-    findings = (replace(each, message=in_words(each.message) or "", hint=in_words(each.hint),
-                        frames=tuple(replace(frame, file=shown_path(frame.file)) for frame in each.frames)) for each in result.findings)
-    return replace(result, function=function, findings=tuple(findings), reason=in_words(result.reason))
+    findings = (
+        replace(
+            each,
+            message=in_words(each.message) or "",
+            hint=in_words(each.hint),
+            frames=tuple(replace(frame, file=shown_path(frame.file)) for frame in each.frames),
+        )
+        for each in result.findings
+    )
+    return replace(
+        result, function=function, findings=tuple(findings), reason=in_words(result.reason)
+    )
 
 
 def shown_target(target: str) -> str:

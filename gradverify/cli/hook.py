@@ -1,4 +1,5 @@
-"""`gradverify hook`: for pre-commit and its like. The checks that changed files affect; nothing heavy is imported where there are none."""
+"""`gradverify hook`: for pre-commit and its like. The checks that changed files affect; nothing
+heavy is imported where there are none."""
 
 from __future__ import annotations
 
@@ -10,19 +11,48 @@ from gradverify.model.problem import OK, Problem, ProblemsError
 FILES = Option("", "FILES", "The changed files, deleted ones too.", many=True)
 
 
-@command("paths", "keyword", "tags", "exitfirst", "maxfail", "jobs", "timeout", "undecided", "fail_on_skip",
-         "require_device", "format", "report", "max_rows", "verbose", "quiet", "color", "width", "no_progress", paths=FILES, format=CHECK_FORMAT)
+@command(
+    "paths",
+    "keyword",
+    "tags",
+    "exitfirst",
+    "maxfail",
+    "jobs",
+    "timeout",
+    "undecided",
+    "fail_on_skip",
+    "require_device",
+    "format",
+    "report",
+    "max_rows",
+    "verbose",
+    "quiet",
+    "color",
+    "width",
+    "no_progress",
+    paths=FILES,
+    format=CHECK_FORMAT,
+)
 def hook_command(options: Options, out: Output) -> int:
-    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none. Options and `--` come before the files."""
+    """Run the checks that changed files affect, for pre-commit. Exits with 0 if there are none.
+    Options and `--` come before the files."""
     files = tuple(options.paths or ())
     late = next((file for file in files if file.startswith("-")), None)
     if late is not None and "--" not in out.arguments:
-        raise ProblemsError([Problem(f"{late!r} follows a file: options come before the files, and `--` between them and files of such names")])
+        raise ProblemsError(
+            [
+                Problem(
+                    f"{late!r} follows a file: options come before the files, and `--` between "
+                    "them and files of such names"
+                )
+            ]
+        )
     changes, specs, total = unaffected.asked(files)
     if not specs:
         from gradverify.cli.gather import project_here
 
-        settle(configured(options, project_here()), out)        # wrong options are refused at the first commit, also if no check is affected
+        # Wrong options are refused at the first commit, also if no check is affected
+        settle(configured(options, project_here()), out)
         out.say(unaffected.sentence(changes, total))
         return OK
     from gradverify.cli.check import run_check

@@ -56,15 +56,21 @@ class Goal:
 
 
 def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> list[Goal]:
-    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is not there, or is no Python; `say` gets files that
-    could not be read, where others had functions."""
+    """All functions that the targets name, for specs in `folder`. Raises ProblemsError for what is
+    not there, or is no Python; `say` gets files that could not be read, where others had
+    functions."""
     found, problems = list[Goal](), list[Problem]()
     for text in targets:
         named = NAMED.fullmatch(text)
         library, _, operator = text.removeprefix(OPERATOR).partition(".")
         if text.startswith(OPERATOR):
             if not library or not operator:
-                problems.append(Problem(f"{text!r} is no registered operator's name; write torch.ops.library.operator"))
+                problems.append(
+                    Problem(
+                        f"{text!r} is no registered operator's name; write "
+                        "torch.ops.library.operator"
+                    )
+                )
             found.append(Goal(f"{library}.{operator.partition('.')[0]}", text, text))
         elif named is None:
             try:
@@ -72,7 +78,9 @@ def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> l
             except ProblemsError as error:
                 problems += error.problems
                 continue
-            unreadable = unread((shown(file, Path.cwd()), why) for file, why in sorted(read.unreadable.items()))
+            unreadable = unread(
+                (shown(file, Path.cwd()), why) for file, why in sorted(read.unreadable.items())
+            )
             problems += () if functions else unreadable
             for problem in unreadable if functions else ():
                 say(str(problem))
@@ -89,34 +97,64 @@ def goals(targets: Sequence[str], folder: Path, say: Callable[[str], None]) -> l
 
 
 def _of(function: Function, folder: Path) -> Goal:
-    goal = _placed(function.file, function.name, folder, f"{shown(function.file, Path.cwd())}:{function.line}")
+    goal = _placed(
+        function.file, function.name, folder, f"{shown(function.file, Path.cwd())}:{function.line}"
+    )
     name, module = function.name, goal.function.rpartition(f":{function.name}")[0]
     if function.kind == "operator" and module.endswith(".py"):
-        return replace(goal, function=name, target=name, path=(function.file.parent,), imports=(function.file.stem,))
+        return replace(
+            goal,
+            function=name,
+            target=name,
+            path=(function.file.parent,),
+            imports=(function.file.stem,),
+        )
     if function.kind == "operator":
         return replace(goal, function=name, target=name, imports=(module,))
     if function.inside is None:
         return goal
     name = name.rpartition(".")[2]
-    missing = f"it is defined inside {function.inside}, where no spec can name it: give `gradverify init` a callable that uses it"
+    missing = (
+        f"it is defined inside {function.inside}, where no spec can name it: give `gradverify "
+        "init` a callable that uses it"
+    )
     return Goal(goal.stem, name, name, goal.where, missing=missing)
 
 
 def _placed(file: Path, name: str, folder: Path, where: str) -> Goal:
-    """By its module where that can be imported from the spec, with `path:` where a folder has to be added; else by its file."""
+    """By its module where that can be imported from the spec, with `path:` where a folder has to be
+    added; else by its file."""
     here, project, root = Path.cwd(), folder_of(folder), root_of(file)
     installed = {Path(entry).resolve() for entry in python_path() if entry} - {here, project}
     reachable, start = installed | {here, project}, [root]
-    if root not in reachable and not (file.parent / "__init__.py").is_file():  # a package without __init__.py that is installed, or a script
-        above = [entry for entry in installed if file.is_relative_to(entry) and (entry.is_relative_to(here) or not file.is_relative_to(here))]
+    # A package without __init__.py that is installed, or a script
+    if root not in reachable and not (file.parent / "__init__.py").is_file():
+        above = [
+            entry
+            for entry in installed
+            if file.is_relative_to(entry)
+            and (entry.is_relative_to(here) or not file.is_relative_to(here))
+        ]
         start = sorted(above, key=lambda entry: len(entry.parts))[-1:]
     for entry in start:
         parts = file.relative_to(entry).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         if MODULE.fullmatch(module):
-            return Goal(module, f"{module}:{name}", f"{module}:{name}", where, () if entry in reachable else (entry,))
-    stem = ".".join(file.relative_to(here).with_suffix("").parts) if file.is_relative_to(here) else file.stem
-    return Goal(stem, f"{Path(os.path.relpath(file, folder)).as_posix()}:{name}", f"{file}:{name}", where)
+            return Goal(
+                module,
+                f"{module}:{name}",
+                f"{module}:{name}",
+                where,
+                () if entry in reachable else (entry,),
+            )
+    stem = (
+        ".".join(file.relative_to(here).with_suffix("").parts)
+        if file.is_relative_to(here)
+        else file.stem
+    )
+    return Goal(
+        stem, f"{Path(os.path.relpath(file, folder)).as_posix()}:{name}", f"{file}:{name}", where
+    )
 
 
 @command("target", "output", "imports", "force", "dry_run", "jobs")
@@ -128,33 +166,57 @@ def init_command(asked: Options, out: Output) -> int:
     from gradverify.spec.schema import json_schema
 
     jobs = values.settled([("--jobs", asked.jobs, values.jobs)]).get("--jobs", 1)
-    output, files, imports = Path(asked.output), dict[Path, list[Goal]](), tuple(asked.imports or ())
+    output, files, imports = (
+        Path(asked.output),
+        dict[Path, list[Goal]](),
+        tuple(asked.imports or ()),
+    )
     is_spec = output.suffix in YAML
     folder = (output.parent if is_spec else output).absolute()
     for goal in goals(asked.target, folder, out.say):
         own = replace(goal, imports=(*imports, *goal.imports))
         files.setdefault(output if is_spec else output / f"{goal.stem}.yaml", []).append(own)
     if not files:
-        out.say(f"no autograd Function, and no operator with a backward of its own, in {', '.join(asked.target)}; name a callable or a module as "
-                "module:name")
+        out.say(
+            "no autograd Function, and no operator with a backward of its own, in "
+            f"{', '.join(asked.target)}; name a callable or a module as module:name"
+        )
         return NOTHING_CHECKED
     if not asked.force and not asked.dry_run:
         for file in [file for file in files if is_file(file)]:
-            out.say(f"{file.as_posix()} is there already and stays as it is: --force overwrites it, -o names another file")
+            out.say(
+                f"{file.as_posix()} is there already and stays as it is: --force overwrites it, -o "
+                "names another file"
+            )
             del files[file]
     for file in files if not asked.dry_run else ():
         promise(file, "-o")
-    found = _tried([goal for several in files.values() for goal in several], folder, jobs, out) if files else {}
+    found = (
+        _tried([goal for several in files.values() for goal in several], folder, jobs, out)
+        if files
+        else {}
+    )
     if isinstance(found, int) or not files:
         return found if isinstance(found, int) else OK
     schema = folder / SCHEMA_FILE
     for file, several in files.items():
         above = file.absolute().parent
-        about = ", ".join(dict.fromkeys(goal.where.rpartition(":")[0] or goal.where or goal.function for goal in several))
-        path = dict.fromkeys(Path(os.path.relpath(each, above)).as_posix() for goal in several for each in goal.path)
+        about = ", ".join(
+            dict.fromkeys(
+                goal.where.rpartition(":")[0] or goal.where or goal.function for goal in several
+            )
+        )
+        path = dict.fromkeys(
+            Path(os.path.relpath(each, above)).as_posix() for goal in several for each in goal.path
+        )
         entries = [Entry(goal.function, goal.where, found[goal]) for goal in several]
-        text = scaffold(about, os.path.relpath(schema, above), entries, list(path), list(dict.fromkeys(
-            name for goal in several for name in goal.imports)))
+        text = scaffold(
+            about,
+            os.path.relpath(schema, above),
+            entries,
+            list(path),
+            list(dict.fromkeys(name for goal in several for name in goal.imports)),
+        )
         if asked.dry_run:
             out.write(f"# {file.as_posix()}\n{text}" if len(files) > 1 else text)
             continue
@@ -165,21 +227,34 @@ def init_command(asked: Options, out: Output) -> int:
         out.write(f"wrote {file.as_posix()}\n")
         for entry in entries:
             missing, note = entry.proposal.missing, entry.proposal.note
-            out.write(f"  {entry.function.rpartition(':')[2]}: {f'TODO: {missing}' if missing else f'forward runs. {note}' if note else 'runs'}\n")
+            came = f"TODO: {missing}" if missing else f"forward runs. {note}" if note else "runs"
+            out.write(f"  {entry.function.rpartition(':')[2]}: {came}\n")
     runs = any(proposal.missing is None for proposal in found.values())
     if not asked.dry_run:
         if not schema.exists():
             keep(promise(schema), as_text(json_schema()))
-            out.write(f"wrote {os.path.relpath(schema)}, which editors with a YAML language server complete and check specs by\n")
+            out.write(
+                f"wrote {os.path.relpath(schema)}, which editors with a YAML language server "
+                "complete and check specs by\n"
+            )
         places = next(iter(files)).as_posix() if len(files) == 1 else output.as_posix()
-        out.write(f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify check {places}\n")
-    faults = {proposal.fault.trace: proposal.target for proposal in found.values() if proposal.fault is not None}
+        out.write(
+            f"next: {'' if runs else f'fill in what is missing in {places}, then '}gradverify "
+            f"check {places}\n"
+        )
+    faults = {
+        proposal.fault.trace: proposal.target
+        for proposal in found.values()
+        if proposal.fault is not None
+    }
     for trace, target in faults.items():
         out.say(bug_report(f"  in trying calls of {target}\n{trace}", out.arguments))
     return INTERNAL if faults else OK if runs else NOT_JUDGED
 
 
-def _tried(wanted: Sequence[Goal], folder: Path, jobs: int, out: Output) -> Mapping[Goal, Proposal] | int:
+def _tried(
+    wanted: Sequence[Goal], folder: Path, jobs: int, out: Output
+) -> Mapping[Goal, Proposal] | int:
     """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
     from gradverify.cli.progress import Progress
     from gradverify.running.proposing import proposals
@@ -190,12 +265,21 @@ def _tried(wanted: Sequence[Goal], folder: Path, jobs: int, out: Output) -> Mapp
     trying = [goal for goal in wanted if goal.missing is None]
     project = folder_of(folder)
     around = (str(folder), str(project)) if project not in (None, folder) else ()
-    sought = [Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports)) for goal in trying]
-    progress = Progress(out.beside_stderr() if is_watched(terminal(out.stderr), os.environ) else None)
+    sought = [
+        Sought(goal.target, Search(str(folder), (*map(str, goal.path), *around), goal.imports))
+        for goal in trying
+    ]
+    progress = Progress(
+        out.beside_stderr() if is_watched(terminal(out.stderr), os.environ) else None
+    )
     progress.begin(len(trying))
     try:
         progress.wait("starting torch")
-        for place, proposal in proposals(sought, jobs, lambda each: progress.show(each.target.rpartition(":")[2])) if sought else ():
+        for place, proposal in (
+            proposals(sought, jobs, lambda each: progress.show(each.target.rpartition(":")[2]))
+            if sought
+            else ()
+        ):
             found[trying[place]] = proposal
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,4 +1,5 @@
-"""`gradverify list` and `validate`: what would run, and every problem of every spec; nothing is run or imported."""
+"""`gradverify list` and `validate`: what would run, and every problem of every spec; nothing is run
+or imported."""
 
 from __future__ import annotations
 
@@ -14,19 +15,36 @@ from gradverify.report.numbers import counted
 
 @command("paths", "functions", "keyword", "tags", "format", "width", "color")
 def list_command(options: Options, out: Output) -> int:
-    """List checks with their tags, device and input sizes; with --functions, the built-in functions."""
+    """List checks with their tags, device and input sizes; with --functions, the built-in
+    functions."""
     from gradverify.functions.catalogue import BUILTINS
     from gradverify.report.listing import cases_json, cases_text, functions_json, functions_text
 
     settled = settle(options, out)
     if options.functions:
-        rows = [(builtin.name, builtin.parameters, builtin.summary) for builtin in BUILTINS.values()]
-        out.write(functions_json(rows) if settled.for_programs else functions_text(rows, settled.look))
+        rows = [
+            (builtin.name, builtin.parameters, builtin.summary) for builtin in BUILTINS.values()
+        ]
+        out.write(
+            functions_json(rows) if settled.for_programs else functions_text(rows, settled.look)
+        )
         return OK
     gathered = sound(gather(options.paths or ()))
-    cases = [replace(case, target=shown_target(case.target), inputs_from=case.inputs_from and shown_target(case.inputs_from))
-             for case in selected(gathered, options.keyword, options.tags, out.say)]
-    out.write(cases_json(cases) if settled.for_programs else cases_text(cases, settled.look) if cases else "")
+    cases = [
+        replace(
+            case,
+            target=shown_target(case.target),
+            inputs_from=case.inputs_from and shown_target(case.inputs_from),
+        )
+        for case in selected(gathered, options.keyword, options.tags, out.say)
+    ]
+    out.write(
+        cases_json(cases)
+        if settled.for_programs
+        else cases_text(cases, settled.look)
+        if cases
+        else ""
+    )
     return OK if cases else NOTHING_CHECKED
 
 
@@ -44,11 +62,21 @@ def validate_command(options: Options, out: Output) -> int:
     if not gathered.files:
         out.say(gathered.message or "no spec was found")
         return NOTHING_CHECKED
-    # no error, because what globs of `sources` stand for may be built elsewhere, but most often a slip
-    empty = [f"{case.spec.path}:{case.spec.line}: sources: {pattern!r} stands for no file (relative to the spec)"
-             for case in gathered.cases for pattern in case.sources if not any_file(pattern, case.search.folder)]
+    # no error, because what globs of `sources` stand for may be built elsewhere, but most often a
+    # slip
+    empty = [
+        (
+            f"{case.spec.path}:{case.spec.line}: sources: {pattern!r} stands for no file (relative "
+            "to the spec)"
+        )
+        for case in gathered.cases
+        for pattern in case.sources
+        if not any_file(pattern, case.search.folder)
+    ]
     for sentence in dict.fromkeys((*others(gathered), *empty)):
         out.say(sentence)
-    left = f", {counted(len(gathered.left_out), 'other file')} left out" if gathered.left_out else ""
+    left = (
+        f", {counted(len(gathered.left_out), 'other file')} left out" if gathered.left_out else ""
+    )
     out.write(f"{count}: valid{left}\n")
     return OK

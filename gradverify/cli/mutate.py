@@ -1,4 +1,5 @@
-"""`gradverify mutate`: gradients damaged on purpose, to learn which damage the specs would have let through."""
+"""`gradverify mutate`: gradients damaged on purpose, to learn which damage the specs would have let
+through."""
 
 from __future__ import annotations
 
@@ -12,7 +13,20 @@ from gradverify.model.codec import as_text
 from gradverify.model.mutation import MutatedCheck
 
 
-@command("paths", *SETTINGS, "select", "ignore", "keyword", "tags", "fail_under", "format", "quiet", "color", "width", "no_progress")
+@command(
+    "paths",
+    *SETTINGS,
+    "select",
+    "ignore",
+    "keyword",
+    "tags",
+    "fail_under",
+    "format",
+    "quiet",
+    "color",
+    "width",
+    "no_progress",
+)
 def mutate_command(options: Options, out: Output) -> int:
     """Put typical mistakes into the gradients, and report which of them the checks do not find."""
     from gradverify import __version__
@@ -41,7 +55,13 @@ def mutate_command(options: Options, out: Output) -> int:
         interrupted = True
     finally:
         progress.clear()
-    found = report(checks, version=__version__, argv=out.arguments, duration=time.perf_counter() - started, fail_under=options.fail_under,
-                   interrupted=interrupted)
+    found = report(
+        checks,
+        version=__version__,
+        argv=out.arguments,
+        duration=time.perf_counter() - started,
+        fail_under=options.fail_under,
+        interrupted=interrupted,
+    )
     out.write(as_text(found) if settled.for_programs else mutation_text(found, settled.look))
     return found.exit_code

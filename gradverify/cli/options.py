@@ -1,4 +1,5 @@
-"""The options of all commands in one table, and what they come to as typed values: settings, gate, look, report files."""
+"""The options of all commands in one table, and what they come to as typed values: settings, gate,
+look, report files."""
 
 from __future__ import annotations
 
@@ -26,17 +27,25 @@ from gradverify.spec.document import scalar
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
 
-OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = "Settings (over those of the specs)", "Gate", "Selection", "Running", "Output"
+OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = (
+    "Settings (over those of the specs)",
+    "Gate",
+    "Selection",
+    "Running",
+    "Output",
+)
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
 OF_WORKERS = ("jobs",)
-"""What is for worker processes alone; a project that gives them can be debugged with `--no-isolate` all the same."""
-REQUIRED: Any = ...     # typer's own mark
+"""What is for worker processes alone; a project that gives them can be debugged with `--no-isolate`
+all the same."""
+REQUIRED: Any = ...  # typer's own mark
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option, or where `names` are empty an argument. `value`: its metavar, None for a flag; `read`: makes the value of its text, and raises
-    Refused; `many`: it may be given several times; `more`: for typer."""
+    """An option, or where `names` are empty an argument. `value`: its metavar, None for a flag;
+    `read`: makes the value of its text, and raises Refused; `many`: it may be given several times;
+    `more`: for typer."""
 
     names: str
     value: str | None
@@ -50,11 +59,22 @@ class Option:
 
     def parameter(self, name: str) -> inspect.Parameter:
         """The parameter of a function that typer makes this option of."""
-        shown = {"metavar": self.value, "help": self.help, "show_default": isinstance(self.default, str), **self.more}
-        declared = typer.Option(*self.names.split(), rich_help_panel=self.panel, **shown) if self.names else typer.Argument(**shown)
+        shown = {
+            "metavar": self.value,
+            "help": self.help,
+            "show_default": isinstance(self.default, str),
+            **self.more,
+        }
+        declared = (
+            typer.Option(*self.names.split(), rich_help_panel=self.panel, **shown)
+            if self.names
+            else typer.Argument(**shown)
+        )
         kind: Any = bool if self.value is None else list[str] if self.many else self.type
         hint: Any = Annotated[kind if self.default is not None else kind | None, declared]
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=hint)
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=hint
+        )
 
 
 def _flag(names: str, help: str, panel: str | None = None) -> Option:
@@ -67,96 +87,284 @@ def _format(help: str, *allowed: str, value: str = "FORMAT") -> Option:
 
 PERCENT = {"min": 0.0, "max": 100.0}
 OPTIONS: Mapping[str, Option] = {
-    "paths": Option("", "PATH", "Specs, folders, or PATH::NAME for one check. Without any: `paths` of pyproject.toml, else specs/, else "
-                                "*.gradverify.yaml.", many=True),
-    "keyword": Option("-k", "EXPR", "Checks whose id contains these words: 'softmax and not cuda'.", SELECTION),
+    "paths": Option(
+        "",
+        "PATH",
+        "Specs, folders, or PATH::NAME for one check. Without any: `paths` of pyproject.toml, "
+        "else specs/, else *.gradverify.yaml.",
+        many=True,
+    ),
+    "keyword": Option(
+        "-k", "EXPR", "Checks whose id contains these words: 'softmax and not cuda'.", SELECTION
+    ),
     "tags": Option("-m", "TAGEXPR", "Checks with these tags: 'fast and not gpu'.", SELECTION),
-    "last_failed": _flag("--lf", "Only checks that did not end as expected last time; all if there are none.", SELECTION),
-    "changed_from": Option("--changed-from", "REF", "Only checks affected by what changed since this branch left REF (needs git).", SELECTION),
-    "shard": Option("--shard", "I/N", "Only part I of N of the checks, for several machines.", SELECTION, values.part),
-    "exitfirst": _flag("-x --exitfirst", "Stop after the first check that is not as expected.", SELECTION),
-    "maxfail": Option("--maxfail", "N", "Stop after N checks that are not as expected.", SELECTION, values.count_from(1)),
-    "jobs": Option("-j --jobs", "N|auto", "Worker processes; default 1, auto: one for each processor.", RUNNING, values.jobs),
-    "timeout": Option("--timeout", "SECONDS", "Time limit of each check, in place of `timeout` in the specs.", RUNNING, values.duration),
-    "no_isolate": _flag("--no-isolate", "Run checks in this process, not in workers, for a debugger; a crash ends the run.", RUNNING),
-    "eps": Option("--eps", "auto|NUMBER", "Step of finite differences: chosen for each element, or this number.", OVERRIDE),
+    "last_failed": _flag(
+        "--lf",
+        "Only checks that did not end as expected last time; all if there are none.",
+        SELECTION,
+    ),
+    "changed_from": Option(
+        "--changed-from",
+        "REF",
+        "Only checks affected by what changed since this branch left REF (needs git).",
+        SELECTION,
+    ),
+    "shard": Option(
+        "--shard",
+        "I/N",
+        "Only part I of N of the checks, for several machines.",
+        SELECTION,
+        values.part,
+    ),
+    "exitfirst": _flag(
+        "-x --exitfirst", "Stop after the first check that is not as expected.", SELECTION
+    ),
+    "maxfail": Option(
+        "--maxfail",
+        "N",
+        "Stop after N checks that are not as expected.",
+        SELECTION,
+        values.count_from(1),
+    ),
+    "jobs": Option(
+        "-j --jobs",
+        "N|auto",
+        "Worker processes; default 1, auto: one for each processor.",
+        RUNNING,
+        values.jobs,
+    ),
+    "timeout": Option(
+        "--timeout",
+        "SECONDS",
+        "Time limit of each check, in place of `timeout` in the specs.",
+        RUNNING,
+        values.duration,
+    ),
+    "no_isolate": _flag(
+        "--no-isolate",
+        "Run checks in this process, not in workers, for a debugger; a crash ends the run.",
+        RUNNING,
+    ),
+    "eps": Option(
+        "--eps",
+        "auto|NUMBER",
+        "Step of finite differences: chosen for each element, or this number.",
+        OVERRIDE,
+    ),
     "atol": Option("--atol", "NUMBER", "Absolute error that is accepted.", OVERRIDE),
     "rtol": Option("--rtol", "NUMBER", "Relative error that is accepted.", OVERRIDE),
     "seed": Option("--seed", "INTEGER", "Seed of the random inputs.", OVERRIDE),
     "device": Option("--device", "DEVICE", "cpu, cuda, cuda:N or auto.", OVERRIDE),
     "dtype": Option("--dtype", "DTYPE", "float64, float32, complex128 …", OVERRIDE),
     "mode": Option("--mode", "MODE", "What is compared: auto, entries, rows or blocks.", OVERRIDE),
-    "select": Option("--select", "CODE", "Only rules whose code begins with CODE, e.g. GV2 (repeatable).", OVERRIDE, many=True),
-    "ignore": Option("--ignore", "CODE", "No rules whose code begins with CODE (repeatable).", OVERRIDE, many=True),
+    "select": Option(
+        "--select",
+        "CODE",
+        "Only rules whose code begins with CODE, e.g. GV2 (repeatable).",
+        OVERRIDE,
+        many=True,
+    ),
+    "ignore": Option(
+        "--ignore",
+        "CODE",
+        "No rules whose code begins with CODE (repeatable).",
+        OVERRIDE,
+        many=True,
+    ),
     "strict": _flag("--strict", "Warnings count as errors.", OVERRIDE),
-    "undecided": Option("--undecided", "warn|fail", "Whether undecided checks fail the run (exit 3). Default: fail where CI is set, else warn.", GATE,
-                        values.one_of(values.UNDECIDED)),
-    "fail_on_skip": Option("--fail-on-skip/--no-fail-on-skip", None, "Skipped checks fail the run (exit 3).", GATE),
-    "require_device": Option("--require-device", "DEVICE", "Checks skipped because this device is missing fail the run (exit 3; repeatable).", GATE,
-                             values.device, many=True),
-    "baseline": Option("--baseline", "FILE", "Findings listed in FILE are shown, but do not fail the run.", GATE),
-    "baseline_update": _flag("--baseline-update", "Bring the baseline file up to date: add what fails now, remove what is no longer found.", GATE),
-    "exit_zero": _flag("--exit-zero", "Exit with 0 whatever the verdicts are, in place of 1, 3 and 5.", GATE),
-    "format": _format("Default: table on a terminal, else plain.", "table", "plain", "json", value="table|plain|json"),
-    "report": Option("--report", "KIND:PATH", f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).", SHOWN, report_file,
-                     many=True),
-    "max_rows": Option("--max-rows", "N", f"Elements shown for each finding, {WORST} at most; default {ROWS}.", SHOWN,
-                       values.whole(1, WORST)),
-    "durations": Option("--durations", "N", "List the N slowest checks with their calls; 0: all.", SHOWN, values.count_from(0)),
-    "verbose": Option("-v --verbose", "", "Show settings, rules and comparisons of each check; -vv: expected failures in full too.", SHOWN,
-                      type=int, default=0, more={"count": True}),
+    "undecided": Option(
+        "--undecided",
+        "warn|fail",
+        "Whether undecided checks fail the run (exit 3). Default: fail where CI is set, else warn.",
+        GATE,
+        values.one_of(values.UNDECIDED),
+    ),
+    "fail_on_skip": Option(
+        "--fail-on-skip/--no-fail-on-skip", None, "Skipped checks fail the run (exit 3).", GATE
+    ),
+    "require_device": Option(
+        "--require-device",
+        "DEVICE",
+        "Checks skipped because this device is missing fail the run (exit 3; repeatable).",
+        GATE,
+        values.device,
+        many=True,
+    ),
+    "baseline": Option(
+        "--baseline", "FILE", "Findings listed in FILE are shown, but do not fail the run.", GATE
+    ),
+    "baseline_update": _flag(
+        "--baseline-update",
+        "Bring the baseline file up to date: add what fails now, remove what is no longer found.",
+        GATE,
+    ),
+    "exit_zero": _flag(
+        "--exit-zero", "Exit with 0 whatever the verdicts are, in place of 1, 3 and 5.", GATE
+    ),
+    "format": _format(
+        "Default: table on a terminal, else plain.",
+        "table",
+        "plain",
+        "json",
+        value="table|plain|json",
+    ),
+    "report": Option(
+        "--report",
+        "KIND:PATH",
+        f"Also write a file: {', '.join(NAMES[:-1])} or {NAMES[-1]} (repeatable).",
+        SHOWN,
+        report_file,
+        many=True,
+    ),
+    "max_rows": Option(
+        "--max-rows",
+        "N",
+        f"Elements shown for each finding, {WORST} at most; default {ROWS}.",
+        SHOWN,
+        values.whole(1, WORST),
+    ),
+    "durations": Option(
+        "--durations",
+        "N",
+        "List the N slowest checks with their calls; 0: all.",
+        SHOWN,
+        values.count_from(0),
+    ),
+    "verbose": Option(
+        "-v --verbose",
+        "",
+        "Show settings, rules and comparisons of each check; -vv: expected failures in full too.",
+        SHOWN,
+        type=int,
+        default=0,
+        more={"count": True},
+    ),
     "quiet": _flag("-q --quiet", "Show only failures and the summary.", SHOWN),
-    "color": Option("--color", "auto|always|never", "Colour; auto obeys NO_COLOR, FORCE_COLOR, CI and TERM.", SHOWN,
-                    values.one_of(("auto", "always", "never")), default="auto"),
-    "width": Option("--width", "N", f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.", SHOWN,
-                    values.count_from(MIN_WIDTH)),
+    "color": Option(
+        "--color",
+        "auto|always|never",
+        "Colour; auto obeys NO_COLOR, FORCE_COLOR, CI and TERM.",
+        SHOWN,
+        values.one_of(("auto", "always", "never")),
+        default="auto",
+    ),
+    "width": Option(
+        "--width",
+        "N",
+        f"Width in columns, at least {MIN_WIDTH}; default: COLUMNS, else the terminal's, else 120.",
+        SHOWN,
+        values.count_from(MIN_WIDTH),
+    ),
     "no_progress": _flag("--no-progress", "Show no line about what is running.", SHOWN),
     # ---- of single commands
-    "fail_under": Option("--fail-under", "PERCENT", "Exit with 1 if the checks find a smaller share of the mistakes.", GATE, type=float, default=0.0,
-                         more=PERCENT),
+    "fail_under": Option(
+        "--fail-under",
+        "PERCENT",
+        "Exit with 1 if the checks find a smaller share of the mistakes.",
+        GATE,
+        type=float,
+        default=0.0,
+        more=PERCENT,
+    ),
     "functions": _flag("--functions", "List the built-in functions instead of checks."),
-    "report_schema": _flag("--report", "Print the schema of the JSON report instead of that of specs."),
-    "code": Option("", "CODE|PATH::NAME", "A rule's code or name, such as GV101 or jacobian; or one check. Default: list all rules."),
-    "element": Option("--element", "INPUT:OUTPUT", "One element of a check: w[3,1]:y[0]; of a complex one, z[2].imag. Default: the worst."),
-    "source": Option("", "SOURCE", "Python files, folders or importable packages.", many=True, default=REQUIRED),
-    "specs": Option("--specs", "PATH", "Specs or folders (repeatable); default: those that `check` takes.", many=True),
-    "json_report": Option("", "REPORT", "A JSON report, as `check --report json:REPORT` writes it.", default=REQUIRED),
-    "target": Option("", "TARGET", "module:name, file.py:name, torch.ops.library.name; or a Python file, folder or installed package, for "
-                                   "all autograd Functions in it.", many=True, default=REQUIRED),
-    "output": Option("-o --output", "FILE|DIR", "Where to write: a .yaml file for one spec, or a folder for one spec per module.", default="specs"),
-    "imports": Option("--import", "MODULE", "A module to import first, because it registers the operators (repeatable).", many=True),
+    "report_schema": _flag(
+        "--report", "Print the schema of the JSON report instead of that of specs."
+    ),
+    "code": Option(
+        "",
+        "CODE|PATH::NAME",
+        "A rule's code or name, such as GV101 or jacobian; or one check. Default: list all rules.",
+    ),
+    "element": Option(
+        "--element",
+        "INPUT:OUTPUT",
+        "One element of a check: w[3,1]:y[0]; of a complex one, z[2].imag. Default: the worst.",
+    ),
+    "source": Option(
+        "", "SOURCE", "Python files, folders or importable packages.", many=True, default=REQUIRED
+    ),
+    "specs": Option(
+        "--specs",
+        "PATH",
+        "Specs or folders (repeatable); default: those that `check` takes.",
+        many=True,
+    ),
+    "json_report": Option(
+        "", "REPORT", "A JSON report, as `check --report json:REPORT` writes it.", default=REQUIRED
+    ),
+    "target": Option(
+        "",
+        "TARGET",
+        "module:name, file.py:name, torch.ops.library.name; or a Python file, folder or installed "
+        "package, for all autograd Functions in it.",
+        many=True,
+        default=REQUIRED,
+    ),
+    "output": Option(
+        "-o --output",
+        "FILE|DIR",
+        "Where to write: a .yaml file for one spec, or a folder for one spec per module.",
+        default="specs",
+    ),
+    "imports": Option(
+        "--import",
+        "MODULE",
+        "A module to import first, because it registers the operators (repeatable).",
+        many=True,
+    ),
     "force": _flag("--force", "Overwrite specs that exist."),
     "dry_run": _flag("-n --dry-run", "Print the specs, write nothing."),
 }
-OF_CHECK = tuple(OPTIONS)[:list(OPTIONS).index("fail_under")]
-CHECK_FORMAT = _format("table, plain, json, jsonl or github. Default: table on a terminal, github where GitHub Actions runs this, else plain.",
-                       "table", "plain", "json", "jsonl", "github")
+OF_CHECK = tuple(OPTIONS)[: list(OPTIONS).index("fail_under")]
+CHECK_FORMAT = _format(
+    "table, plain, json, jsonl or github. Default: table on a terminal, github where GitHub "
+    "Actions runs this, else plain.",
+    "table",
+    "plain",
+    "json",
+    "jsonl",
+    "github",
+)
 
 
 class Options(SimpleNamespace):
-    """The options of a command as typed in, by their names in OPTIONS; those that it does not have are as if they were not given.
+    """The options of a command as typed in, by their names in OPTIONS; those that it does not have
+    are as if they were not given.
 
-    `declared`: those it has, as they are in this command; `changes`: of `hook`, which is handed them and does not ask git."""
+    `declared`: those it has, as they are in this command; `changes`: of `hook`, which is handed
+    them and does not ask git."""
 
     declared: Mapping[str, Option]
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(**{"changes": None, "declared": {}, **{name: option.default for name, option in OPTIONS.items()}, **given})
+        super().__init__(
+            **{
+                "changes": None,
+                "declared": {},
+                **{name: option.default for name, option in OPTIONS.items()},
+                **given,
+            }
+        )
 
     def but(self, **changes: Any) -> Options:
         """The same with other values."""
         return Options(**{**vars(self), **changes})
 
 
-def command(*names: str, **others: Option) -> Callable[[Callable[[Options, Output], int]], Callable[..., int]]:
-    """A function of Options and Output as one of typer, with the options of these names; `others`: what some of them are in this command."""
+def command(
+    *names: str, **others: Option
+) -> Callable[[Callable[[Options, Output], int]], Callable[..., int]]:
+    """A function of Options and Output as one of typer, with the options of these names; `others`:
+    what some of them are in this command."""
     declared = {name: others.get(name, OPTIONS[name]) for name in names}
 
     def decorate(run: Callable[[Options, Output], int]) -> Callable[..., int]:
         def called(ctx: typer.Context, **given: Any) -> int:
             return run(Options(declared=declared, **given), ctx.obj)
 
-        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        context = inspect.Parameter(
+            "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
         parameters = [option.parameter(name) for name, option in declared.items()]
         called.__doc__, called.__annotations__ = run.__doc__, {}
         setattr(called, "__signature__", inspect.Signature([context, *parameters]))  # noqa: B010
@@ -167,8 +375,9 @@ def command(*names: str, **others: Option) -> Callable[[Callable[[Options, Outpu
 
 @dataclass(frozen=True)
 class Settled:
-    """Options that are allowed, and typed: `values` by the names of the given ones; `settings`: the layer over those of the specs; `reports`: the
-    files to write; `watched`: a person is to see what runs, as it runs."""
+    """Options that are allowed, and typed: `values` by the names of the given ones; `settings`: the
+    layer over those of the specs; `reports`: the files to write; `watched`: a person is to see what
+    runs, as it runs."""
 
     options: Options
     values: Mapping[str, Any]
@@ -190,35 +399,80 @@ def settle(options: Options, out: Output) -> Settled:
     for name, option in options.declared.items():
         texts = getattr(options, name)
         if option.read is not None and texts is not None:
-            given += [(f"--{name.replace('_', '-')}", text, option.read) for text in (texts if option.many else [texts])]
+            given += [
+                (f"--{name.replace('_', '-')}", text, option.read)
+                for text in (texts if option.many else [texts])
+            ]
     read = values.each_settled(given)
     typed = {option.removeprefix("--").replace("-", "_"): value for option, value in read}
-    settings: dict[str, Json] = {name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None}
+    settings: dict[str, Json] = {
+        name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None
+    }
     for name in ("select", "ignore"):
-        if codes := [code.strip() for text in getattr(options, name) or () for code in text.split(",") if code.strip()]:
+        if codes := [
+            code.strip()
+            for text in getattr(options, name) or ()
+            for code in text.split(",")
+            if code.strip()
+        ]:
             settings[name] = codes
     if options.strict:
         settings["strict"] = True
     kept = [name for name in (*OF_WORKERS, "timeout") if name in typed]
     if options.no_isolate and kept:
-        raise ProblemsError([Problem(f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate")])
-    gate = Gate(typed.get("undecided", "fail" if is_set(os.environ, "CI") else "warn"), bool(options.fail_on_skip),
-                tuple(options.require_device or ()), options.exit_zero)
-    shown = look(terminal(out.stdout), os.environ, format=options.format, color=options.color, asked_width=typed.get("width"),
-                 max_rows=typed.get("max_rows", ROWS), verbosity=-1 if options.quiet else options.verbose, slowest=typed.get("durations"))
-    watched = not options.no_progress and not options.quiet and is_watched(terminal(out.stderr), os.environ)
-    return Settled(options, typed, settings, gate, shown, tuple(file for option, file in read if option == "--report"), watched)
+        raise ProblemsError(
+            [
+                Problem(
+                    f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate"
+                )
+            ]
+        )
+    gate = Gate(
+        typed.get("undecided", "fail" if is_set(os.environ, "CI") else "warn"),
+        bool(options.fail_on_skip),
+        tuple(options.require_device or ()),
+        options.exit_zero,
+    )
+    shown = look(
+        terminal(out.stdout),
+        os.environ,
+        format=options.format,
+        color=options.color,
+        asked_width=typed.get("width"),
+        max_rows=typed.get("max_rows", ROWS),
+        verbosity=-1 if options.quiet else options.verbose,
+        slowest=typed.get("durations"),
+    )
+    watched = (
+        not options.no_progress
+        and not options.quiet
+        and is_watched(terminal(out.stderr), os.environ)
+    )
+    return Settled(
+        options,
+        typed,
+        settings,
+        gate,
+        shown,
+        tuple(file for option, file in read if option == "--report"),
+        watched,
+    )
 
 
 def configured(options: Options, project: Project) -> Options:
-    """Fill options that the command line leaves open from the project; so does an empty list of a repeatable one."""
+    """Fill options that the command line leaves open from the project; so does an empty list of a
+    repeatable one."""
     given = {}
     for key, value in project.options.items():
         name, folder = key.replace("-", "_"), project.folder or Path()
-        if getattr(options, name) not in (None, (), []) or (options.no_isolate and name in OF_WORKERS):
+        if getattr(options, name) not in (None, (), []) or (
+            options.no_isolate and name in OF_WORKERS
+        ):
             continue
-        if name == "report":        # files count from the project's folder
-            files = values.each_settled((f"{project.file}: report", text, report_file) for text in value)
+        if name == "report":  # files count from the project's folder
+            files = values.each_settled(
+                (f"{project.file}: report", text, report_file) for text in value
+            )
             value = [f"{file.kind}:{folder / file.path}" for _, file in files]
         if name == "baseline":
             value = str(folder / value)

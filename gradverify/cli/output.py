@@ -1,4 +1,5 @@
-"""The only writer: stdout for the format asked for, stderr for everything else, report files whole or not at all; and the terminal."""
+"""The only writer: stdout for the format asked for, stderr for everything else, report files whole
+or not at all; and the terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ OPEN_DESCRIPTOR = re.compile(r"/dev/(stdin|stdout|stderr|fd/\d+)|/proc/[^/]+/fd/
 
 
 class ReaderGone(Exception):  # noqa: N818 - no error: whoever read stdout has seen enough
-    """The other end of stdout was closed (`| head -1`). No OSError, which typer would turn into exit code 1."""
+    """The other end of stdout was closed (`| head -1`). No OSError, which typer would turn into
+    exit code 1."""
 
 
 class NotWritten(Exception):  # noqa: N818
@@ -31,12 +33,14 @@ class NotWritten(Exception):  # noqa: N818
 
 
 def open_streams() -> None:
-    """Standard streams that the caller had closed (`>&-`, some daemons) lead to nowhere, so that no file takes their number."""
+    """Standard streams that the caller had closed (`>&-`, some daemons) lead to nowhere, so that no
+    file takes their number."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)    # takes the lowest free number, this one; for worker processes too
+            # Takes the lowest free number, this one; for worker processes too
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
@@ -44,11 +48,17 @@ def open_streams() -> None:
 class Output:
     """The streams of one command line, `arguments`.
 
-    `outlives_reader`: once stdout is closed or full what is written there is dropped and the run goes on, because files are still wanted.
+    `outlives_reader`: once stdout is closed or full what is written there is dropped and the run
+    goes on, because files are still wanted.
     `failure`: why stdout could not be written, for the end of the run.
     """
 
-    def __init__(self, arguments: Sequence[str] = (), stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str] = (),
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> None:
         self.arguments = tuple(arguments)
         self.stdout, self.stderr = stdout or sys.stdout, stderr or sys.stderr
         self.outlives_reader = False
@@ -58,8 +68,8 @@ class Output:
                 stream.reconfigure(errors="replace")
 
     def write(self, text: str, commands: str = "") -> None:
-        """Write to stdout and flush: text in which no CI service finds a command, then `commands` that it is to find. Raises ReaderGone where
-        the other end is closed."""
+        """Write to stdout and flush: text in which no CI service finds a command, then `commands`
+        that it is to find. Raises ReaderGone where the other end is closed."""
         try:
             self.stdout.write(inert(text) + commands)
             self.stdout.flush()
@@ -74,7 +84,8 @@ class Output:
                 raise NotWritten(self.failure) from None
 
     def keep_stdout(self) -> None:
-        """From now on stdout is ours alone: what threads and exit handlers of the user's code print to it goes to stderr."""
+        """From now on stdout is ours alone: what threads and exit handlers of the user's code print
+        to it goes to stderr."""
         if self.stdout is not sys.stdout:
             return
         with contextlib.suppress(OSError, ValueError):
@@ -84,15 +95,19 @@ class Output:
             self.stdout = own
 
     def say(self, text: str) -> None:
-        """Write a line to stderr, without control characters and commands of CI services; does nothing where stderr is closed."""
+        """Write a line to stderr, without control characters and commands of CI services; does
+        nothing where stderr is closed."""
         with contextlib.suppress(OSError, ValueError):
             self.stderr.write(inert(clean(text)) + "\n")
             self.stderr.flush()
 
     def beside_stderr(self) -> TextIO:
-        """A stream to the same place that goes on showing while stderr itself is captured with what the user's code prints."""
+        """A stream to the same place that goes on showing while stderr itself is captured with what
+        the user's code prints."""
         try:
-            return os.fdopen(os.dup(self.stderr.fileno()), "w", encoding=self.stderr.encoding, errors="replace")
+            return os.fdopen(
+                os.dup(self.stderr.fileno()), "w", encoding=self.stderr.encoding, errors="replace"
+            )
         except (OSError, ValueError):
             return self.stderr
 
@@ -101,7 +116,8 @@ class Output:
             self.say(str(problem))
 
     def _forget_stdout(self) -> None:
-        """Whatever is still buffered goes nowhere, so that the interpreter's own flush at exit stays silent too."""
+        """Whatever is still buffered goes nowhere, so that the interpreter's own flush at exit
+        stays silent too."""
         with contextlib.suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.stdout.fileno())
@@ -109,7 +125,8 @@ class Output:
 
 
 def promise(path: Path, option: str = "--report") -> Path:
-    """Makes sure before a run that `path` can be written after it; creates parent folders. Raises ProblemsError.
+    """Makes sure before a run that `path` can be written after it; creates parent folders. Raises
+    ProblemsError.
 
     The absolute path, which stays the same wherever the user's code goes.
     """
@@ -122,31 +139,43 @@ def promise(path: Path, option: str = "--report") -> Path:
         beside = _beside(path)
         beside.touch(exist_ok=False)
         beside.unlink()
-    except (OSError, ValueError, RuntimeError) as error:        # a NUL in the name, links in a circle
-        raise ProblemsError([Problem(f"{option}: {path} cannot be written: {getattr(error, 'strerror', None) or error}")]) from None
+    # A NUL in the name, links in a circle
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ProblemsError(
+            [
+                Problem(
+                    f"{option}: {path} cannot be written: "
+                    f"{getattr(error, 'strerror', None) or error}"
+                )
+            ]
+        ) from None
     return path.absolute()
 
 
 def forget(path: Path) -> None:
-    """Removes the report of an earlier run, which one that is killed would leave in its place; a link stays."""
+    """Removes the report of an earlier run, which one that is killed would leave in its place; a
+    link stays."""
     with contextlib.suppress(OSError):
         if not is_special(path):
             path.resolve().unlink(missing_ok=True)
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that write one the later stands. Ctrl-C and its like
-    wait until it is there. Raises NotWritten."""
+    """Writes beside `path`, then renames: nobody ever sees half a report, and of two runs that
+    write one the later stands. Ctrl-C and its like wait until it is there. Raises NotWritten."""
     try:
         if is_special(path):
-            with path.open("a", encoding="utf-8") as stream:     # stdout may be a file that holds something already
+            # Stdout may be a file that holds something already
+            with path.open("a", encoding="utf-8") as stream:
                 stream.write(inert(text))
             return
         with _uninterrupted():
             _replace(path.resolve(), text)
     except UnicodeEncodeError as error:
-        bytes_ = error.object[error.start:error.end]
-        raise NotWritten(f"{path} could not be written: {bytes_!r} stands for bytes of a name that are no UTF-8") from None
+        bytes_ = error.object[error.start : error.end]
+        raise NotWritten(
+            f"{path} could not be written: {bytes_!r} stands for bytes of a name that are no UTF-8"
+        ) from None
     except OSError as error:
         raise NotWritten(f"{path} could not be written: {error.strerror or error}") from None
 
@@ -165,7 +194,8 @@ def _replace(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """What ends a run is heard when this ends; a second SIGINT, of somebody who waits for a disk that does not answer, at once."""
+    """What ends a run is heard when this ends; a second SIGINT, of somebody who waits for a disk
+    that does not answer, at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -187,21 +217,25 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _beside(path: Path) -> Path:
-    """A new file in the folder of the file that `path` leads to; its name is short, whatever that of the report."""
+    """A new file in the folder of the file that `path` leads to; its name is short, whatever that
+    of the report."""
     return path.resolve().with_name(f".gradverify-{os.urandom(8).hex()}.tmp")
 
 
 def is_special(path: Path) -> bool:
-    """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never replaced."""
+    """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never
+    replaced."""
     try:
-        mode = path.stat().st_mode      # once: another run may remove the file between two questions
+        # once: another run may remove the file between two questions
+        mode = path.stat().st_mode
     except (OSError, ValueError):
         return False
     return not stat.S_ISREG(mode) or OPEN_DESCRIPTOR.fullmatch(str(path.absolute())) is not None
 
 
 UNKNOWN_WIDTH = 120
-"""Where nothing says how wide the reader's window is: logs scroll sideways better than numbers fold."""
+"""Where nothing says how wide the reader's window is: logs scroll sideways better than numbers
+fold."""
 
 ACTIONS = "GITHUB_ACTIONS"
 NO_TERMINAL = frozenset({"CI", "PRE_COMMIT"})
@@ -231,24 +265,50 @@ def is_set(environ: Mapping[str, str], name: str) -> bool:
 
 
 def is_read_on_github(asked: str | None, environ: Mapping[str, str]) -> bool:
-    """Is stdout to carry workflow commands? Where `--format` says so, or says nothing and GitHub Actions runs this."""
+    """Is stdout to carry workflow commands? Where `--format` says so, or says nothing and GitHub
+    Actions runs this."""
     return asked == "github" or (asked is None and is_set(environ, ACTIONS))
 
 
 def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
-    """Does a person watch this stream as it is written, on something that may move a cursor? Not under NO_COLOR (command-line.md)."""
+    """Does a person watch this stream as it is written, on something that may move a cursor? Not
+    under NO_COLOR (command-line.md)."""
     plain = environ.get("TERM") == "dumb" or bool(environ.get("NO_COLOR"))
-    return screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
+    return (
+        screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)
+    )
 
 
-def look(screen: Terminal, environ: Mapping[str, str], *, format: str | None = None, color: str = "auto", asked_width: int | None = None,
-         max_rows: int = 10, verbosity: int = 0, slowest: int | None = None) -> Look:
-    """Where no format was asked for: tables on a terminal and where colour was asked for, plain elsewhere. Plain wraps where the width is known."""
+def look(
+    screen: Terminal,
+    environ: Mapping[str, str],
+    *,
+    format: str | None = None,
+    color: str = "auto",
+    asked_width: int | None = None,
+    max_rows: int = 10,
+    verbosity: int = 0,
+    slowest: int | None = None,
+) -> Look:
+    """Where no format was asked for: tables on a terminal and where colour was asked for, plain
+    elsewhere. Plain wraps where the width is known."""
     # `--color` first, then NO_COLOR, then FORCE_COLOR, then whether a person watches
-    paint = color == "always" or (color == "auto" and not environ.get("NO_COLOR") and (
-        is_set(environ, "FORCE_COLOR") or is_watched(screen, environ)))
+    paint = color == "always" or (
+        color == "auto"
+        and not environ.get("NO_COLOR")
+        and (is_set(environ, "FORCE_COLOR") or is_watched(screen, environ))
+    )
     boxes = format == "table" or (format is None and (screen.is_terminal or paint))
     said = environ.get("COLUMNS", "")
-    width = asked_width or (int(said) if said.isdecimal() else 0) or screen.columns      # `--width`, COLUMNS, the terminal's own
-    return Look(width=width or UNKNOWN_WIDTH, color=boxes and paint, boxes=boxes, wrap=boxes or bool(width),
-                ascii="utf" not in screen.encoding.lower(), max_rows=max_rows, verbosity=verbosity, slowest=slowest)
+    # `--width`, COLUMNS, the terminal's own
+    width = asked_width or (int(said) if said.isdecimal() else 0) or screen.columns
+    return Look(
+        width=width or UNKNOWN_WIDTH,
+        color=boxes and paint,
+        boxes=boxes,
+        wrap=boxes or bool(width),
+        ascii="utf" not in screen.encoding.lower(),
+        max_rows=max_rows,
+        verbosity=verbosity,
+        slowest=slowest,
+    )

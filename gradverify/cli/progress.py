@@ -28,7 +28,8 @@ LONG = 5.0
 
 @dataclass
 class Progress:
-    """Draws one line below what was printed, and takes it away before anything else is printed. Draws nothing where `stream` is None.
+    """Draws one line below what was printed, and takes it away before anything else is printed.
+    Draws nothing where `stream` is None.
 
     `notes`: where a long comparison is announced, in a line that stays; None: nowhere.
     """
@@ -66,8 +67,14 @@ class Progress:
         if self.stream is None:
             return
         self._line = _Line(text)
-        self._live = Live(self._line, console=_console(self.stream), transient=True, refresh_per_second=REFRESHES,
-                          redirect_stdout=False, redirect_stderr=False)
+        self._live = Live(
+            self._line,
+            console=_console(self.stream),
+            transient=True,
+            refresh_per_second=REFRESHES,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
         self._live.start()
 
     def planned(self, plan: Plan) -> None:
@@ -92,9 +99,12 @@ class Progress:
 
 
 def announced(plan: Plan) -> str:
-    """What a comparison is going to cost: `comparing entries takes 63 forward and 3 backward calls, about 8 s and 0.8 GiB`."""
-    return (f"comparing {plan.mode} takes {plan.forward:,} forward and {plan.backward:,} backward calls, "
-            f"about {duration(plan.seconds)} and {memory(plan.memory)}")
+    """What a comparison is going to cost: `comparing entries takes 63 forward and 3 backward calls,
+    about 8 s and 0.8 GiB`."""
+    return (
+        f"comparing {plan.mode} takes {plan.forward:,} forward and {plan.backward:,} backward "
+        f"calls, about {duration(plan.seconds)} and {memory(plan.memory)}"
+    )
 
 
 def _shown(name: str) -> str:
@@ -107,8 +117,20 @@ class _Line:
 
     def __rich__(self) -> RenderableType:
         passed = time.monotonic() - self.began
-        return Text(f"{self.text}  {seconds(passed)}" if passed > PATIENCE else "", style="dim", no_wrap=True, overflow="ellipsis")
+        return Text(
+            f"{self.text}  {seconds(passed)}" if passed > PATIENCE else "",
+            style="dim",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
 
 
 def _console(stream: TextIO) -> Console:
-    return Console(file=stream, force_terminal=True, markup=False, emoji=False, highlight=False, color_system=None)
+    return Console(
+        file=stream,
+        force_terminal=True,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        color_system=None,
+    )

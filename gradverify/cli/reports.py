@@ -1,4 +1,5 @@
-"""The files that a run is to leave (`--report KIND:PATH`), refused before it, written after it; and what GitHub Actions reads."""
+"""The files that a run is to leave (`--report KIND:PATH`), refused before it, written after it; and
+what GitHub Actions reads."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from gradverify.report.formats import KINDS, NAMES, meant_by, renderer
 from gradverify.rules.catalogue import rules
 from gradverify.spec.walk import is_spec
 
-SOURCES = (".py", ".yaml", ".yml", ".toml")     # what no report is called
+SOURCES = (".py", ".yaml", ".yml", ".toml")  # what no report is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +30,61 @@ def report_file(option: str, text: str) -> ReportFile:
     """`KIND:PATH`; or a path whose ending can mean one kind only. Raises Refused."""
     kind, colon, path = text.partition(":")
     if kind in NAMES and path == "-":
-        raise values.Refused(f"{option} {text!r}: a report is written to a file, and `-` is none; {kind}:/dev/stdout stands for stdout")
+        raise values.Refused(
+            f"{option} {text!r}: a report is written to a file, and `-` is none; "
+            f"{kind}:/dev/stdout stands for stdout"
+        )
     if kind in NAMES and path:
         return ReportFile(kind, Path(path))
     by_ending = None if colon else meant_by(Path(text))
     if by_ending is None:
         endings = ", ".join(suffix for each in KINDS for suffix in each.suffixes)
-        hint = values.nearest(kind, NAMES) if colon else f"; without it PATH must end in one of {endings}"
-        raise values.Refused(f"{option} {text!r}: must be KIND:PATH, where KIND is one of {', '.join(NAMES)}{hint}")
+        hint = (
+            values.nearest(kind, NAMES)
+            if colon
+            else f"; without it PATH must end in one of {endings}"
+        )
+        raise values.Refused(
+            f"{option} {text!r}: must be KIND:PATH, where KIND is one of {', '.join(NAMES)}{hint}"
+        )
     return ReportFile(by_ending, Path(text))
 
 
 def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[ReportFile, ...]:
-    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where one is to go in
-    place of a spec, of a source or of the `baseline`."""
+    """The same with absolute paths, each of which can be written. Raises ProblemsError, also where
+    one is to go in place of a spec, of a source or of the `baseline`."""
     for path in (file.path for file in files):
         if path.suffix.lower() in SOURCES:
-            raise ProblemsError([Problem(f"--report: a report would take the place of {path}, and that is no report's name")])
-        other = "the baseline" if baseline and path.resolve() == Path(baseline).resolve() else "a spec" if path.is_file() and is_spec(path) else None
+            raise ProblemsError(
+                [
+                    Problem(
+                        f"--report: a report would take the place of {path}, and that is no "
+                        "report's name"
+                    )
+                ]
+            )
+        other = (
+            "the baseline"
+            if baseline and path.resolve() == Path(baseline).resolve()
+            else "a spec"
+            if path.is_file() and is_spec(path)
+            else None
+        )
         if other:
-            raise ProblemsError([Problem(f"--report: a report is to be written to {shown_path(str(path))}, which is {other}")])
+            raise ProblemsError(
+                [
+                    Problem(
+                        f"--report: a report is to be written to {shown_path(str(path))}, which is "
+                        f"{other}"
+                    )
+                ]
+            )
     return tuple(replace(file, path=promise(file.path)) for file in files)
 
 
 def written(files: Iterable[ReportFile], report: Report) -> list[str]:
-    """Each file, whole; one that fails costs no other. A sentence for each that could not be written."""
+    """Each file, whole; one that fails costs no other. A sentence for each that could not be
+    written."""
     failures = []
     for file in files:
         try:
@@ -61,7 +92,10 @@ def written(files: Iterable[ReportFile], report: Report) -> list[str]:
         except NotWritten as error:
             failures.append(str(error))
         except Exception as error:
-            failures.append(f"{file.path} could not be written: gradverify itself failed to draw it ({described(error)})")
+            failures.append(
+                f"{file.path} could not be written: gradverify itself failed to draw it "
+                f"({described(error)})"
+            )
     return failures
 
 
@@ -73,11 +107,14 @@ def annotated(report: Report) -> str:
     try:
         return renderer("github")(report)
     except Exception as error:
-        return f"annotations are missing: gradverify itself failed to draw them ({described(error)})\n"
+        return (
+            f"annotations are missing: gradverify itself failed to draw them ({described(error)})\n"
+        )
 
 
 def summarised(report: Report, environ: Mapping[str, str]) -> str | None:
-    """Appends the summary to the file that GitHub names, within what that may hold. A sentence where it could not be written."""
+    """Appends the summary to the file that GitHub names, within what that may hold. A sentence
+    where it could not be written."""
     if not (environ.get(SUMMARY) and is_set(environ, ACTIONS)):
         return None
     from gradverify.report.markdown import LIMIT
@@ -86,9 +123,13 @@ def summarised(report: Report, environ: Mapping[str, str]) -> str | None:
     try:
         taken = path.stat().st_size if path.exists() else 0
         with path.open("a", encoding="utf-8") as file:
-            file.write(("\n" if taken else "") + renderer("markdown", limit=max(0, LIMIT - taken))(report))
+            file.write(
+                ("\n" if taken else "") + renderer("markdown", limit=max(0, LIMIT - taken))(report)
+            )
     except OSError as error:
         return f"the job summary {path} could not be written: {error.strerror or error}"
     except Exception as error:
-        return f"the job summary is missing: gradverify itself failed to draw it ({described(error)})"
+        return (
+            f"the job summary is missing: gradverify itself failed to draw it ({described(error)})"
+        )
     return None

@@ -12,19 +12,36 @@ from gradverify.model.problem import OK, Problem, ProblemsError
 from gradverify.model.report import NoReport, read
 from gradverify.report.formats import NAMES
 
-ANY_FORMAT = Option("--format", "table|plain|github|KIND", "Default: table on a terminal, else plain; or a kind of report, such as json.", SHOWN,
-                    values.one_of(("table", "plain", "github", *NAMES)))
+ANY_FORMAT = Option(
+    "--format",
+    "table|plain|github|KIND",
+    "Default: table on a terminal, else plain; or a kind of report, such as json.",
+    SHOWN,
+    values.one_of(("table", "plain", "github", *NAMES)),
+)
 
 
-@command("json_report", "format", "report", "max_rows", "verbose", "quiet", "color", "width", format=ANY_FORMAT)
+@command(
+    "json_report",
+    "format",
+    "report",
+    "max_rows",
+    "verbose",
+    "quiet",
+    "color",
+    "width",
+    format=ANY_FORMAT,
+)
 def show_command(options: Options, out: Output) -> int:
-    """Show a JSON report as a table, or write it as another kind of report. Runs nothing and exits with 0, whatever the report says."""
+    """Show a JSON report as a table, or write it as another kind of report. Runs nothing and exits
+    with 0, whatever the report says."""
     from gradverify.report.formats import renderer
     from gradverify.report.terminal.view import render
     from gradverify.rules.catalogue import rules
 
     settled, path = settle(options, out), options.json_report
-    files = promised(settled.reports)       # where reports go is made sure of before anything is read
+    # Where reports go is made sure of before anything is read
+    files = promised(settled.reports)
     try:
         report = read(Path(path).read_bytes().decode("utf-8-sig"))
     except NoReport as refused:
@@ -32,9 +49,15 @@ def show_command(options: Options, out: Output) -> int:
     except UnicodeDecodeError:
         raise ProblemsError([Problem(f"{path} is no text in UTF-8")]) from None
     except (OSError, ValueError) as error:
-        raise ProblemsError([Problem(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")]) from None
-    failures = written(files, report)       # before stdout, so that a closed pipe cannot cost them
-    text = renderer(options.format, rules)(report) if options.format in NAMES else render(report, settled.look)
+        raise ProblemsError(
+            [Problem(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")]
+        ) from None
+    failures = written(files, report)  # before stdout, so that a closed pipe cannot cost them
+    text = (
+        renderer(options.format, rules)(report)
+        if options.format in NAMES
+        else render(report, settled.look)
+    )
     out.write(text, annotated(report) if options.format == "github" else "")
     if failures:
         raise NotWritten("\n".join(failures))

@@ -1,4 +1,5 @@
-"""`gradverify hook` where no check is affected, as after most commits: answered before the command line is built."""
+"""`gradverify hook` where no check is affected, as after most commits: answered before the command
+line is built."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from gradverify.running.git import Changes, of_hook
 
 
 def passed(out: Output) -> bool:
-    """Whether `hook FILES…` is answered, because no check is affected. One with options is left to who reads them."""
+    """Whether `hook FILES…` is answered, because no check is affected. One with options is left to
+    who reads them."""
     files = out.arguments[1:]
     if files[:1] == ("--",):
         files = files[1:]
@@ -31,4 +33,7 @@ def asked(files: tuple[str, ...]) -> tuple[Changes, tuple[str, ...], int]:
 
 
 def sentence(changes: Changes, total: int) -> str:
-    return f"no check is affected by {counted(changes.count, 'changed file')} ({counted(total, 'spec')} looked at)"
+    return (
+        f"no check is affected by {counted(changes.count, 'changed file')} "
+        f"({counted(total, 'spec')} looked at)"
+    )

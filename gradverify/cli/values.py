@@ -26,11 +26,14 @@ class Refused(Exception):  # noqa: N818
 
 
 def settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]]) -> dict[str, T]:
-    """(option, text or None, reader) for each option → option: value, for those given. Raises ProblemsError with every refusal."""
+    """(option, text or None, reader) for each option → option: value, for those given. Raises
+    ProblemsError with every refusal."""
     return dict(each_settled(readings))
 
 
-def each_settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]]) -> list[tuple[str, T]]:
+def each_settled(
+    readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]],
+) -> list[tuple[str, T]]:
     """The same for options that may be given several times: (option, value) in their order."""
     values: list[tuple[str, T]] = []
     problems = []
@@ -57,10 +60,14 @@ def duration(option: str, text: str) -> float:
 
 def whole(least: int, most: int, auto: Callable[[], int | None] = lambda: None) -> Reader:
     """A reader for whole numbers; `auto`: what that word stands for, if anything."""
+
     def read(option: str, text: str) -> int:
         number = auto() if text == "auto" else int(text) if WHOLE.fullmatch(text) else None
         if number is None or not least <= number <= most:
-            raise Refused(f"{option} {text!r}: must be {'' if auto() is None else '`auto` or '}a whole number from {least} to {most}")
+            raise Refused(
+                f"{option} {text!r}: must be {'' if auto() is None else '`auto` or '}a whole "
+                f"number from {least} to {most}"
+            )
         return number
 
     return read
@@ -76,7 +83,10 @@ def count_from(least: int) -> Reader:
 
 def device(option: str, text: str) -> str:
     if not DEVICE.fullmatch(text):
-        raise Refused(f"{option} {text!r}: must be cpu, cuda, cuda:N or auto{nearest(text, ('cpu', 'cuda', 'auto'))}")
+        raise Refused(
+            f"{option} {text!r}: must be cpu, cuda, cuda:N or "
+            f"auto{nearest(text, ('cpu', 'cuda', 'auto'))}"
+        )
     return text
 
 
@@ -85,15 +95,20 @@ def part(option: str, text: str) -> tuple[int, int]:
     match = PART.fullmatch(text)
     index, count = (int(number) for number in match.groups()) if match else (0, 0)
     if not 1 <= index <= count:
-        raise Refused(f"{option} {text!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4")
+        raise Refused(
+            f"{option} {text!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4"
+        )
     return index, count
 
 
 def one_of(allowed: Sequence[str]) -> Reader:
     """A reader for exactly these words."""
+
     def read(option: str, text: str) -> str:
         if text not in allowed:
-            raise Refused(f"{option} {text!r}: must be one of {', '.join(allowed)}{nearest(text, allowed)}")
+            raise Refused(
+                f"{option} {text!r}: must be one of {', '.join(allowed)}{nearest(text, allowed)}"
+            )
         return text
 
     return read

@@ -1,1 +1,2 @@
-"""The built-in autograd Functions by theme. Imports nothing: catalogue.py knows them without torch."""
+"""The built-in autograd Functions by theme. Imports nothing: catalogue.py knows them without
+torch."""

@@ -42,7 +42,8 @@ class Sigmoid(Function):
 
 
 class Softmax(Function):
-    """`exp(input) / sum(exp(input))` along `dim`, finite for inputs of any finite size. Saves the output."""
+    """`exp(input) / sum(exp(input))` along `dim`, finite for inputs of any finite size. Saves the
+    output."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
@@ -60,7 +61,8 @@ class Softmax(Function):
 
 
 def below_largest(input: Tensor, dim: int) -> Tensor:
-    """`input` minus its largest element along `dim`: the same softmax, and no exponential of it can overflow."""
+    """`input` minus its largest element along `dim`: the same softmax, and no exponential of it can
+    overflow."""
     if input.numel() == 0:
         return input
     return input - input.amax(dim, keepdim=True)

@@ -1,4 +1,5 @@
-"""Sums and products of tensors, with broadcasting. Gradients of complex tensors follow PyTorch: ∂L/∂a + i ∂L/∂b for z = a + ib."""
+"""Sums and products of tensors, with broadcasting. Gradients of complex tensors follow PyTorch:
+∂L/∂a + i ∂L/∂b for z = a + ib."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ class Mul(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
         ctx.x, ctx.y = Form.of(x), Form.of(y)
-        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, y if ctx.needs_input_grad[0] else None)
+        ctx.save_for_backward(
+            x if ctx.needs_input_grad[1] else None, y if ctx.needs_input_grad[0] else None
+        )
         return x * y
 
     @staticmethod
@@ -46,17 +49,22 @@ class Mul(Function):
 
 
 class MulAddSum(Function):
-    """`sum(x * y + z)`, a 0-dim tensor; the sum runs over the shape that x, y and z broadcast to."""
+    """`sum(x * y + z)`, a 0-dim tensor; the sum runs over the shape that x, y and z broadcast
+    to."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
         terms = x * y + z
         ctx.x, ctx.y, ctx.z, ctx.summed = Form.of(x), Form.of(y), Form.of(z), terms.shape
-        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, y if ctx.needs_input_grad[0] else None)
+        ctx.save_for_backward(
+            x if ctx.needs_input_grad[1] else None, y if ctx.needs_input_grad[0] else None
+        )
         return terms.sum()
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(
+        ctx: Any, grad_output: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, y = ctx.saved_tensors
         grad_terms = grad_output.expand(ctx.summed)
         grad_x = ctx.x.fit(grad_terms * y.conj()) if ctx.needs_input_grad[0] else None
@@ -66,7 +74,8 @@ class MulAddSum(Function):
 
 
 class AbsMul(Function):
-    """`|u * v|`, real also for complex arguments. At a kink (u or v is 0) the gradient there is 0, a valid subgradient."""
+    """`|u * v|`, real also for complex arguments. At a kink (u or v is 0) the gradient there is 0,
+    a valid subgradient."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
@@ -76,7 +85,8 @@ class AbsMul(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """|uv| = |u||v|, so ∂|uv|/∂u = sgn(u)|v|: unlike sgn(uv)v it survives a product that underflows."""
+        """|uv| = |u||v|, so ∂|uv|/∂u = sgn(u)|v|: unlike sgn(uv)v it survives a product that
+        underflows."""
         u, v = ctx.saved_tensors
         grad_u = ctx.u.fit(grad_output * u.sgn() * v.abs()) if ctx.needs_input_grad[0] else None
         grad_v = ctx.v.fit(grad_output * v.sgn() * u.abs()) if ctx.needs_input_grad[1] else None
@@ -84,7 +94,8 @@ class AbsMul(Function):
 
 
 class SquareOfSum(Function):
-    """`(x + y) ** 2`. Saves x and y, not their sum: an intermediate made in forward has no graph, and the second derivative would lose it."""
+    """`(x + y) ** 2`. Saves x and y, not their sum: an intermediate made in forward has no graph,
+    and the second derivative would lose it."""
 
     @staticmethod
     def forward(x: Tensor, y: Tensor) -> Tensor:
@@ -99,5 +110,6 @@ class SquareOfSum(Function):
         x, y = ctx.saved_tensors
         gradient = grad_output * 2 * (x + y).conj()
         grad_x = Form.of(x).fit(gradient) if ctx.needs_input_grad[0] else None
-        grad_y = Form.of(y).fit(gradient.clone()) if ctx.needs_input_grad[1] else None     # whoever writes into the one must not change the other
+        # Whoever writes into the one must not change the other
+        grad_y = Form.of(y).fit(gradient.clone()) if ctx.needs_input_grad[1] else None
         return grad_x, grad_y

@@ -20,10 +20,11 @@ class Form:
         return cls(argument.shape, argument.dtype)
 
     def fit(self, gradient: Tensor) -> Tensor:
-        """The gradient in this form: summed over the dimensions that were broadcast, its real part where the argument is real.
+        """The gradient in this form: summed over the dimensions that were broadcast, its real part
+        where the argument is real.
 
-        `gradient` has the shape of the broadcast result. A real argument that meets a complex one moves along the real axis only, so
-        the real part of the gradient is its whole gradient.
+        `gradient` has the shape of the broadcast result. A real argument that meets a complex one
+        moves along the real axis only, so the real part of the gradient is its whole gradient.
         """
         summed = gradient.sum_to_size(self.shape)
         if summed.is_complex() and not self.dtype.is_complex:

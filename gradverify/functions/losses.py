@@ -12,16 +12,20 @@ from gradverify.functions.activations import Softmax, below_largest
 
 
 class CrossEntropy(Function):
-    """Mean over N of −log softmax(input)[n, target[n]]: input (N, C) floating, target (N) int64 in [0, C), result 0-dim.
+    """Mean over N of −log softmax(input)[n, target[n]]: input (N, C) floating, target (N) int64 in
+    [0, C), result 0-dim.
 
-    Raises ValueError where the two do not fit. The mean over no examples is NaN, as it is for `torch.nn.functional.cross_entropy`.
+    Raises ValueError where the two do not fit. The mean over no examples is NaN, as it is for
+    `torch.nn.functional.cross_entropy`.
     """
 
     @staticmethod
     def forward(input: Tensor, target: Tensor) -> Tensor:
         if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != torch.int64:
-            raise ValueError("cross_entropy: input must be (N, C) and target int64 of shape (N), "
-                             f"not {list(input.shape)} and {target.dtype} of {list(target.shape)}")
+            raise ValueError(
+                "cross_entropy: input must be (N, C) and target int64 of shape (N), "
+                f"not {list(input.shape)} and {target.dtype} of {list(target.shape)}"
+            )
         logits = below_largest(input, 1)
         chosen = logits.gather(1, target[:, None])
         return (logits.exp().sum(1, keepdim=True).log() - chosen).mean()

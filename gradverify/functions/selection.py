@@ -9,7 +9,8 @@ from torch.autograd import Function
 
 
 class KillHead(Function):
-    """A copy of `input` (..., columns) with its first n columns set to zero; n is a plain integer, 0 ≤ n ≤ columns.
+    """A copy of `input` (..., columns) with its first n columns set to zero; n is a plain integer,
+    0 ≤ n ≤ columns.
 
     Raises ValueError for any other n. Saves no tensor: the map is its own adjoint.
     """
@@ -32,7 +33,11 @@ def checked(n: int, input: Tensor) -> int:
     if input.ndim == 0:
         raise ValueError("kill_head: input must have columns, and a 0-dim tensor has none")
     if not isinstance(n, int) or isinstance(n, bool):
-        raise ValueError(f"kill_head: n must be a plain integer, the number of columns to clear, not {n!r}")
+        raise ValueError(
+            f"kill_head: n must be a plain integer, the number of columns to clear, not {n!r}"
+        )
     if not 0 <= n <= input.shape[-1]:
-        raise ValueError(f"kill_head: n must be between 0 and {input.shape[-1]}, the columns of input, not {n}")
+        raise ValueError(
+            f"kill_head: n must be between 0 and {input.shape[-1]}, the columns of input, not {n}"
+        )
     return n

@@ -13,12 +13,19 @@ from gradverify.functions.form import Form
 class Shop(Function):
     """`(apple * n1 + tangerine * n2) * tax`, with broadcasting; tangerine and n2 may both be None.
 
-    Prices and tax are tensors, and so are the numbers of fruit: how the bill moves with them is the point. Raises ValueError where
-    only one of tangerine and n2 is given.
+    Prices and tax are tensors, and so are the numbers of fruit: how the bill moves with them is the
+    point. Raises ValueError where only one of tangerine and n2 is given.
     """
 
     @staticmethod
-    def forward(ctx: Any, apple: Tensor, n1: Tensor, tangerine: Tensor | None, n2: Tensor | None, tax: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        apple: Tensor,
+        n1: Tensor,
+        tangerine: Tensor | None,
+        n2: Tensor | None,
+        tax: Tensor,
+    ) -> Tensor:
         ctx.save_for_backward(apple, n1, tangerine, n2, tax)
         return subtotal(apple, n1, tangerine, n2) * tax
 
@@ -28,8 +35,15 @@ class Shop(Function):
         needs = ctx.needs_input_grad
         grad_subtotal = grad_output * tax.conj() if any(needs[:4]) else None
         other_factor = {0: n1, 1: apple, 2: n2, 3: tangerine}
-        gradients = [Form.of(arguments[i]).fit(grad_subtotal * other.conj()) if needs[i] else None for i, other in other_factor.items()]
-        grad_tax = Form.of(tax).fit(grad_output * subtotal(apple, n1, tangerine, n2).conj()) if needs[4] else None
+        gradients = [
+            Form.of(arguments[i]).fit(grad_subtotal * other.conj()) if needs[i] else None
+            for i, other in other_factor.items()
+        ]
+        grad_tax = (
+            Form.of(tax).fit(grad_output * subtotal(apple, n1, tangerine, n2).conj())
+            if needs[4]
+            else None
+        )
         return (*gradients, grad_tax)
 
 

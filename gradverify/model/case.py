@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 from gradverify.model.dtypes import WIDER
 
 Lines = Literal["columns", "rows", "blocks"]
-"""What is compared, where that is not elements; columns where gradients are compared with those of a reference."""
+"""What is compared, where that is not elements; columns where gradients are compared with those of
+a reference."""
 Asked = Literal["auto", "entries", "rows", "blocks"]
 """What a spec may ask for; `auto` chooses the strongest that the budget affords."""
 ASKED: tuple[Asked, ...] = get_args(Asked)
@@ -30,7 +31,12 @@ class Mode(Enum):
         return "" if self is Mode.ENTRIES else self.value
 
 
-DIMENSIONS = {"transposed": (2, math.inf), "strided": (1, math.inf), "expanded": (1, math.inf), "channels_last": (4, 5)}
+DIMENSIONS = {
+    "transposed": (2, math.inf),
+    "strided": (1, math.inf),
+    "expanded": (1, math.inf),
+    "channels_last": (4, 5),
+}
 """Layout → the least and the most dimensions; the others take any number."""
 
 MATRICES = ("spd", "orthogonal", "lower_triangular")
@@ -41,7 +47,11 @@ def dimension_complaint(layout: str, shape: tuple[int, ...]) -> str | None:
     least, most = DIMENSIONS.get(layout, (0, math.inf))
     if least <= len(shape) <= most:
         return None
-    need = f"{least} or {most:.0f} dimensions" if most < math.inf else f"at least {least} dimension{'s' * (least > 1)}"
+    need = (
+        f"{least} or {most:.0f} dimensions"
+        if most < math.inf
+        else f"at least {least} dimension{'s' * (least > 1)}"
+    )
     return f"`{layout}` needs {need}, and the shape is {list(shape)}"
 
 
@@ -60,8 +70,19 @@ def is_cut(kind: str | None, symmetric: bool, shape: tuple[int, ...]) -> bool:
 Json = Any
 """Plain data: None, bool, int, float, str, and lists and string-keyed mappings of those."""
 
-DrawKind = Literal["normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make"]
-Kind = Literal["spd", "orthogonal", "lower_triangular", "simplex", "unit_vector", "permutation", "one_hot", "mask"]
+DrawKind = Literal[
+    "normal", "uniform", "integers", "choice", "linspace", "fill", "values", "file", "kind", "make"
+]
+Kind = Literal[
+    "spd",
+    "orthogonal",
+    "lower_triangular",
+    "simplex",
+    "unit_vector",
+    "permutation",
+    "one_hot",
+    "mask",
+]
 Layout = Literal["contiguous", "transposed", "strided", "expanded", "offset", "channels_last"]
 
 OWN_DTYPES = {"integers": "int64", "permutation": "int64", "mask": "bool"}
@@ -78,7 +99,8 @@ SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """How a sparse tensor holds the numbers: a share `density` of its elements (of its blocks); `masked`: gradients elsewhere do not count."""
+    """How a sparse tensor holds the numbers: a share `density` of its elements (of its blocks);
+    `masked`: gradients elsewhere do not count."""
 
     layout: SparseLayout = "coo"
     density: float | None = None
@@ -90,12 +112,17 @@ class Sparse:
 class TensorRecipe:
     """How one tensor input is made.
 
-    `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], the numbers to choose from, a fill value, nested lists of numbers, a
-    file's absolute path (`path.npz#key`), a `Kind`, or the name of a function that draws. `shape` is None for `values` and `file`, whose
-    numbers bring their own. `dtype` None means the check's, or the draw's own (`OWN_DTYPES`); `device` None the check's; `requires_grad` None
-    means: true for floating and complex tensors; `layout` None: the case's, else contiguous. `distinct`: how far apart all elements are.
-    `domain`: where the function is defined; `symmetric`: it reads a symmetric (Hermitian) matrix, so that off-diagonal elements move in pairs.
-    `sparse`: the function gets a sparse tensor; `nested`: a jagged one, whose components have that many rows each.
+    `arguments` belongs to `draw`: [mean, std], [low, high], [a, b], the numbers to choose from, a
+    fill value, nested lists of numbers, a file's absolute path (`path.npz#key`), a `Kind`, or the
+    name of a function that draws. `shape` is None for `values` and `file`, whose numbers bring
+    their own. `dtype` None means the check's, or the draw's own (`OWN_DTYPES`); `device` None the
+    check's; `requires_grad` None
+    means: true for floating and complex tensors; `layout` None: the case's, else contiguous.
+    `distinct`: how far apart all elements are.
+    `domain`: where the function is defined; `symmetric`: it reads a symmetric (Hermitian) matrix,
+    so that off-diagonal elements move in pairs.
+    `sparse`: the function gets a sparse tensor; `nested`: a jagged one, whose components have that
+    many rows each.
     """
 
     shape: tuple[int, ...] | None = None
@@ -116,9 +143,11 @@ class TensorRecipe:
 
 @dataclass(frozen=True, slots=True)
 class InputRecipe:
-    """One argument of the function: a tensor to be made, a list of them (`tensors`), or else a plain value passed as it is.
+    """One argument of the function: a tensor to be made, a list of them (`tensors`), or else a
+    plain value passed as it is.
 
-    `name` is None where the spec gave a plain list: names are then read from the signature, or are 0, 1, 2…
+    `name` is None where the spec gave a plain list: names are then read from the signature, or are
+    0, 1, 2…
     """
 
     name: str | None
@@ -142,7 +171,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one check, all layers folded. `atol` and `rtol` are None where nobody named them: see `tolerances`."""
+    """The settings of one check, all layers folded. `atol` and `rtol` are None where nobody named
+    them: see `tolerances`."""
 
     dtype: str = "float64"
     device: str = "cpu"
@@ -170,12 +200,14 @@ class Settings:
     timeout: float = 300.0
 
     def looks_for(self, code: str) -> bool:
-        """`select` chooses what is looked for; whether that could be judged (GV0xx) is always asked, unless it is ignored by name."""
+        """`select` chooses what is looked for; whether that could be judged (GV0xx) is always
+        asked, unless it is ignored by name."""
         chosen = not self.select or code.startswith((*self.select, "GV0"))
         return chosen and not (self.ignore and code.startswith(self.ignore))
 
     def tolerances(self, low_precision: bool = False) -> tuple[float, float]:
-        """(atol, rtol) with the defaults filled in: gradcheck's for a fixed `eps`, method.md section 1 for `auto`.
+        """(atol, rtol) with the defaults filled in: gradcheck's for a fixed `eps`, method.md
+        section 1 for `auto`.
 
         `low_precision` says that the function was seen to compute in float32 inside.
         """
@@ -183,15 +215,19 @@ class Settings:
             defaults = (1e-5, 1e-3)
         else:
             defaults = (0.0, 1e-3 if low_precision or self.dtype in WIDER else 1e-6)
-        return (defaults[0] if self.atol is None else self.atol, defaults[1] if self.rtol is None else self.rtol)
+        return (
+            defaults[0] if self.atol is None else self.atol,
+            defaults[1] if self.rtol is None else self.rtol,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Oracles:
-    """What the analytic gradient is compared with, beside finite differences of the function itself, or of `surrogate` in its place.
+    """What the analytic gradient is compared with, beside finite differences of the function
+    itself, or of `surrogate` in its place.
 
-    `expected` maps input names to nested lists: the gradient of sum(weights * output), weights from `grad_output` (None: ones; one entry for
-    each checked output where there are several).
+    `expected` maps input names to nested lists: the gradient of sum(weights * output), weights from
+    `grad_output` (None: ones; one entry for each checked output where there are several).
     """
 
     reference: str | None = None
@@ -203,7 +239,8 @@ class Oracles:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where the names of a spec are looked for: `folder` is the spec's own, `path` its absolute `path:` entries."""
+    """Where the names of a spec are looked for: `folder` is the spec's own, `path` its absolute
+    `path:` entries."""
 
     folder: str = "."
     path: tuple[str, ...] = ()
@@ -220,11 +257,13 @@ class SpecPlace:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which draws are seeded by) does not.
+    """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which
+    draws are seeded by) does not.
 
-    `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that names none and can have it.
-    `sources`: globs relative to `search.folder`. `beside`: the device on which the same is computed to
-    be compared with, where the matrix names several.
+    `kwargs`: plain values by keyword, `keywords`: tensors; `layout`: of every input tensor that
+    names none and can have it.
+    `sources`: globs relative to `search.folder`. `beside`: the device on which the same is computed
+    to be compared with, where the matrix names several.
     """
 
     id: str

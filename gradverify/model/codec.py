@@ -1,4 +1,5 @@
-"""Model dataclasses to plain JSON data and back. Non-finite numbers are the strings "nan", "inf" and "-inf"."""
+"""Model dataclasses to plain JSON data and back. Non-finite numbers are the strings "nan", "inf"
+and "-inf"."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ T = TypeVar("T")
 
 
 def to_json(value: object, exact: bool = False) -> Json:
-    """Dataclasses become objects in field order, tuples become lists. `exact`: non-finite numbers stay numbers, for Python's own reader: among plain
-    values of the user's the string "inf" means itself."""
+    """Dataclasses become objects in field order, tuples become lists. `exact`: non-finite numbers
+    stay numbers, for Python's own reader: among plain values of the user's the string "inf" means
+    itself."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -26,7 +28,15 @@ def to_json(value: object, exact: bool = False) -> Json:
     if isinstance(value, (list, tuple)):
         return [to_json(item, exact) for item in value]
     if isinstance(value, float):
-        return value if exact or math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return (
+            value
+            if exact or math.isfinite(value)
+            else "nan"
+            if math.isnan(value)
+            else "inf"
+            if value > 0
+            else "-inf"
+        )
     raise TypeError(f"{type(value).__name__} is no plain data: {value!r}")
 
 
@@ -36,8 +46,8 @@ def as_text(value: object) -> str:
 
 
 def from_json(cls: type[T], data: Json) -> T:
-    """The inverse of `to_json`, guided by the type hints of `cls`; fields that it does not have are left out, as a later version may have more.
-    Raises ValueError where the data does not fit."""
+    """The inverse of `to_json`, guided by the type hints of `cls`; fields that it does not have are
+    left out, as a later version may have more. Raises ValueError where the data does not fit."""
     from pydantic import ValidationError
 
     try:
@@ -51,7 +61,8 @@ def from_json(cls: type[T], data: Json) -> T:
 
 @cache
 def reader(cls: Any) -> Any:
-    """Kept: it is made once for a class. pydantic is imported here, which a hook with nothing to do does without."""
+    """Kept: it is made once for a class. pydantic is imported here, which a hook with nothing to do
+    does without."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(cls)

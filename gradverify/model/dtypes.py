@@ -1,4 +1,5 @@
-"""The dtypes there are, by torch's names: what a spec may say, and what each holds. `numerics/function/coordinates.py` has them as torch's own."""
+"""The dtypes there are, by torch's names: what a spec may say, and what each holds.
+`numerics/function/coordinates.py` has them as torch's own."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ Dtype = Literal[Floating, Whole]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """roundoff: half the distance from 1 to the next number, None of whole numbers. real: of what a complex number has two. double: the same kind in
-    64 bits, where it has fewer. integers: the smallest, and the largest + 1."""
+    """roundoff: half the distance from 1 to the next number, None of whole numbers. real: of what a
+    complex number has two. double: the same kind in 64 bits, where it has fewer. integers: the
+    smallest, and the largest + 1."""
 
     roundoff: float | None = None
     real: Floating | None = None
@@ -40,7 +42,10 @@ FLOATING: tuple[Floating, ...] = get_args(Floating)
 RUN = FLOATING
 """What a differentiable input may have."""
 LEGS: tuple[Floating, ...] = ("bfloat16", "float16")
-"""Finite differences say nothing in these: judged in two legs, of which one is in float64 (rule GV112)."""
+"""Finite differences say nothing in these: judged in two legs, of which one is in float64 (rule
+GV112)."""
 COMPLEX = tuple(name for name in FLOATING if TABLE[name].real)
-WIDER: Mapping[str, Floating] = {name: double for name in FLOATING if name not in LEGS and (double := TABLE[name].double)}
+WIDER: Mapping[str, Floating] = {
+    name: double for name in FLOATING if name not in LEGS and (double := TABLE[name].double)
+}
 """What runs in single precision → the same in double."""

@@ -11,7 +11,8 @@ Index = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
-    """The checked function; `file` and `line` where its source could be found (an autograd Function: of its `backward`)."""
+    """The checked function; `file` and `line` where its source could be found (an autograd
+    Function: of its `backward`)."""
 
     target: str
     kind: str | None = None
@@ -27,8 +28,9 @@ Decision = Literal["pass", "mismatch", "undecided"]
 class Rung:
     """One step of the ladder. Quotients are NaN where f has no value.
 
-    step: half the realised distance between x+ and x−. quotient: (f(x+) − f(x−)) / (2·step); left, right: one-sided. noise: the standard
-    deviation that the noise of f gives the quotient. bar: its error estimate, the change from the next coarser step plus six times the noise.
+    step: half the realised distance between x+ and x−. quotient: (f(x+) − f(x−)) / (2·step); left,
+    right: one-sided. noise: the standard deviation that the noise of f gives the quotient. bar: its
+    error estimate, the change from the next coarser step plus six times the noise.
     """
 
     step: float
@@ -41,7 +43,8 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The rung (place in `rungs`) that the numeric value rests on, and how often it was extrapolated from coarser ones."""
+    """The rung (place in `rungs`) that the numeric value rests on, and how often it was
+    extrapolated from coarser ones."""
 
     rung: int
     order: int
@@ -57,7 +60,8 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """value = atol + max(rtol · size, floor); size: the larger of |analytic| and |numeric|; floor: what counts as dust (method.md)."""
+    """value = atol + max(rtol · size, floor); size: the larger of |analytic| and |numeric|; floor:
+    what counts as dust (method.md)."""
 
     value: float
     atol: float
@@ -84,7 +88,8 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class FixedStep:
-    """What the rule of torch.autograd.gradcheck says, where the check gives `eps`: it has no bar, and tolerance = atol + rtol·|quotient|."""
+    """What the rule of torch.autograd.gradcheck says, where the check gives `eps`: it has no bar,
+    and tolerance = atol + rtol·|quotient|."""
 
     step: float
     quotient: float
@@ -98,9 +103,11 @@ class FixedStep:
 class Measured:
     """One element on every rung, coarsest first, and what came of it in the check.
 
-    f: the output element at x; sigma: the noise of f (standard deviation); unit: the unit roundoff it was seen to compute in. numeric ± bar:
-    the finite difference (bar inf: it has none; at a kink see `sides`). second: another derivative that is as consistent, on other steps.
-    limit: what keeps the element undecided, in words (as numerics gives it: by the name of its `Limit`). forward, backward: calls.
+    f: the output element at x; sigma: the noise of f (standard deviation); unit: the unit roundoff
+    it was seen to compute in. numeric ± bar: the finite difference (bar inf: it has none; at a kink
+    see `sides`). second: another derivative that is as consistent, on other steps.
+    limit: what keeps the element undecided, in words (as numerics gives it: by the name of its
+    `Limit`). forward, backward: calls.
     """
 
     x: float
@@ -139,10 +146,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """What `explain PATH::NAME` shows. `pair`: under `symmetric`, the element that moves together with the input's.
+    """What `explain PATH::NAME` shows. `pair`: under `symmetric`, the element that moves together
+    with the input's.
 
-    conclusion: the verdict in a sentence. in_check: what the whole check says where it did not judge this element by itself, and passes
-    what is wrong.
+    conclusion: the verdict in a sentence. in_check: what the whole check says where it did not
+    judge this element by itself, and passes what is wrong.
     """
 
     id: str

@@ -1,4 +1,5 @@
-"""What happens during a run, in order. Progress, JSON lines, `-x`, Ctrl-C and the report all read this one stream."""
+"""What happens during a run, in order. Progress, JSON lines, `-x`, Ctrl-C and the report all read
+this one stream."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from gradverify.model.result import CaseResult
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen. `folder`: where the run was started, below the
-    root of its repository (the nearest folder with `.git`); empty: there, or there is none. `reduced_precision`: what
-    makes products on CUDA devices compute in fewer bits, as checks find it (`matmul.allow_bf16_reduced_precision_reduction`); TF32 is off in them."""
+    """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen.
+    `folder`: where the run was started, below the root of its repository (the nearest folder with
+    `.git`); empty: there, or there is none. `reduced_precision`: what makes products on CUDA
+    devices compute in fewer bits, as checks find it
+    (`matmul.allow_bf16_reduced_precision_reduction`); TF32 is off in them."""
 
     python: str
     torch: str | None
@@ -35,9 +38,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for on the command line. `deselected`: checks of the specs that were not; those of other shards are
-    not among them. `left_out`: files and folders below the paths that are no
-    specs, or were not searched."""
+    """What was asked for on the command line. `deselected`: checks of the specs that were not;
+    those of other shards are not among them. `left_out`: files and folders below the paths that are
+    no specs, or were not searched."""
 
     paths: tuple[str, ...] = ()
     keyword: str | None = None
@@ -49,7 +52,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """`started_at` is ISO 8601 with its offset; `total` counts the selected cases; `order`: their ids, as the specs have them."""
+    """`started_at` is ISO 8601 with its offset; `total` counts the selected cases; `order`: their
+    ids, as the specs have them."""
 
     started_at: str
     argv: tuple[str, ...]
@@ -72,7 +76,8 @@ class CheckFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """`interrupted`: the signal's exit code (130, 143) where one ended the run; `crashed`: a fault of gradverify's own, as text."""
+    """`interrupted`: the signal's exit code (130, 143) where one ended the run; `crashed`: a fault
+    of gradverify's own, as text."""
 
     duration_s: float
     interrupted: int | None = None
@@ -81,8 +86,8 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is wrong. `memory`: bytes beyond
-    torch's own; `check`: its name, where several run at a time."""
+    """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is
+    wrong. `memory`: bytes beyond torch's own; `check`: its name, where several run at a time."""
 
     mode: str
     forward: int

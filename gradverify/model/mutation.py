@@ -9,8 +9,9 @@ from typing import Literal
 from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
 
 Fate = Literal["killed", "survived", "unseen", "equivalent"]
-"""killed: a check finds it. survived: it changes the gradient at a check's inputs, and passes. unseen: it changes nothing at these inputs, but would
-at others. equivalent: it changes nothing at any inputs that were tried, as far as could be seen; it is not counted."""
+"""killed: a check finds it. survived: it changes the gradient at a check's inputs, and passes.
+unseen: it changes nothing at these inputs, but would at others. equivalent: it changes nothing at
+any inputs that were tried, as far as could be seen; it is not counted."""
 
 BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
 """What several checks of one function make of the same damage, the first that any of them says."""
@@ -18,8 +19,8 @@ BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of the rule that found it; `why`: why none did,
-    and what would."""
+    """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of
+    the rule that found it; `why`: why none did, and what would."""
 
     damage: str
     inputs: tuple[str, ...]
@@ -30,7 +31,8 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class MutatedCheck:
-    """One check under all damage that can be done to it; `left_out` says why it was not damaged, `broken` that it should have passed undamaged."""
+    """One check under all damage that can be done to it; `left_out` says why it was not damaged,
+    `broken` that it should have passed undamaged."""
 
     id: str
     name: str
@@ -43,7 +45,8 @@ class MutatedCheck:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One damage to one function: its fate under all checks together, and what the check `check` says of it."""
+    """One damage to one function: its fate under all checks together, and what the check `check`
+    says of it."""
 
     function: str
     damage: str
@@ -76,7 +79,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class MutationReport:
-    """A finished (or interrupted) run. `share`: killed, in percent of what is counted; None where nothing is."""
+    """A finished (or interrupted) run. `share`: killed, in percent of what is counted; None where
+    nothing is."""
 
     schema_version: int
     version: str
@@ -95,7 +99,10 @@ def outcomes(checks: Iterable[MutatedCheck]) -> tuple[Outcome, ...]:
     found: dict[tuple[str, str, tuple[str, ...]], Outcome] = {}
     for check in checks:
         for m in check.mutants:
-            key, new = (check.function, m.damage, m.inputs), Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why)
+            key, new = (
+                (check.function, m.damage, m.inputs),
+                Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why),
+            )
             if BEST.index(new.fate) < BEST.index(found.setdefault(key, new).fate):
                 found[key] = new
     return tuple(found.values())
@@ -106,9 +113,17 @@ def counts(found: Iterable[Outcome]) -> Counts:
     return Counts(*(fates.count(fate) for fate in BEST))
 
 
-def report(checks: Iterable[MutatedCheck], *, version: str, argv: tuple[str, ...], duration: float, fail_under: float = 0.0,
-           interrupted: bool = False) -> MutationReport:
-    """All checks of a run. Too small a share is exit code 1, a check that should pass and does not 3, nothing damaged 5."""
+def report(
+    checks: Iterable[MutatedCheck],
+    *,
+    version: str,
+    argv: tuple[str, ...],
+    duration: float,
+    fail_under: float = 0.0,
+    interrupted: bool = False,
+) -> MutationReport:
+    """All checks of a run. Too small a share is exit code 1, a check that should pass and does not
+    3, nothing damaged 5."""
     checks = tuple(checks)
     found = outcomes(checks)
     counted = counts(found)
@@ -120,4 +135,6 @@ def report(checks: Iterable[MutatedCheck], *, version: str, argv: tuple[str, ...
         code = WRONG
     elif any(check.broken for check in checks):
         code = NOT_JUDGED
-    return MutationReport(1, version, argv, duration, code, interrupted, share, counted, found, checks)
+    return MutationReport(
+        1, version, argv, duration, code, interrupted, share, counted, found, checks
+    )

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-REPOSITORY = ".git"     # a folder; a file in worktrees and submodules
+REPOSITORY = ".git"  # a folder; a file in worktrees and submodules
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Is there a file? Not where no file system could hold the name, or the folder is closed: there `Path.is_file` of Python before 3.14 raises."""
+    """Is there a file? Not where no file system could hold the name, or the folder is closed: there
+    `Path.is_file` of Python before 3.14 raises."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
@@ -20,18 +21,24 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def shown_path(file: str, folder: str | None = None) -> str:
-    """Relative to the folder of the run (None: the current one) where it lies inside, or elsewhere in the same repository."""
+    """Relative to the folder of the run (None: the current one) where it lies inside, or elsewhere
+    in the same repository."""
     home = Path(folder) if folder is not None else Path.cwd()
     relative = os.path.relpath(home / file, home)
     if not relative.startswith(os.pardir):
         return relative
     below = repository_folder(home)
-    return relative if below and not os.path.normpath(f"{below}/{relative}").startswith(os.pardir) else file
+    return (
+        relative
+        if below and not os.path.normpath(f"{below}/{relative}").startswith(os.pardir)
+        else file
+    )
 
 
 def resolved(file: Path) -> Path:
-    """Absolute, links followed; of links that lead in a circle what is left, where `Path.resolve` of Python before 3.13 raises. A name that the
-    system's encoding cannot write, and that is no file's therefore, as it is."""
+    """Absolute, links followed; of links that lead in a circle what is left, where `Path.resolve`
+    of Python before 3.13 raises. A name that the system's encoding cannot write, and that is no
+    file's therefore, as it is."""
     try:
         return Path(os.path.realpath(file))
     except UnicodeEncodeError:
@@ -39,14 +46,23 @@ def resolved(file: Path) -> Path:
 
 
 def repository_folder(folder: Path) -> str:
-    """The folder below the root of its repository, by `/`: empty for the root itself, and where there is no repository."""
+    """The folder below the root of its repository, by `/`: empty for the root itself, and where
+    there is no repository."""
     root = nearest_with(folder, REPOSITORY) or folder
     return "" if root == folder else folder.relative_to(root).as_posix()
 
 
 def nearest_with(folder: Path, *names: str) -> Path | None:
-    """The nearest folder, at or above this one, that holds a file or folder of one of these names."""
-    return next((each for each in (folder, *folder.parents) if any((each / name).exists() for name in names)), None)
+    """The nearest folder, at or above this one, that holds a file or folder of one of these
+    names."""
+    return next(
+        (
+            each
+            for each in (folder, *folder.parents)
+            if any((each / name).exists() for name in names)
+        ),
+        None,
+    )
 
 
 NEVER = frozenset({".git", ".hg", ".svn", "__pycache__"})  # nobody writes files there
@@ -58,14 +74,17 @@ BUILT_BY = ("pyproject.toml", "setup.py", "setup.cfg", "package.json", "CMakeLis
 def files_below(
     folder: Path, suffixes: tuple[str, ...], left_out: list[tuple[Path, str]] | None = None
 ) -> Iterator[Path]:
-    """Those whose names end so, in upper or lower case, sorted within each folder; links to folders are followed, each folder read once.
+    """Those whose names end so, in upper or lower case, sorted within each folder; links to folders
+    are followed, each folder read once.
 
-    `left_out` receives the folders that are not searched, with the reason. A folder that cannot be listed is among the files: whoever reads it
-    says why.
+    `left_out` receives the folders that are not searched, with the reason. A folder that cannot be
+    listed is among the files: whoever reads it says why.
     """
     known = {os.path.realpath(folder)}
     unreadable: list[Path] = []
-    for root, folders, files in os.walk(folder, onerror=lambda error: unreadable.append(Path(error.filename)), followlinks=True):
+    for root, folders, files in os.walk(
+        folder, onerror=lambda error: unreadable.append(Path(error.filename)), followlinks=True
+    ):
         kept = []
         for name in sorted(folders):
             path = Path(root, name)

@@ -1,4 +1,5 @@
-"""A fault in what a person wrote (a spec, the configuration, an option), and what the exit codes of a run mean. Light to import."""
+"""A fault in what a person wrote (a spec, the configuration, an option), and what the exit codes of
+a run mean. Light to import."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault, where it stands and what is allowed instead. `line` and `column` count from 1; `text` is the source line."""
+    """One fault, where it stands and what is allowed instead. `line` and `column` count from 1;
+    `text` is the source line."""
 
     message: str
     file: str | None = None
@@ -19,7 +21,9 @@ class Problem:
 
     def __str__(self) -> str:
         """`file:line:column: path: message`, then the source line and a caret under its column."""
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        place = ":".join(
+            str(part) for part in (self.file, self.line, self.column) if part is not None
+        )
         head = ": ".join(part for part in (place, self.path, self.message) if part)
         if self.text is None or self.column is None:
             return head
@@ -36,5 +40,6 @@ class ProblemsError(Exception):
 
 
 OK, WRONG, USAGE, NOT_JUDGED, INTERNAL, NOTHING_CHECKED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
-SIGNALLED = 128     # and the number of the signal that ended a run: 130, 143
-OF_VERDICTS = (WRONG, NOT_JUDGED, NOTHING_CHECKED)      # what `--exit-zero` forgives; not usage, faults and interrupts
+SIGNALLED = 128  # and the number of the signal that ended a run: 130, 143
+# What `--exit-zero` forgives; not usage, faults and interrupts
+OF_VERDICTS = (WRONG, NOT_JUDGED, NOTHING_CHECKED)

@@ -1,4 +1,5 @@
-"""What `init` looks for, and what it found: plain data between the command and the worker that tries."""
+"""What `init` looks for, and what it found: plain data between the command and the worker that
+tries."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ class Sought:
 class Proposal:
     """A call that runs, or why none was found (`missing`, one sentence).
 
-    `inputs`, `keywords`, `init` as in a case, also those of the furthest attempt where nothing ran; `remarks`: what stands behind an argument;
-    `varied`: arguments and the values of theirs that forward accepts, of which every combination runs; `left_out`: optional arguments that it
-    runs without, too; `dtype`, `device`: of the check, where it is not the default; `note`: a sentence above the check;
+    `inputs`, `keywords`, `init` as in a case, also those of the furthest attempt where nothing ran;
+    `remarks`: what stands behind an argument;
+    `varied`: arguments and the values of theirs that forward accepts, of which every combination
+    runs; `left_out`: optional arguments that it runs without, too; `dtype`, `device`: of the check,
+    where it is not the default; `note`: a sentence above the check;
     `fault`: one of gradverify's own, for which nothing was found.
     """
 

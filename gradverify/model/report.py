@@ -1,4 +1,5 @@
-"""The report of a run: events folded, known findings marked, checks judged, the exit code; as the text of its JSON file, and back."""
+"""The report of a run: events folded, known findings marked, checks judged, the exit code; as the
+text of its JSON file, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from typing import Literal, get_args
 
 from gradverify.model.case import Json
 from gradverify.model.codec import as_text, from_json, to_json
-from gradverify.model.event import CheckFinished, Environment, Event, RunFinished, RunStarted, Selection
+from gradverify.model.event import (
+    CheckFinished,
+    Environment,
+    Event,
+    RunFinished,
+    RunStarted,
+    Selection,
+)
 from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_VERDICTS, OK, WRONG
 from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Verdict
 
@@ -20,7 +28,8 @@ JUDGED = ("pass", "fail", "undecided")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One finding of one check (its id). `message`: how it was told when it was recorded, `reason`: what a person wrote beside it."""
+    """One finding of one check (its id). `message`: how it was told when it was recorded, `reason`:
+    what a person wrote beside it."""
 
     check: str
     code: str
@@ -37,7 +46,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What is known, by check id; one that is found twice is known twice. `open`: whatever is found is to become known."""
+    """What is known, by check id; one that is found twice is known twice. `open`: whatever is found
+    is to become known."""
 
     known: Mapping[str, tuple[Known, ...]] = field(default_factory=dict)
     open: bool = False
@@ -46,7 +56,9 @@ class Baseline:
 def known_as(check: str, finding: Finding) -> Known:
     """A finding as it is recorded: the first line of its message."""
     output = finding.output_name or (None if finding.output is None else f"y{finding.output}")
-    return Known(check, finding.code, finding.input, output, finding.message.strip().partition("\n")[0])
+    return Known(
+        check, finding.code, finding.input, output, finding.message.strip().partition("\n")[0]
+    )
 
 
 def marked(result: CaseResult, baseline: Baseline) -> CaseResult:
@@ -61,36 +73,56 @@ def marked(result: CaseResult, baseline: Baseline) -> CaseResult:
 
 
 def accepted(result: CaseResult) -> CaseResult:
-    """A result that is not as expected, as it is once what it found is recorded; the same where that would not excuse it."""
+    """A result that is not as expected, as it is once what it found is recorded; the same where
+    that would not excuse it."""
     errors = unexpected(result)
-    taken = replace(result, findings=tuple(replace(finding, known=finding.known or finding in errors) for finding in result.findings))
+    taken = replace(
+        result,
+        findings=tuple(
+            replace(finding, known=finding.known or finding in errors)
+            for finding in result.findings
+        ),
+    )
     return taken if excused(taken) else result
 
 
 def unexpected(result: CaseResult) -> tuple[Finding, ...]:
     """The errors that the check's `expect` does not name."""
     named = result.expect if isinstance(result.expect, tuple) else ()
-    return tuple(finding for finding in result.findings if finding.severity == "error" and finding.code not in named)
+    return tuple(
+        finding
+        for finding in result.findings
+        if finding.severity == "error" and finding.code not in named
+    )
 
 
 def excused(result: CaseResult) -> bool:
-    """Is everything that makes this result not as expected a known finding? An expected failure that does not happen never is."""
-    if result.verdict not in ("fail", "error", "undecided") or any(fault.costs for fault in result.faults):
+    """Is everything that makes this result not as expected a known finding? An expected failure
+    that does not happen never is."""
+    if result.verdict not in ("fail", "error", "undecided") or any(
+        fault.costs for fault in result.faults
+    ):
         return False
-    missing = set(result.expect if isinstance(result.expect, tuple) else ()) - {finding.code for finding in result.findings} - set(result.not_judged)
+    missing = (
+        set(result.expect if isinstance(result.expect, tuple) else ())
+        - {finding.code for finding in result.findings}
+        - set(result.not_judged)
+    )
     errors = unexpected(result)
     return not missing and bool(errors) and all(finding.known for finding in errors)
 
 
 def unknown(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
-    """What of a judged result is to be recorded beside what is known of it. Undecided ones always: another run's gate may not let them pass."""
+    """What of a judged result is to be recorded beside what is known of it. Undecided ones always:
+    another run's gate may not let them pass."""
     if not (result.baselined or result.verdict == "undecided"):
         return ()
     return tuple(_beyond([known_as(result.id, finding) for finding in unexpected(result)], known))
 
 
 def gone(result: CaseResult, known: tuple[Known, ...]) -> tuple[Known, ...]:
-    """What of `known` this result shows to occur no longer; what its run did not judge is left out."""
+    """What of `known` this result shows to occur no longer; what its run did not judge is left
+    out."""
     found = _beyond(known, [known_as(result.id, finding) for finding in result.findings])
     return tuple(each for each in found if _was_judged(result, each.code))
 
@@ -105,11 +137,14 @@ def _beyond(some: Iterable[Known], others: Iterable[Known]) -> Iterator[Known]:
 
 
 def _was_judged(result: CaseResult, code: str) -> bool:
-    """Did the rule have its say? One that is not applicable has where the check passed; elsewhere another finding may stand before it."""
+    """Did the rule have its say? One that is not applicable has where the check passed; elsewhere
+    another finding may stand before it."""
     run = next((rule for rule in result.rules if rule.code == code), None)
     if run is None or result.verdict not in JUDGED:
         return result.verdict in JUDGED
-    return (run.status == "ran" or (run.status == "not_applicable" and result.verdict == "pass")) and LEFT_OUT not in (run.reason or "")
+    return (
+        run.status == "ran" or (run.status == "not_applicable" and result.verdict == "pass")
+    ) and LEFT_OUT not in (run.reason or "")
 
 
 SCHEMA_VERSION = 1
@@ -123,7 +158,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What besides a wrong gradient makes a run red; `exit_zero`: nothing does, whatever the verdicts are."""
+    """What besides a wrong gradient makes a run red; `exit_zero`: nothing does, whatever the
+    verdicts are."""
 
     undecided: Literal["warn", "fail"] = "warn"
     fail_on_skip: bool = False
@@ -134,8 +170,8 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts by verdict (`passed` is `pass` in the JSON report); `ok` counts the checks that came out as expected, `baselined` those of them whose
-    errors are known."""
+    """Counts by verdict (`passed` is `pass` in the JSON report); `ok` counts the checks that came
+    out as expected, `baselined` those of them whose errors are known."""
 
     total: int
     passed: int
@@ -151,7 +187,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A finished (or interrupted) run; the field names are those of the JSON report. `forgiven`: the exit code that `--exit-zero` made 0."""
+    """A finished (or interrupted) run; the field names are those of the JSON report. `forgiven`:
+    the exit code that `--exit-zero` made 0."""
 
     schema_version: int
     tool: Tool
@@ -178,7 +215,8 @@ class Report:
 
 
 def judged(result: CaseResult, gate: Gate) -> CaseResult:
-    """The result with `ok`: did the check come out as its `expect` says, or is everything else known?"""
+    """The result with `ok`: did the check come out as its `expect` says, or is everything else
+    known?"""
     if gate.baseline is not None:
         result = marked(result, gate.baseline)
     ok = _as_expected(result, gate)
@@ -191,13 +229,18 @@ def judged(result: CaseResult, gate: Gate) -> CaseResult:
 def _as_expected(result: CaseResult, gate: Gate) -> bool:
     if result.verdict == "skip":
         return not gate.fail_on_skip and result.missing not in gate.require_device
-    if result.verdict == "not_run" or (result.verdict == "error" and any(fault.costs for fault in result.faults)):
+    if result.verdict == "not_run" or (
+        result.verdict == "error" and any(fault.costs for fault in result.faults)
+    ):
         return False
     if result.expect == "pass":
-        return result.verdict == "pass" or (result.verdict == "undecided" and gate.undecided == "warn")
+        return result.verdict == "pass" or (
+            result.verdict == "undecided" and gate.undecided == "warn"
+        )
     if result.expect == "fail":
         return result.verdict == "fail"
-    # exactly the listed codes that are errors, and every listed warning; of a rule that was not to run nothing is
+    # exactly the listed codes that are errors, and every listed warning; of a rule that was not to
+    # run nothing is
     expected = set(result.expect)
     errors = {finding.code for finding in result.findings if finding.severity == "error"}
     warnings = {finding.code for finding in result.findings if finding.severity == "warning"}
@@ -209,12 +252,23 @@ def summarise(checks: Iterable[CaseResult]) -> Summary:
     checks = tuple(checks)
     verdicts = Counter(check.verdict for check in checks)
     passed, fail, undecided, error, skip, not_run = (verdicts[each] for each in get_args(Verdict))
-    return Summary(len(checks), passed, fail, undecided, error, skip, not_run, sum(check.ok is True for check in checks),
-                   sum(finding.severity == "warning" for check in checks for finding in check.findings),
-                   sum(check.baselined for check in checks))
+    return Summary(
+        len(checks),
+        passed,
+        fail,
+        undecided,
+        error,
+        skip,
+        not_run,
+        sum(check.ok is True for check in checks),
+        sum(finding.severity == "warning" for check in checks for finding in check.findings),
+        sum(check.baselined for check in checks),
+    )
 
 
-def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False) -> int:
+def exit_code(
+    checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False
+) -> int:
     """The exit code of command-line.md, its precedence included: 130/143, 4, 2, 1, 3, 5."""
     checks = tuple(checks)
     if interrupted:
@@ -226,11 +280,14 @@ def exit_code(checks: Iterable[CaseResult], interrupted: int | None = None, cras
         return WRONG
     if not_ok:
         return NOT_JUDGED
-    return OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
+    return (
+        OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
+    )
 
 
 def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
-    """All events of a run as its report. Checks that `-x` or an interrupt left out come as `not_run` results in the stream."""
+    """All events of a run as its report. Checks that `-x` or an interrupt left out come as
+    `not_run` results in the stream."""
     started: RunStarted | None = None
     finished = RunFinished(0.0)
     checks: list[CaseResult] = []
@@ -244,14 +301,30 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
     if started is None:
         raise ValueError("a run's events begin with RunStarted")
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
-    checks.sort(key=lambda check: place.get(check.id, len(place)))      # workers end them in another order
-    code, shard = exit_code(checks, finished.interrupted, finished.crashed is not None), started.selection.shard
+    # Workers end them in another order
+    checks.sort(key=lambda check: place.get(check.id, len(place)))
+    code, shard = (
+        exit_code(checks, finished.interrupted, finished.crashed is not None),
+        started.selection.shard,
+    )
     if code == NOTHING_CHECKED and shard and shard.total and not checks:
-        code = OK       # none of the selected checks falls to this shard: the others hold them
+        code = OK  # none of the selected checks falls to this shard: the others hold them
     forgiven = code if gate.exit_zero and code in OF_VERDICTS else None
-    return Report(SCHEMA_VERSION, Tool(version=version), started.started_at, finished.duration_s, started.argv, code if forgiven is None else OK,
-                  finished.interrupted is not None, started.environment, started.selection, summarise(checks), tuple(checks), finished.crashed,
-                  forgiven)
+    return Report(
+        SCHEMA_VERSION,
+        Tool(version=version),
+        started.started_at,
+        finished.duration_s,
+        started.argv,
+        code if forgiven is None else OK,
+        finished.interrupted is not None,
+        started.environment,
+        started.selection,
+        summarise(checks),
+        tuple(checks),
+        finished.crashed,
+        forgiven,
+    )
 
 
 RENAMED = {"passed": "pass"}
@@ -262,11 +335,13 @@ FINDING_BEGINS = ("code", "name", "severity", "message")
 
 
 class NoReport(ValueError):  # noqa: N818 - it carries the sentence to show
-    """A text is no JSON report that this version reads; says why, as the end of a sentence that begins with the file's name."""
+    """A text is no JSON report that this version reads; says why, as the end of a sentence that
+    begins with the file's name."""
 
 
 def written(report: Report) -> str:
-    """Numbers in their shortest form that reads back to the same float (at most 17 digits); ASCII, so that any pipe can carry it."""
+    """Numbers in their shortest form that reads back to the same float (at most 17 digits); ASCII,
+    so that any pipe can carry it."""
     return as_text(as_data(report))
 
 
@@ -281,7 +356,10 @@ def as_data(report: Report) -> Json:
 def check_data(check: CaseResult) -> Json:
     """One entry of `checks`."""
     data = to_json(check)
-    data["findings"] = [{name: finding[name] for name in (*FINDING_BEGINS, *finding)} for finding in data["findings"]]
+    data["findings"] = [
+        {name: finding[name] for name in (*FINDING_BEGINS, *finding)}
+        for finding in data["findings"]
+    ]
     return data
 
 
@@ -294,17 +372,24 @@ def read(text: str) -> Report:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise NoReport(f"is no JSON: {error}") from None
-    except (ValueError, RecursionError):        # an integer of more digits than Python reads, brackets deeper than it follows
+    # An integer of more digits than Python reads, brackets deeper than it follows
+    except (ValueError, RecursionError):
         pass
     if not isinstance(data, Mapping) or not {"schema_version", "tool", "checks"} <= set(data):
         raise NoReport("is JSON, but no report of `gradverify check`")
     if data["schema_version"] != SCHEMA_VERSION:
-        raise NoReport(f"has schema version {data['schema_version']!r}; this gradverify reads version {SCHEMA_VERSION}")
+        raise NoReport(
+            f"has schema version {data['schema_version']!r}; this gradverify reads version "
+            f"{SCHEMA_VERSION}"
+        )
     own = {name: given for given, name in RENAMED.items()}
     summary = data.get("summary")
     try:
         if isinstance(summary, Mapping):
-            data = {**data, "summary": {own.get(name, name): count for name, count in summary.items()}}
+            data = {
+                **data,
+                "summary": {own.get(name, name): count for name, count in summary.items()},
+            }
         return from_json(Report, data)
     except (ValueError, RecursionError) as error:
         raise NoReport(f"is no report of `gradverify check`: {error}") from None

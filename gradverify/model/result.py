@@ -1,4 +1,5 @@
-"""What came of one check: plain data without tensors. The field names are those of the JSON report."""
+"""What came of one check: plain data without tensors. The field names are those of the JSON
+report."""
 
 from __future__ import annotations
 
@@ -15,22 +16,32 @@ Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
 
 LEFT_OUT = "left out: "
-"""How the reason begins of a rule that the budget did not afford; with something before it, of one that ran in part."""
+"""How the reason begins of a rule that the budget did not afford; with something before it, of one
+that ran in part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls of the user's function and of its backward; `batched` of them ran inside vmapped calls."""
+    """Calls of the user's function and of its backward; `batched` of them ran inside vmapped
+    calls."""
 
     forward: int = 0
     backward: int = 0
     batched: int = 0
 
     def __add__(self, other: Calls) -> Calls:
-        return Calls(self.forward + other.forward, self.backward + other.backward, self.batched + other.batched)
+        return Calls(
+            self.forward + other.forward,
+            self.backward + other.backward,
+            self.batched + other.batched,
+        )
 
     def __sub__(self, other: Calls) -> Calls:
-        return Calls(self.forward - other.forward, self.backward - other.backward, self.batched - other.batched)
+        return Calls(
+            self.forward - other.forward,
+            self.backward - other.backward,
+            self.batched - other.batched,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +54,8 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of the user's own code in a traceback; `line` counts from 1, `text` is the source line."""
+    """One frame of the user's own code in a traceback; `line` counts from 1, `text` is the source
+    line."""
 
     file: str
     line: int
@@ -53,11 +65,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, or could not be judged: what was measured against what, why it matters, what to change.
+    """One thing that is wrong, or could not be judged: what was measured against what, why it
+    matters, what to change.
 
-    `input` and `output` name the pair it stands for, `output_name` the output by its path (`y0`, `y.loss`). `also` lists the codes of less
-    specific findings at the same pair. `file`, `line` and `source` show the code to change (usually the user's `backward`); `frames` are the
-    user's frames of what was raised.
+    `input` and `output` name the pair it stands for, `output_name` the output by its path (`y0`,
+    `y.loss`). `also` lists the codes of less specific findings at the same pair. `file`, `line` and
+    `source` show the code to change (usually the user's `backward`); `frames` are the user's frames
+    of what was raised.
     """
 
     code: str
@@ -80,7 +94,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One element of a Jacobian as compared. Where a complex tensor is involved the part of the index is named: "re" or "im"."""
+    """One element of a Jacobian as compared. Where a complex tensor is involved the part of the
+    index is named: "re" or "im"."""
 
     output_index: Index
     input_index: Index
@@ -97,7 +112,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMap:
-    """A small Jacobian as a picture: `ratio[j][i]` is |error| / tolerance of output element j against input element i."""
+    """A small Jacobian as a picture: `ratio[j][i]` is |error| / tolerance of output element j
+    against input element i."""
 
     ratio: tuple[tuple[float, ...], ...]
 
@@ -108,10 +124,12 @@ WORST = 100
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that would have been seen everywhere.
+    """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that
+    would have been seen everywhere.
 
-    `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows` and `blocks`; `worst` are elements.
-    `groups`, `row_groups`: how many groups of input elements were moved, and of output elements pulled back, one after the other.
+    `lines`: what was compared and is counted, instead of elements, by the modes `columns`, `rows`
+    and `blocks`; `worst` are elements. `groups`, `row_groups`: how many groups of input elements
+    were moved, and of output elements pulled back, one after the other.
     """
 
     rule: str
@@ -135,7 +153,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RuleRun:
-    """What became of one rule; `reason` says why it was not applicable or ignored, or of one that ran what else is to be known."""
+    """What became of one rule; `reason` says why it was not applicable or ignored, or of one that
+    ran what else is to be known."""
 
     code: str
     status: Literal["ran", "not_applicable", "ignored"]
@@ -144,15 +163,21 @@ class RuleRun:
 
 
 def left_out(rules: Iterable[RuleRun]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The codes of the rules that the budget did not afford, and of those that it afforded in part."""
-    short = sorted((rule.code, rule.status) for rule in rules if rule.reason and LEFT_OUT in rule.reason)
-    return tuple(code for code, status in short if status != "ran"), tuple(code for code, status in short if status == "ran")
+    """The codes of the rules that the budget did not afford, and of those that it afforded in
+    part."""
+    short = sorted(
+        (rule.code, rule.status) for rule in rules if rule.reason and LEFT_OUT in rule.reason
+    )
+    return tuple(code for code, status in short if status != "ran"), tuple(
+        code for code, status in short if status == "ran"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of gradverify's own, met in this check. `during`: what was being done; `what`: the exception in one line; `place`: the line of
-    gradverify it came from; `trace`: its last frames. `costs`: a rule did not run for it, or the whole check; else only a cause or a hint is missing.
+    """A fault of gradverify's own, met in this check. `during`: what was being done; `what`: the
+    exception in one line; `place`: the line of gradverify it came from; `trace`: its last frames.
+    `costs`: a rule did not run for it, or the whole check; else only a cause or a hint is missing.
     """
 
     during: str
@@ -164,7 +189,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """One tensor input; `layout` as in a spec, of a sparse one `csr` and the like, `jagged` of a nested one."""
+    """One tensor input; `layout` as in a spec, of a sparse one `csr` and the like, `jagged` of a
+    nested one."""
 
     name: str
     shape: tuple[int, ...]
@@ -175,7 +201,8 @@ class InputInfo:
 
 @dataclass(frozen=True, slots=True)
 class OutputInfo:
-    """One tensor output, by its place among the flattened outputs; `name`: by its path, `y0` or `y.loss`."""
+    """One tensor output, by its place among the flattened outputs; `name`: by its path, `y0` or
+    `y.loss`."""
 
     index: int
     shape: tuple[int, ...]
@@ -185,8 +212,10 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the `calls` gave different results (1: all the same bits);
-    `spread`: the largest difference of an element, and that in roundings of the tensor's largest number."""
+    """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the
+    `calls` gave different results (1: all the same bits);
+    `spread`: the largest difference of an element, and that in roundings of the tensor's largest
+    number."""
 
     of: str
     calls: int
@@ -197,10 +226,13 @@ class Reproduced:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one check. `ok`: did it come out as `expect` says? None until the gate has judged it (model/report.py).
+    """What came of one check. `ok`: did it come out as `expect` says? None until the gate has
+    judged it (model/report.py).
 
-    `reason`: why it was skipped, could not be judged, or was not run; `mode`, `mode_reason`: how the Jacobian was compared, and why so;
-    `could_miss`: which errors it may not have seen, a sentence; `missing`: the device that is absent; `faults`: those of gradverify itself.
+    `reason`: why it was skipped, could not be judged, or was not run; `mode`, `mode_reason`: how
+    the Jacobian was compared, and why so;
+    `could_miss`: which errors it may not have seen, a sentence; `missing`: the device that is
+    absent; `faults`: those of gradverify itself.
     """
 
     id: str
@@ -230,7 +262,8 @@ class CaseResult:
     """What the user's code printed while the check ran, cut to its last lines."""
     faults: tuple[Fault, ...] = ()
     changed: tuple[str, ...] = ()
-    """What importing its modules did to the process of the check: it was put back, or no other check ran in that process."""
+    """What importing its modules did to the process of the check: it was put back, or no other
+    check ran in that process."""
     baselined: bool = False
     """Is it ok only because a baseline names every error that was not expected?"""
     interpreter: str | None = None
@@ -242,6 +275,13 @@ class CaseResult:
 
     @property
     def not_judged(self) -> tuple[str, ...]:
-        """The codes of `expect` whose rules were not to run (`--select`, `--ignore`, `rules`), and which did not occur."""
-        ignored = {rule.code for rule in self.rules if rule.status == "ignored"} - {finding.code for finding in self.findings}
-        return tuple(code for code in self.expect if code in ignored) if isinstance(self.expect, tuple) else ()
+        """The codes of `expect` whose rules were not to run (`--select`, `--ignore`, `rules`), and
+        which did not occur."""
+        ignored = {rule.code for rule in self.rules if rule.status == "ignored"} - {
+            finding.code for finding in self.findings
+        }
+        return (
+            tuple(code for code in self.expect if code in ignored)
+            if isinstance(self.expect, tuple)
+            else ()
+        )

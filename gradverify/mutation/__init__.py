@@ -1,1 +1,2 @@
-"""A check whose gradients are damaged on purpose, to learn which damage it would have let through."""
+"""A check whose gradients are damaged on purpose, to learn which damage it would have let
+through."""

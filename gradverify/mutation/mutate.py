@@ -44,8 +44,8 @@ Replies = list[tuple[list[Tensor], Gradients]]
 
 
 class Sights:
-    """Of a right function: what backward says at the inputs of its check, and at others where it can
-    be computed."""
+    """Of a right function: what backward says at the inputs of its check, and at others where it
+    can be computed."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -76,7 +76,8 @@ class Sights:
         return False
 
     def _same(self, place: int, one: Tensor | None, other: Tensor | None) -> bool:
-        """Within rounding of the gradient's size, and of the natural size ‖v‖‖f‖/‖x‖: sums over softmax rows are made of that."""
+        """Within rounding of the gradient's size, and of the natural size ‖v‖‖f‖/‖x‖: sums over
+        softmax rows are made of that."""
         argument = self._evidence.inputs[place]
         a, b = flat(argument, one), flat(argument, other)
         rounding = max(largest(a), largest(b)) * ROUNDINGS * UNITS.get(argument.value.dtype, U64)
@@ -99,7 +100,9 @@ class Sights:
             seen = self._at(inputs)
         except UserCodeError:
             return None
-        finite = (bool(g.isfinite().all()) for _, gradients in seen for g in gradients if g is not None)
+        finite = (
+            bool(g.isfinite().all()) for _, gradients in seen for g in gradients if g is not None
+        )
         return seen if all(finite) else None
 
 
@@ -120,22 +123,28 @@ def other_point(argument: Argument, n: int, source: torch.Generator) -> Tensor:
     return torch.clamp(moved, *argument.domain)
 
 
-# ---- The finite differences of a check, taken once: what they say of damaged gradients without another forward or backward
+# ---- The finite differences of a check, taken once: what they say of damaged gradients without
+# another forward or backward
 MARGIN = 8.0  # times the largest error that the check forgives: no second look would clear it
 ROWS, KEPT = 1024, 2**22  # backwards, and numbers that they return, at most
 
 
 class Measured:
-    """Of a check that passed. It knows damage that is found beyond doubt; of all other damage it says
-    nothing, and the check must run."""
+    """Of a check that passed. It knows damage that is found beyond doubt; of all other damage it
+    says nothing, and the check must run."""
 
     def __init__(self, evidence: Evidence) -> None:
         pairs, inputs, outputs = evidence.jacobian.pairs, evidence.subject.inputs, evidence.outputs
-        _, self._rtol = evidence.settings.tolerances(any(pair.low_precision for pair in pairs.values()))
+        _, self._rtol = evidence.settings.tolerances(
+            any(pair.low_precision for pair in pairs.values())
+        )
         self._rows = []
         places = [(n, j) for n, y in enumerate(outputs) for j in range(len(numbers(y)))]
         count = min(len(places), ROWS, KEPT // max(sum(x.numel() for x in inputs), 1))
-        for output, j in (places[n] for n in np.unique(np.linspace(0, len(places) - 1, count).astype(int) if count else ())):
+        for output, j in (
+            places[n]
+            for n in np.unique(np.linspace(0, len(places) - 1, count).astype(int) if count else ())
+        ):
             y = outputs[output]
             cotangents: list[Tensor | None] = [None] * len(outputs)
             cotangents[output] = one_hot(y.shape, y.dtype, y.device, j)
@@ -210,7 +219,11 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
     struck = [subject.differentiable[place] for place in damage.inputs]
     names = [argument.name for argument in struck]
     lives = partial(Mutant, damage.name, () if damage.how in ("deaf", "stale") else tuple(names))
-    of, points, at = f"the gradient of {' and '.join(names)}", len(sights.elsewhere), "at these inputs; it shows at others"
+    of, points, at = (
+        f"the gradient of {' and '.join(names)}",
+        len(sights.elsewhere),
+        "at these inputs; it shows at others",
+    )
     if sights.changes(damage):
         off = measured.finds(damage)
         code = "GV111" if off is not None and subject.differentiable[off].parameter else "GV101"
@@ -225,17 +238,28 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
     if damage.needs:
         why = f"{' and '.join(names)} has shape {list(struck[0].value.shape)}: {damage.needs}"
     elif not points:
-        why = "no other inputs were found at which the function is defined: whether it would show there is not known"
+        why = (
+            "no other inputs were found at which the function is defined: whether it would show "
+            "there is not known"
+        )
     elif damage.how == "stale":
-        fate, why = "equivalent", "the gradient does not depend on the inputs: there is no state to be stale"
+        fate, why = (
+            "equivalent",
+            "the gradient does not depend on the inputs: there is no state to be stale",
+        )
     elif not sights.changes_elsewhere(damage):
         fate, why = "equivalent", f"the same gradient here and at {counted(points, 'other point')}"
-    elif _looked_for(subject.case.settings, ELSEWHERE) and (found := _killed_by(_run(subject, damage, ELSEWHERE))):
+    elif _looked_for(subject.case.settings, ELSEWHERE) and (
+        found := _killed_by(_run(subject, damage, ELSEWHERE))
+    ):
         return lives("killed", by=found)
     elif all(sights.vanishes(place) for place in damage.inputs):
         why = f"{of} is 0 {at}"
     elif damage.how == "swap":
-        why = f"{of.replace('gradient', 'gradients')} are the same at these inputs; it shows at unequal ones"
+        why = (
+            f"{of.replace('gradient', 'gradients')} are the same at these inputs; it shows at "
+            "unequal ones"
+        )
     else:
         why = f"it leaves {of} as it is {at}"
     return lives(fate, why=why)
@@ -244,14 +268,18 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
 def _run(subject: Subject, damage: Damage, among: tuple[str, ...] | None = None) -> CaseResult:
     """The whole check (or some of its rules), up to the rule that finds the damage."""
     twin = _focused(subject, among or (COMPARES + REMEMBERS if damage.how == "stale" else COMPARES))
-    return verify(twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True)
+    return verify(
+        twin, evidence=Evidence(twin, differentiate=partial(Damaged, damage=damage)), briefly=True
+    )
 
 
 def _focused(subject: Subject, among: tuple[str, ...] = COMPARES) -> Subject:
-    """A subject as fresh as the one that was prepared, whose check looks for no other rules: those look at the calls of a function, which damage
-    leaves as they are."""
+    """A subject as fresh as the one that was prepared, whose check looks for no other rules: those
+    look at the calls of a function, which damage leaves as they are."""
     settings = subject.case.settings
-    case = replace(subject.case, settings=replace(settings, select=_looked_for(settings, among), ignore=()))
+    case = replace(
+        subject.case, settings=replace(settings, select=_looked_for(settings, among), ignore=())
+    )
     twin = Subject(case, subject.target, subject.arguments, subject.kwargs)
     twin.writes = subject.writes
     return twin
@@ -280,19 +308,31 @@ def _seen(result: CaseResult) -> str:
     if relative <= NOTHING:
         return "it shows in no element that was compared"
     atol, rtol = (result.settings[name] for name in ("atol", "rtol"))
-    return f"an error of {relative:.2g} of an element, which atol {atol:g} and rtol {rtol:g} forgive"
+    return (
+        f"an error of {relative:.2g} of an element, which atol {atol:g} and rtol {rtol:g} forgive"
+    )
 
 
 def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
-    """Other checks of the same function that find the damage: stricter settings, the gentlest change
-    first, then other inputs."""
+    """Other checks of the same function that find the damage: stricter settings, the gentlest
+    change first, then other inputs."""
     now = subject.case.settings
     plain = replace(now, atol=None, rtol=None)
     wider = WIDER.get(now.dtype, now.dtype)
+
     def moved(n: int) -> Subject | None:
         """At other inputs; None where it does not pass there."""
-        drawn = (replace(a, value=other_point(a, n, generator(now.seed, subject.case.check, f"{a.name} other {n}"))) if a.differentiable else a
-                 for a in subject.arguments)
+        drawn = (
+            replace(
+                a,
+                value=other_point(
+                    a, n, generator(now.seed, subject.case.check, f"{a.name} other {n}")
+                ),
+            )
+            if a.differentiable
+            else a
+            for a in subject.arguments
+        )
         twin = Subject(subject.case, subject.target, list(drawn), subject.kwargs)
         twin.writes = subject.writes
         return twin if verify(_focused(twin), briefly=True).verdict == "pass" else None
@@ -302,10 +342,16 @@ def _remedies(subject: Subject, damage: Damage) -> Iterator[str]:
         ("the default tolerances", plain),
         ("`eps: auto`", now if now.eps == "auto" else replace(plain, eps="auto")),
         ("`mode: entries`", now if now.mode == "auto" else replace(now, mode="entries")),
-        (f"`dtype: {wider}`", now if wider == now.dtype else replace(plain, eps="auto", dtype=wider)),
+        (
+            f"`dtype: {wider}`",
+            now if wider == now.dtype else replace(plain, eps="auto", dtype=wider),
+        ),
     )
     ways: list[tuple[str, Callable[[], Subject | None]]] = [
-        (f"found with {said}", partial(prepare, replace(subject.case, settings=settings))) for said, settings in stricter if settings != now]
+        (f"found with {said}", partial(prepare, replace(subject.case, settings=settings)))
+        for said, settings in stricter
+        if settings != now
+    ]
     ways += [("found at other inputs of the same shapes", partial(moved, n)) for n in OTHERS]
     for sentence, other in ways:
         with suppress(UserCodeError):

@@ -1,1 +1,2 @@
-"""Finite differences, error bars, verdicts. Knows tensors and plain callables; no spec, rule or Function."""
+"""Finite differences, error bars, verdicts. Knows tensors and plain callables; no spec, rule or
+Function."""

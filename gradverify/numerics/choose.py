@@ -1,7 +1,9 @@
-"""Which comparison a check can afford: predicted calls, seconds and bytes of the three, from what structure says of a function, and the choice.
+"""Which comparison a check can afford: predicted calls, seconds and bytes of the three, from what
+structure says of a function, and the choice.
 
-Pure functions of counts, so that one can ask before anything runs. What detection and the survey of noise cost is the same for all and not
-counted here. Counts are those of a function with nothing wrong; what is flagged or open costs more, in every comparison.
+Pure functions of counts, so that one can ask before anything runs. What detection and the survey of
+noise cost is the same for all and not counted here. Counts are those of a function with nothing
+wrong; what is flagged or open costs more, in every comparison.
 """
 
 from __future__ import annotations
@@ -18,18 +20,25 @@ from gradverify.numerics.probing.screen import DIRECTIONS, PROBES, VERIFIED_ALON
 from gradverify.numerics.probing.seed_matrices import SCREEN
 from gradverify.numerics.rungs import QUICK
 
-# ---- Predicted calls, seconds and bytes of the three comparisons, from what structure says of a function
+# ---- Predicted calls, seconds and bytes of the three comparisons, from what structure says of a
+# function
 RUNG_CALLS = 2 * len(QUICK)  # a group's forward calls on the quick rungs
 LINEAR_CALLS = 2  # of a group where f is linear: one wide rung
 VERIFYING = 4  # forward calls a direction that adds up: two rungs
 SURVEYED = 2  # calls of a direction that the survey has taken: its first rung
-CLIMBED = 0.6  # of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured, and counted in seconds only
+# Of the groups are moved again for elements that the quick rungs leave open: 0 to 0.6, measured,
+# and counted in seconds only
+CLIMBED = 0.6
 CALL_OVERHEAD = 5e-5  # seconds that a call costs beside the function's own (measured)
-GRADCHECK_CALL = (2e-5, 7e-5)  # what gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left out, in its favour
+# What gradcheck's forward and backward calls do (measured); that of its whole Jacobians is left
+# out, in its favour
+GRADCHECK_CALL = (2e-5, 7e-5)
 BACKWARD = 2.0  # forward calls that a backward costs, where it was not timed
 RESIDENT = 48 << 20  # bytes that any comparison was measured to take
-ELEMENT_BYTES = 380  # of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
-BLOCKS_BYTES = 120  # of such a coordinate, where blocks are compared (measured on 10⁶ to 10⁷ of them)
+# Of an input or output coordinate (measured on 10⁴ to 10⁶ of them: within a third)
+ELEMENT_BYTES = 380
+# Of such a coordinate, where blocks are compared (measured on 10⁶ to 10⁷ of them)
+BLOCKS_BYTES = 120
 TILE_BYTES = 600  # of a column group's derivative with respect to one output
 TILES = 64 << 20  # most of these at a time
 FLOAT64 = 8  # bytes; gradcheck holds two whole Jacobians
@@ -39,10 +48,12 @@ PULLED = 5e-8  # seconds to take a number of a compressed gradient apart (measur
 
 @dataclass(frozen=True)
 class Counts:
-    """What structure says of a function, over all tensors: real input coordinates N, real output coordinates M, and groups.
+    """What structure says of a function, over all tensors: real input coordinates N, real output
+    coordinates M, and groups.
 
-    `linear_groups` are the column groups of inputs in which f is linear, `column_groups` those of the others; `row_groups` of all
-    pairs, where inputs with the same groups count once. `blocks`: independent blocks of all pairs. `linear_tensors`: inputs in which f is linear.
+    `linear_groups` are the column groups of inputs in which f is linear, `column_groups` those of
+    the others; `row_groups` of all pairs, where inputs with the same groups count once. `blocks`:
+    independent blocks of all pairs. `linear_tensors`: inputs in which f is linear.
     """
 
     inputs: int
@@ -57,7 +68,8 @@ class Counts:
 
 
 def to_power_of_two(seconds: float) -> float:
-    """A measured time to the next power of two, so that two runs, whose times are never the same, mostly predict the same; 0 where none was."""
+    """A measured time to the next power of two, so that two runs, whose times are never the same,
+    mostly predict the same; 0 where none was."""
     return float(2.0 ** round(math.log2(seconds))) if 0 < seconds < math.inf else 0.0
 
 
@@ -94,38 +106,73 @@ class Costs:
 
 
 def predicted(counts: Counts, seconds: float) -> Costs:
-    """Calls of each comparison where nothing is wrong (method.md section 5) of a function whose forward takes so many seconds; gradcheck: 2N + 1
-    forward, M backward."""
+    """Calls of each comparison where nothing is wrong (method.md section 5) of a function whose
+    forward takes so many seconds; gradcheck: 2N + 1 forward, M backward."""
     forward, backward = seconds + CALL_OVERHEAD, BACKWARD * seconds + CALL_OVERHEAD
 
     def cost(calls: int, pulled: int, solved: int, memory: int, extra: float) -> Cost:
-        return Cost(calls, pulled, calls * forward + pulled * backward + solved * SOLVED + extra, memory)
+        return Cost(
+            calls, pulled, calls * forward + pulled * backward + solved * SOLVED + extra, memory
+        )
 
     def directions(probes: int, tensors: int, each: int = RUNG_CALLS) -> int:
-        """Forward calls of so many directions of each tensor, of whose first the survey has taken one rung."""
+        """Forward calls of so many directions of each tensor, of whose first the survey has taken
+        one rung."""
         return max(0, each * probes - SURVEYED) * tensors
 
-    n, m, tensors, linear = counts.inputs, counts.outputs, counts.input_tensors, counts.linear_tensors
+    n, m, tensors, linear = (
+        counts.inputs,
+        counts.outputs,
+        counts.input_tensors,
+        counts.linear_tensors,
+    )
     nonlinear, grouped, held = tensors - linear, counts.column_groups + counts.linear_groups, n + m
     check = VERIFIED_ALONG if grouped < n or counts.row_groups < m else 0
     room, pulling = max(1, TILES // 2 // (FLOAT64 * max(m, 1))), PULLED * counts.row_groups * n
-    passes = 1 if grouped <= room else 1 + -(-grouped // room)      # each tile of the Jacobian is pulled back anew
-    entries = cost(RUNG_CALLS * counts.column_groups + LINEAR_CALLS * counts.linear_groups + directions(check, nonlinear, VERIFYING),
-                   passes * counts.row_groups + check * counts.output_tensors, grouped * m,
-                   RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
-                   CLIMBED * RUNG_CALLS * counts.column_groups * forward + pulling)
+    # Each tile of the Jacobian is pulled back anew
+    passes = 1 if grouped <= room else 1 + -(-grouped // room)
+    entries = cost(
+        RUNG_CALLS * counts.column_groups
+        + LINEAR_CALLS * counts.linear_groups
+        + directions(check, nonlinear, VERIFYING),
+        passes * counts.row_groups + check * counts.output_tensors,
+        grouped * m,
+        RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
+        CLIMBED * RUNG_CALLS * counts.column_groups * forward + pulling,
+    )
     # rows of tensors in which f is linear take one wide rung, and are verified near x
     wide = (LINEAR_CALLS * DIRECTIONS - SURVEYED) * linear + directions(VERIFIED_ALONG, linear)
-    rows = cost(directions(DIRECTIONS, nonlinear) + wide, counts.row_groups + VERIFIED_ALONG * counts.output_tensors, DIRECTIONS * m * tensors,
-                RESIDENT + ELEMENT_BYTES * held, pulling)
-    three, one = (cost(directions(probes, tensors), probes * counts.output_tensors, probes * counts.blocks, RESIDENT + BLOCKS_BYTES * held, 0.0)
-                  for probes in (PROBES, 1))
+    rows = cost(
+        directions(DIRECTIONS, nonlinear) + wide,
+        counts.row_groups + VERIFIED_ALONG * counts.output_tensors,
+        DIRECTIONS * m * tensors,
+        RESIDENT + ELEMENT_BYTES * held,
+        pulling,
+    )
+    three, one = (
+        cost(
+            directions(probes, tensors),
+            probes * counts.output_tensors,
+            probes * counts.blocks,
+            RESIDENT + BLOCKS_BYTES * held,
+            0.0,
+        )
+        for probes in (PROBES, 1)
+    )
     calls, pulls = 2 * n + 1, m
-    gradcheck = Cost(calls, pulls, calls * (seconds + GRADCHECK_CALL[0]) + pulls * (BACKWARD * seconds + GRADCHECK_CALL[1]), 2 * FLOAT64 * n * m)
-    return Costs({Mode.ENTRIES: entries, Mode.ROWS: rows, Mode.BLOCKS: three}, gradcheck, n * m, one)
+    gradcheck = Cost(
+        calls,
+        pulls,
+        calls * (seconds + GRADCHECK_CALL[0]) + pulls * (BACKWARD * seconds + GRADCHECK_CALL[1]),
+        2 * FLOAT64 * n * m,
+    )
+    return Costs(
+        {Mode.ENTRIES: entries, Mode.ROWS: rows, Mode.BLOCKS: three}, gradcheck, n * m, one
+    )
 
 
-# ---- What the structure of a function says of the calls that a comparison takes: its counts of columns, rows, groups and blocks
+# ---- What the structure of a function says of the calls that a comparison takes: its counts of
+# columns, rows, groups and blocks
 def counts(run: Run) -> Counts:
     """Of coordinates, tensors, groups and blocks."""
     point, structure = run.point, run.structure
@@ -133,17 +180,36 @@ def counts(run: Run) -> Counts:
     column_groups = {t: planned.get(t, len(point.columns.of(t))) for t in structure.patterns}
     linear_groups = sum(count for t, count in column_groups.items() if t in run.linear)
     blocks = sum(pattern.blocks for patterns in structure.patterns.values() for pattern in patterns)
-    row_groups = sum(shared.groups.count for shared in shared_groups([plan.rows for plan in structure.plans.values()]))
+    row_groups = sum(
+        shared.groups.count
+        for shared in shared_groups([plan.rows for plan in structure.plans.values()])
+    )
     if structure.patterns.keys() - planned.keys():
-        row_groups += len(point.f0)     # one-hot rows, which tell all tensors without structure
-    return Counts(len(point.x), len(point.f0), len(point.buffers), len(point.parts), sum(column_groups.values()) - linear_groups, linear_groups,
-                  row_groups, blocks, len(run.linear))
+        row_groups += len(point.f0)  # one-hot rows, which tell all tensors without structure
+    return Counts(
+        len(point.x),
+        len(point.f0),
+        len(point.buffers),
+        len(point.parts),
+        sum(column_groups.values()) - linear_groups,
+        linear_groups,
+        row_groups,
+        blocks,
+        len(run.linear),
+    )
 
 
-# ---- Which comparison a check can afford: the choice among the three, and what spoke against the others
-FEW_CALLS = 300  # a comparison of so few is over before anybody waits: it is not given up for being slower than gradcheck
-FEW_ELEMENTS = 100  # nor is one of so few elements, up to 600 calls of a function of 100 inputs and one output (0.02 s for calls of 30 µs)
-LENIENT = 2.0  # times the default seconds are theirs: on a quiet machine and a busy one the least time of a call differed by 1.0 to 1.9 (measured)
+# ---- Which comparison a check can afford: the choice among the three, and what spoke against the
+# others
+# A comparison of so few is over before anybody waits: it is not given up for being slower than
+# gradcheck
+FEW_CALLS = 300
+# Nor is one of so few elements, up to 600 calls of a function of 100 inputs and one output (0.02 s
+# for calls of 30 µs)
+FEW_ELEMENTS = 100
+# Times the default seconds are theirs: on a quiet machine and a busy one the least time of a call
+# differed by 1.0 to 1.9 (measured)
+LENIENT = 2.0
 
 
 class Against(Enum):
@@ -167,17 +233,21 @@ class Why(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a check may spend; None: no limit. `lenient`: nobody asked for these seconds, so that a small check may take longer."""
+    """What a check may spend; None: no limit. `lenient`: nobody asked for these seconds, so that a
+    small check may take longer."""
 
     calls: int | None = None
     seconds: float | None = None
     lenient: bool = False
 
     def excess(self, cost: Cost, small: bool = False) -> Against | None:
-        """What is exceeded; `small`: by a check that is compared in full wherever that can be waited for."""
+        """What is exceeded; `small`: by a check that is compared in full wherever that can be
+        waited for."""
         if self.calls is not None and cost.calls > self.calls:
             return Against.CALLS
-        if self.seconds is not None and cost.seconds > self.seconds * (LENIENT if small and self.lenient else 1.0):
+        if self.seconds is not None and cost.seconds > self.seconds * (
+            LENIENT if small and self.lenient else 1.0
+        ):
             return Against.SECONDS
         return None
 
@@ -193,9 +263,11 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Candidate):
-    """The comparison to make and why: what was `passed_over` for it, under which budget, beside what gradcheck costs.
+    """The comparison to make and why: what was `passed_over` for it, under which budget, beside
+    what gradcheck costs.
 
-    `relative`: its tolerance, of a line's norm, where it sums elements up. `left`: flagged lines that the end of the budget left.
+    `relative`: its tolerance, of a line's norm, where it sums elements up. `left`: flagged lines
+    that the end of the budget left.
     """
 
     why: Why
@@ -207,17 +279,30 @@ class Choice(Candidate):
 
     @property
     def spared_entries(self) -> bool:
-        """Does the budget afford every element, which was passed over only because gradcheck is faster?"""
-        return any(candidate.mode is Mode.ENTRIES and against is Against.SLOWER for candidate, against in self.passed_over)
+        """Does the budget afford every element, which was passed over only because gradcheck is
+        faster?"""
+        return any(
+            candidate.mode is Mode.ENTRIES and against is Against.SLOWER
+            for candidate, against in self.passed_over
+        )
 
 
 def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SCREEN) -> Choice:
-    """The comparison asked for; or (None: auto) the strongest that the budget affords and that is no slower than gradcheck.
+    """The comparison asked for; or (None: auto) the strongest that the budget affords and that is
+    no slower than gradcheck.
 
     `relative`: the screen's tolerance, of a line's norm.
     """
     if mode is not None:
-        return Choice(mode, costs.of[mode], why=Why.ASKED, relative=relative, passed_over=(), budget=budget, gradcheck=costs.gradcheck)
+        return Choice(
+            mode,
+            costs.of[mode],
+            why=Why.ASKED,
+            relative=relative,
+            passed_over=(),
+            budget=budget,
+            gradcheck=costs.gradcheck,
+        )
     passed_over: list[tuple[Candidate, Against]] = []
     why, candidate = Why.NOTHING_FITS, Candidate(Mode.BLOCKS, costs.of[Mode.BLOCKS])
     for candidate in _candidates(costs):
@@ -226,15 +311,25 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
             why = Why.FITS
             break
         passed_over.append((candidate, against))
-    return Choice(candidate.mode, candidate.cost, candidate.probes, why=why, relative=relative,
-                  passed_over=tuple(passed_over), budget=budget, gradcheck=costs.gradcheck)
+    return Choice(
+        candidate.mode,
+        candidate.cost,
+        candidate.probes,
+        why=why,
+        relative=relative,
+        passed_over=tuple(passed_over),
+        budget=budget,
+        gradcheck=costs.gradcheck,
+    )
 
 
 def cheapest(choice: Choice, costs: Costs) -> Choice:
     """What is made where the budget ended before the chosen comparison did."""
     cost, probes = (costs.one_probe, 1) if costs.one_probe else (costs.of[Mode.BLOCKS], PROBES)
     passed_over = (*choice.passed_over, (Candidate(choice.mode, choice.cost), Against.LONGER))
-    return replace(choice, mode=Mode.BLOCKS, cost=cost, probes=probes, why=Why.RAN_OUT, passed_over=passed_over)
+    return replace(
+        choice, mode=Mode.BLOCKS, cost=cost, probes=probes, why=Why.RAN_OUT, passed_over=passed_over
+    )
 
 
 def _candidates(costs: Costs) -> Iterator[Candidate]:
@@ -245,8 +340,13 @@ def _candidates(costs: Costs) -> Iterator[Candidate]:
 
 
 def _against(budget: Limits, candidate: Candidate, costs: Costs) -> Against | None:
-    """What speaks against a comparison. That it is slower than gradcheck is told by calls, which no load of the machine changes."""
+    """What speaks against a comparison. That it is slower than gradcheck is told by calls, which no
+    load of the machine changes."""
     cost = candidate.cost
     small = cost.calls <= FEW_CALLS or costs.elements <= FEW_ELEMENTS
     excess = budget.excess(cost, small and candidate.mode is Mode.ENTRIES)
-    return Against.SLOWER if excess is None and not small and cost.work > costs.gradcheck.work else excess
+    return (
+        Against.SLOWER
+        if excess is None and not small and cost.work > costs.gradcheck.work
+        else excess
+    )

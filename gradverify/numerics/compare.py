@@ -1,4 +1,5 @@
-"""The pipeline of a comparison, top to bottom: prepare, choose what can be afforded, compare, revise (method.md sections 5 and 6)."""
+"""The pipeline of a comparison, top to bottom: prepare, choose what can be afforded, compare,
+revise (method.md sections 5 and 6)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,17 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from gradverify.model.interrupt import Spent
-from gradverify.numerics.choose import Choice, Limits, Mode, Why, cheapest, choose, counts, predicted, to_power_of_two
+from gradverify.numerics.choose import (
+    Choice,
+    Limits,
+    Mode,
+    Why,
+    cheapest,
+    choose,
+    counts,
+    predicted,
+    to_power_of_two,
+)
 from gradverify.numerics.entries.confirm import with_asked
 from gradverify.numerics.entries.sweep import compare_entries
 from gradverify.numerics.excuses.insensitive import beside_insensitive
@@ -28,7 +39,8 @@ Watch = Callable[[Choice], None]
 
 @dataclass(frozen=True)
 class Compared:
-    """A `Pair` per (input, output); how they were compared; forward calls, `noise` of them before structure, and backward calls."""
+    """A `Pair` per (input, output); how they were compared; forward calls, `noise` of them before
+    structure, and backward calls."""
 
     pairs: tuple[Pair, ...]
     choice: Choice | None
@@ -39,19 +51,42 @@ class Compared:
 
 
 def compare(
-    function: Function, *, mode: Mode | None = None, limits: Limits | None = None, atol: float = 0.0, rtol: float | None = None,
-    domains: Sequence[tuple[float, float] | None] | None = None, symmetric: Sequence[bool] | None = None,
-    specified: Sequence[Tensor | None] = (), seed: Seed = Seed(), keep: int = 10, watch: Watch | None = None,
-    clock: Clock | None = None, over_budget: OverBudget = no_budget, asked: Asked | None = None,
+    function: Function,
+    *,
+    mode: Mode | None = None,
+    limits: Limits | None = None,
+    atol: float = 0.0,
+    rtol: float | None = None,
+    domains: Sequence[tuple[float, float] | None] | None = None,
+    symmetric: Sequence[bool] | None = None,
+    specified: Sequence[Tensor | None] = (),
+    seed: Seed = Seed(),
+    keep: int = 10,
+    watch: Watch | None = None,
+    clock: Clock | None = None,
+    over_budget: OverBudget = no_budget,
+    asked: Asked | None = None,
 ) -> Compared:
-    """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and `symmetric` as in `prepare`. `asked`: see `Pair`."""
-    run = prepare(function, atol=atol, rtol=rtol, domains=domains, symmetric=symmetric, specified=specified, seed=seed,
-                  thrifty=mode in (None, Mode.ENTRIES), clock=clock)
+    """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and
+    `symmetric` as in `prepare`. `asked`: see `Pair`."""
+    run = prepare(
+        function,
+        atol=atol,
+        rtol=rtol,
+        domains=domains,
+        symmetric=symmetric,
+        specified=specified,
+        seed=seed,
+        thrifty=mode in (None, Mode.ENTRIES),
+        clock=clock,
+    )
     if run is None:
         return Compared((), None, Structure(), 0, 0, 0)
     run, point = replace(run, over_budget=over_budget, asked=asked), run.point
     costs = predicted(counts(run), to_power_of_two(point.fastest))
-    choice = choose(mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point))
+    choice = choose(
+        mode, limits or Limits(), costs, SCREEN_LOW if point.columns.rounded else screen_of(point)
+    )
     if watch:
         watch(choice)
     by_entries, afforded = choice.mode is Mode.ENTRIES, choice.budget.excess(choice.cost) is None
@@ -59,18 +94,34 @@ def compare(
         pairs, structure, left = compare_sums(run, choice, keep)
         choice = replace(choice, left=left)
         if choice.spared_entries and _open(pairs):
-            choice, by_entries = replace(choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES), True
+            choice, by_entries = (
+                replace(
+                    choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES
+                ),
+                True,
+            )
     if by_entries:
-        pairs, structure, finished = compare_entries(replace(run, stops=mode is None and afforded), keep)
-        if not finished and mode is None and not any(pair.count(Outcome.MISMATCH) for pair in pairs):
+        pairs, structure, finished = compare_entries(
+            replace(run, stops=mode is None and afforded), keep
+        )
+        if (
+            not finished
+            and mode is None
+            and not any(pair.count(Outcome.MISMATCH) for pair in pairs)
+        ):
             with suppress(Spent):
                 one_probe = cheapest(choice, costs)
                 pairs, structure, left = compare_sums(run, one_probe, keep)
                 choice = replace(one_probe, left=left)
     pairs = beside_insensitive(run, with_asked(run, pairs))
-    return Compared(tuple(pairs), choice, structure, point.forward, run.survey.forward, point.backward)
+    return Compared(
+        tuple(pairs), choice, structure, point.forward, run.survey.forward, point.backward
+    )
 
 
 def _open(pairs: Sequence[Pair]) -> bool:
-    """Is nothing wrong, and are there lines that could not be decided? Their elements may be, one by one."""
-    return any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not any(pair.count(Outcome.MISMATCH) for pair in pairs)
+    """Is nothing wrong, and are there lines that could not be decided? Their elements may be, one
+    by one."""
+    return any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not any(
+        pair.count(Outcome.MISMATCH) for pair in pairs
+    )

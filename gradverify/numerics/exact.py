@@ -1,4 +1,5 @@
-"""Comparison with numbers that carry rounding but no truncation: what literal, hand-written and reference gradients share."""
+"""Comparison with numbers that carry rounding but no truncation: what literal, hand-written and
+reference gradients share."""
 
 from __future__ import annotations
 
@@ -10,36 +11,98 @@ from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import Limit, Verdict
 
-ROUNDING = 8.0  # ulps that two right ways to compute one number may differ by without a cancellation
+# Ulps that two right ways to compute one number may differ by without a cancellation
+ROUNDING = 8.0
 
 
 def rounding_floor(unit: float, analytic: Array, value: Array, scale: Array, size: Array) -> Array:
-    """The floor [m, n] of gradient rows: 1e4 roundings of each row's reach, over S (method.md section 1). `scale`, `size` [n]: s and S."""
-    reach = np.nan_to_num(np.maximum(np.abs(analytic), np.abs(value)) * scale, nan=0.0, posinf=0.0).max(1, initial=0.0, keepdims=True)
+    """The floor [m, n] of gradient rows: 1e4 roundings of each row's reach, over S (method.md
+    section 1). `scale`, `size` [n]: s and S."""
+    reach = np.nan_to_num(
+        np.maximum(np.abs(analytic), np.abs(value)) * scale, nan=0.0, posinf=0.0
+    ).max(1, initial=0.0, keepdims=True)
     return np.asarray(FLOOR * unit * reach / nonzero(size))
 
 
-def add_exact(tally: Tally, analytic: Array, value: Array, floor: Array | float, *, atol: float, rtol: float, unit: float,
-              rows: Index, first: int, broken: Outcome = Outcome.NON_FINITE, noise: Array | float = 0.0) -> None:
-    """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and inputs they are.
+def add_exact(
+    tally: Tally,
+    analytic: Array,
+    value: Array,
+    floor: Array | float,
+    *,
+    atol: float,
+    rtol: float,
+    unit: float,
+    rows: Index,
+    first: int,
+    broken: Outcome = Outcome.NON_FINITE,
+    noise: Array | float = 0.0,
+) -> None:
+    """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and
+    inputs they are.
 
-    `broken`: what an element is where the oracle is not finite and the function does not give the same infinity, which is left out. `noise`: of
-    both, beside their rounding.
+    `broken`: what an element is where the oracle is not finite and the function does not give the
+    same infinity, which is left out. `noise`: of both, beside their rounding.
     """
     same_infinity = (analytic == value) & np.isinf(value)
     tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
     out, local = np.nonzero(~same_infinity)
     a, v = analytic[out, local], value[out, local]
     low, noisy = (np.broadcast_to(each, analytic.shape)[out, local] for each in (floor, noise))
-    tally.add(exact_elements(rows[out], first + local, a, v, low, atol=atol, rtol=rtol, unit=unit, broken=broken, noise=noisy))
+    tally.add(
+        exact_elements(
+            rows[out],
+            first + local,
+            a,
+            v,
+            low,
+            atol=atol,
+            rtol=rtol,
+            unit=unit,
+            broken=broken,
+            noise=noisy,
+        )
+    )
 
 
-def exact_elements(output: Index, input_: Index, analytic: Array, value: Array, floor: Array, *, atol: float, rtol: float, unit: float,
-                   broken: Outcome = Outcome.NON_FINITE, noise: Array | float = 0.0) -> Entries:
-    """Analytic values [E] of these outputs and inputs against an oracle's; `broken` and `noise` as in `add_exact`."""
+def exact_elements(
+    output: Index,
+    input_: Index,
+    analytic: Array,
+    value: Array,
+    floor: Array,
+    *,
+    atol: float,
+    rtol: float,
+    unit: float,
+    broken: Outcome = Outcome.NON_FINITE,
+    noise: Array | float = 0.0,
+) -> Entries:
+    """Analytic values [E] of these outputs and inputs against an oracle's; `broken` and `noise` as
+    in `add_exact`."""
     largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
-    tolerance, bar = atol + np.maximum(rtol * largest, floor), ROUNDING * unit * np.abs(value) + noise
+    tolerance, bar = (
+        atol + np.maximum(rtol * largest, floor),
+        ROUNDING * unit * np.abs(value) + noise,
+    )
     verdict = guarded(np.abs(analytic - value), bar, tolerance)
-    outcome = np.select([~np.isfinite(value), verdict == Verdict.PASS, (verdict == Verdict.MISMATCH) | ~np.isfinite(analytic)],
-                        [broken, Outcome.PASS, Outcome.MISMATCH], Outcome.UNDECIDED).astype(np.int8)
-    return Entries.without_kinks(output, input_, analytic, value, bar, tolerance, floor, outcome, {Outcome.UNDECIDED: Limit.NOISE})
+    outcome = np.select(
+        [
+            ~np.isfinite(value),
+            verdict == Verdict.PASS,
+            (verdict == Verdict.MISMATCH) | ~np.isfinite(analytic),
+        ],
+        [broken, Outcome.PASS, Outcome.MISMATCH],
+        Outcome.UNDECIDED,
+    ).astype(np.int8)
+    return Entries.without_kinks(
+        output,
+        input_,
+        analytic,
+        value,
+        bar,
+        tolerance,
+        floor,
+        outcome,
+        {Outcome.UNDECIDED: Limit.NOISE},
+    )

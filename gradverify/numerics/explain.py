@@ -52,6 +52,7 @@ SLOPES = (
     4  # rungs, the finest that noise does not hide, that tell how fast the quotient's error falls
 )
 FALLS = 0.5  # powers of the step below this are no truncation error: a kink or a jump does not fall
+# By the codes of `tally.Outcome`
 NAMES: tuple[Outcome, ...] = (
     "pass",
     "kink",
@@ -60,12 +61,13 @@ NAMES: tuple[Outcome, ...] = (
     "jump",
     "non_finite",
     "mismatch",
-)  # by the codes of `tally.Outcome`
+)
+# Of the outcomes; "undecided" of the rest
 VERDICTS: dict[Outcome, Decision] = {
     "pass": "pass",
     "kink": "pass",
     "mismatch": "mismatch",
-}  # of the outcomes; "undecided" of the rest
+}
 
 
 def measure(
@@ -190,10 +192,11 @@ def _shown(s: Samples, d: Derivative) -> tuple[tuple[Rung, ...], Chosen | None, 
     quotient, noise, *_ = readings(s)
     best, noise = with_tail_noise(s, quotient, noise, pick(quotient, s.h, noise, True))
     big, t = float(s.largest[0]), table(s.quotient, s.h, noise)
+    # + 0.0: no slope of −0
     left, right = (
         (s.f0 - s.down) / s.step_down + 0.0,
         (s.up - s.f0) / s.step_up,
-    )  # + 0.0: no slope of −0
+    )
     parts = (s.h, s.quotient * big, t.bar[0] * big, t.noise[0] / Z * big, left, right)
     rungs = tuple(Rung(*(float(part[k, 0]) for part in parts)) for k in range(len(s.h)))
     return rungs, _chosen(s, d, best, table(quotient, s.h, noise).value), _truncation(s, noise)
@@ -217,9 +220,8 @@ def _truncation(s: Samples, noise: Array) -> Truncation | None:
     """From the finest rungs whose quotients differ beyond noise; None where they do not fall."""
     h, change = s.h[:, 0], np.abs(np.diff(s.quotient[:, 0]))
     beyond = change > Z * (noise[:, 0] / h)[1:]
-    last = (
-        int(np.argmin(beyond)) if not beyond.all() else len(beyond)
-    )  # the first rung that noise hides
+    # The first rung that noise hides
+    last = int(np.argmin(beyond)) if not beyond.all() else len(beyond)
     fine = change[max(0, last - SLOPES) : last]
     if len(fine) < SLOPES - 1:
         return None

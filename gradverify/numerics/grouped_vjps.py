@@ -1,5 +1,6 @@
-"""Many VJPs of one output tensor: outputs in groups that share no input are pulled back together, inputs whose outputs fall into the same groups
-share the VJPs, and many VJPs are one batched backward where the function offers that, else one by one (method.md section 5)."""
+"""Many VJPs of one output tensor: outputs in groups that share no input are pulled back together,
+inputs whose outputs fall into the same groups share the VJPs, and many VJPs are one batched
+backward where the function offers that, else one by one (method.md section 5)."""
 
 from __future__ import annotations
 
@@ -21,13 +22,15 @@ Cotangent = tuple[Index, Array]
 WORTH_A_BATCH = 8  # VJPs from which a batch, and the plain call it is checked against, are worth it
 CLOSE = 1e-9  # of an input's largest gradient: other kernels may round otherwise, and nothing more
 GOLDEN = 0.5 * (5**0.5 - 1)  # its multiples lie far from each other between whole numbers
-NUMBERS = 1 << 20  # of cotangents and gradients in a batch at most: a backward holds several times as many in between
+# Of cotangents and gradients in a batch at most: a backward holds several times as many in between
+NUMBERS = 1 << 20
 BATCH = 1 << 18  # numbers of an input's gradients that are taken apart together
 
 
 @dataclass(frozen=True)
 class SharedGroups:
-    """Row groups of one output tensor, and the `users` (places among those that asked) whose groups are these: one VJP a group serves them all."""
+    """Row groups of one output tensor, and the `users` (places among those that asked) whose groups
+    are these: one VJP a group serves them all."""
 
     output: int
     groups: RowGroups
@@ -39,7 +42,14 @@ def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
     found = list[SharedGroups]()
     for user, rows in enumerate(asked):
         for output, groups in enumerate(rows):
-            same = next((shared for shared in found if shared.output == output and np.array_equal(shared.groups.group, groups.group)), None)
+            same = next(
+                (
+                    shared
+                    for shared in found
+                    if shared.output == output and np.array_equal(shared.groups.group, groups.group)
+                ),
+                None,
+            )
             if same is None:
                 found.append(SharedGroups(output, groups, [user]))
             else:
@@ -47,28 +57,41 @@ def shared_groups(asked: Sequence[Sequence[RowGroups]]) -> list[SharedGroups]:
     return found
 
 
-def pulled_groups(point: Point, shared: SharedGroups, weights: Array, wanted: Sequence[int]) -> Iterator[tuple[range, Array]]:
-    """Some groups in a row, and the gradient of each in all input coordinates [groups, N]; `weights` [m]: what each output has in its cotangent.
+def pulled_groups(
+    point: Point, shared: SharedGroups, weights: Array, wanted: Sequence[int]
+) -> Iterator[tuple[range, Array]]:
+    """Some groups in a row, and the gradient of each in all input coordinates [groups, N];
+    `weights` [m]: what each output has in its cotangent.
 
     `wanted`: as in `gradients`.
     """
     asked = sum(int(point.starts[t + 1] - point.starts[t]) for t in wanted)
     for groups in shared.groups.spans(BATCH * asked // max(len(point.x), 1)):
-        yield groups, gradients(point, shared.output, shared.groups.weighted(groups, weights), wanted)
+        yield (
+            groups,
+            gradients(point, shared.output, shared.groups.weighted(groups, weights), wanted),
+        )
 
 
-def gradients(point: Point, output: int, cotangents: Sequence[Cotangent], wanted: Sequence[int] | None = None) -> Array:
-    """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n backward calls, and one to check the first.
+def gradients(
+    point: Point, output: int, cotangents: Sequence[Cotangent], wanted: Sequence[int] | None = None
+) -> Array:
+    """The gradient in all input coordinates [n, N] for each of n cotangents of one output tensor: n
+    backward calls, and one to check the first.
 
     `wanted`: the inputs that are asked for, None for all; what stands at the others is void.
     """
     asked = range(len(point.buffers)) if wanted is None else wanted
     found = np.empty((len(cotangents), len(point.x)))
     # other types than float64 are pulled back as training does, with its roundings
-    fits = point.shapes[output][1] is torch.float64 and all(x.dtype is torch.float64 for x in point.buffers)
+    fits = point.shapes[output][1] is torch.float64 and all(
+        x.dtype is torch.float64 for x in point.buffers
+    )
     if len(cotangents) >= WORTH_A_BATCH and point.batched is not False and fits:
         fresh = [t for t in asked if (output, t) not in point.compared]
-        point.batched = _in_batches(point, output, cotangents, asked, found) and (not fresh or _agree(point, output, cotangents, found, fresh))
+        point.batched = _in_batches(point, output, cotangents, asked, found) and (
+            not fresh or _agree(point, output, cotangents, found, fresh)
+        )
         if point.batched:
             point.compared.update((output, t) for t in fresh)
             return found
@@ -78,12 +101,17 @@ def gradients(point: Point, output: int, cotangents: Sequence[Cotangent], wanted
 
 
 def _plain(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """The gradient [N] of one backward, in memory of its own: a backward may use that of the returned ones again."""
-    vector = np.asarray(np.bincount(rows, weights, point.parts[output].stop - point.parts[output].start), float)
+    """The gradient [N] of one backward, in memory of its own: a backward may use that of the
+    returned ones again."""
+    vector = np.asarray(
+        np.bincount(rows, weights, point.parts[output].stop - point.parts[output].start), float
+    )
     return np.concatenate([numbers(gradient) for gradient in pull_back(point, output, vector)])
 
 
-def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int], found: Array) -> bool:
+def _in_batches(
+    point: Point, output: int, cotangents: Sequence[Cotangent], asked: Sequence[int], found: Array
+) -> bool:
     """Writes the gradients [n, N] of these inputs where the function gives many at once."""
     shape, _, device = point.shapes[output]
     most = max(1, NUMBERS // (shape.numel() + len(point.x)))
@@ -99,25 +127,39 @@ def _in_batches(point: Point, output: int, cotangents: Sequence[Cotangent], aske
             return False
         point.backward += len(batch)
         for t, gradient in zip(asked, pulled, strict=True):
-            found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(gradient).reshape(len(batch), -1)
+            found[start : start + most, point.starts[t] : point.starts[t + 1]] = numbers(
+                gradient
+            ).reshape(len(batch), -1)
     return True
 
 
 def _concatenated(cotangents: Sequence[Cotangent]) -> tuple[Index, Index, Array]:
     """One after the other [E]: which of them, its rows and the weights there."""
     rows, weights = (np.concatenate(parts) for parts in zip(*cotangents, strict=True))
-    return np.repeat(np.arange(len(cotangents)), [len(held) for held, _ in cotangents]), rows, weights
+    return (
+        np.repeat(np.arange(len(cotangents)), [len(held) for held, _ in cotangents]),
+        rows,
+        weights,
+    )
 
 
-def _agree(point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]) -> bool:
-    """Do all gradients of these inputs add up, with weights of either sign, to what one plain backward makes of the sum of the cotangents?"""
+def _agree(
+    point: Point, output: int, cotangents: Sequence[Cotangent], found: Array, asked: Sequence[int]
+) -> bool:
+    """Do all gradients of these inputs add up, with weights of either sign, to what one plain
+    backward makes of the sum of the cotangents?"""
     weights = away_from_zero(2 * np.modf(GOLDEN * np.arange(1, len(found) + 1))[0] - 1)
     which, rows, values = _concatenated(cotangents)
     plain = _plain(point, output, rows, weights[which] * values)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
-        off, size = np.abs(plain[part] - weights @ found[:, part]), np.abs(weights) @ np.abs(found[:, part])
+        off, size = (
+            np.abs(plain[part] - weights @ found[:, part]),
+            np.abs(weights) @ np.abs(found[:, part]),
+        )
         finite = np.isfinite(size)
-        close = np.where(finite, off <= CLOSE * size[finite].max(initial=0.0), ~np.isfinite(plain[part]))
+        close = np.where(
+            finite, off <= CLOSE * size[finite].max(initial=0.0), ~np.isfinite(plain[part])
+        )
         if not close.all():
             return False
     return True

@@ -1,4 +1,5 @@
-"""Group testing by halves: from many places, of which one is at fault, to that one, with one question a halving."""
+"""Group testing by halves: from many places, of which one is at fault, to that one, with one
+question a halving."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from gradverify.numerics.rungs import Index
 
 
 def halved(places: Index, holds: Callable[[Index], bool], cut: int = 0) -> int:
-    """The place [k ≥ 1] that is left when the half is followed that holds what is looked for: `holds` of the first half, else the second.
+    """The place [k ≥ 1] that is left when the half is followed that holds what is looked for:
+    `holds` of the first half, else the second.
 
     `cut`: where the first question parts them instead of the middle.
     """
@@ -21,10 +23,12 @@ def halved(places: Index, holds: Callable[[Index], bool], cut: int = 0) -> int:
 
 
 def most_off(places: Index, deviation: Callable[[Index], float], total: float) -> int:
-    """The place at which a deviation sits, or most of it, where those of two halves add up to `total`: the half that is off by more is followed.
+    """The place at which a deviation sits, or most of it, where those of two halves add up to
+    `total`: the half that is off by more is followed.
 
     One that is no number is the largest.
     """
+
     def is_larger(first: float, total: float) -> bool:
         second = total - first
         return not np.isfinite(first) or bool(np.isfinite(second) and abs(first) >= abs(second))
@@ -33,15 +37,24 @@ def most_off(places: Index, deviation: Callable[[Index], float], total: float) -
 
 
 def half_off(places: Index, deviation: Callable[[Index], float], total: float, cut: int = 0) -> int:
-    """The same, where the first half is followed if it is off by half of the total: the places that are suspected most come first."""
+    """The same, where the first half is followed if it is off by half of the total: the places that
+    are suspected most come first."""
+
     def is_half(first: float, total: float) -> bool:
         return not abs(first) < abs(total) / 2 if np.isfinite(total) else first != 0
 
     return _followed(places, deviation, total, is_half, cut)
 
 
-def _followed(places: Index, deviation: Callable[[Index], float], total: float, is_here: Callable[[float, float], bool], cut: int = 0) -> int:
-    """The place that is left when a first half is followed where `is_here` says so, by its deviation and that of both halves together."""
+def _followed(
+    places: Index,
+    deviation: Callable[[Index], float],
+    total: float,
+    is_here: Callable[[float, float], bool],
+    cut: int = 0,
+) -> int:
+    """The place that is left when a first half is followed where `is_here` says so, by its
+    deviation and that of both halves together."""
     left = total
 
     def holds(half: Index) -> bool:

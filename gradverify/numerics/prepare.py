@@ -30,6 +30,7 @@ SMALL = 10
 FEWEST = 5  # columns: finding structure costs more than it saves
 SAVES = 0.7  # of the columns or of the rows: more groups than that are not worth their verification
 
+
 # ---- finding it
 def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> Structure:
     """The structure of each tensor as guessed; small tensors without groups.
@@ -117,9 +118,8 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
         or not np.isfinite(c.x[columns]).all()
     ):
         return False
-    return (
-        len(point.f0) > 1 or not point.row(0)[columns].all()
-    )  # one output leaves nothing but dead elements to be found
+    # One output leaves nothing but dead elements to be found
+    return len(point.f0) > 1 or not point.row(0)[columns].all()
 
 
 def _moved(point: Point, columns: Index) -> Mask:

@@ -1,4 +1,5 @@
-"""Records of arrays, one number an element along the last axis: some elements of a record, elements exchanged, records joined."""
+"""Records of arrays, one number an element along the last axis: some elements of a record, elements
+exchanged, records joined."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ class Record:
 
     def replaced(self, i: AnyArray, new: Self) -> Self:
         """With elements i exchanged for those of `new`; what holds for all elements stays."""
-        return type(self)(*(_exchanged(mine, i, theirs) for mine, theirs in zip(_values(self), _values(new), strict=True))) if len(i) else self
+        return (
+            type(self)(
+                *(
+                    _exchanged(mine, i, theirs)
+                    for mine, theirs in zip(_values(self), _values(new), strict=True)
+                )
+            )
+            if len(i)
+            else self
+        )
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -30,7 +40,11 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 def joined(parts: Iterable[AnyRecord]) -> AnyRecord:
     """One record of the elements of several."""
     parts = list(parts)
-    return parts[0] if len(parts) == 1 else type(parts[0])(*map(_joined, zip(*map(_values, parts), strict=True)))
+    return (
+        parts[0]
+        if len(parts) == 1
+        else type(parts[0])(*map(_joined, zip(*map(_values, parts), strict=True)))
+    )
 
 
 def _values(record: Record) -> list[Any]:
@@ -44,12 +58,17 @@ def _taken(value: Any, i: AnyArray | slice) -> Any:
 
 
 def _exchanged(old: Any, i: AnyArray, new: Any) -> Any:
-    """A field with elements i exchanged: itself where it is one number for all elements, and theirs are that number too."""
+    """A field with elements i exchanged: itself where it is one number for all elements, and theirs
+    are that number too."""
     if isinstance(old, Record):
         return old.replaced(i, new)
     if not isinstance(old, np.ndarray) or new is None:
         return old
-    if old.strides == (0,) and len(old) and ((new == old[0]) | ((new != new) & (old[0] != old[0]))).all():
+    if (
+        old.strides == (0,)
+        and len(old)
+        and ((new == old[0]) | ((new != new) & (old[0] != old[0]))).all()
+    ):
         return old
     result = old.copy()
     result[i] = new

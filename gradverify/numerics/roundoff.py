@@ -1,4 +1,5 @@
-"""How precisely a function computes: the unit roundoff of a dtype, and the one that the bits of its values show."""
+"""How precisely a function computes: the unit roundoff of a dtype, and the one that the bits of its
+values show."""
 
 from __future__ import annotations
 
@@ -10,13 +11,16 @@ from gradverify.numerics.rungs import U32, U64, U_BF16, Array, Index
 
 HEAD = 64  # values that mostly tell already that they are float64
 ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
-COARSER = 14    # halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
-SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)  # significant bits that numbers of a format really use
+# halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
+COARSER = 14
+# Significant bits that numbers of a format really use
+SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)
 
 
 @dataclass(frozen=True)
 class Bits:
-    """What the bits of all values seen so far tell: float64 numbers that are all float32 (or bfloat16) numbers were computed as such."""
+    """What the bits of all values seen so far tell: float64 numbers that are all float32 (or
+    bfloat16) numbers were computed as such."""
 
     distinct: frozenset[float] = frozenset()
     single: bool = True
@@ -28,7 +32,7 @@ class Bits:
         """With more values; non-finite ones and zeros tell nothing."""
         if not self.single:
             return self
-        if len(values) > HEAD and not self.seen(values[:HEAD]).single:     # as nearly always
+        if len(values) > HEAD and not self.seen(values[:HEAD]).single:  # as nearly always
             return replace(self, single=False)
         values = values[np.isfinite(values) & (values != 0)]
         if not values.size:
@@ -37,15 +41,22 @@ class Bits:
             rounded = values.astype(np.float32)
         if not np.array_equal(values, rounded):
             return replace(self, single=False)
-        distinct = self.distinct if len(self.distinct) >= KEPT else self.distinct | set(np.unique(values[np.argsort(np.abs(values))][:KEPT]).tolist())
+        distinct = (
+            self.distinct
+            if len(self.distinct) >= KEPT
+            else self.distinct | set(np.unique(values[np.argsort(np.abs(values))][:KEPT]).tolist())
+        )
         integers = self.integers and np.array_equal(rounded, np.rint(rounded))
         used = _bits_used(rounded)
         lowest = int((np.frexp(rounded)[1] - used).min())
-        return Bits(distinct, True, integers, max(self.used, int(used.max())), min(self.lowest, lowest))
+        return Bits(
+            distinct, True, integers, max(self.used, int(used.max())), min(self.lowest, lowest)
+        )
 
     @property
     def unit(self) -> float:
-        """The unit roundoff of the precision that shows, else that of float64: small integers and the like are exact, not coarse."""
+        """The unit roundoff of the precision that shows, else that of float64: small integers and
+        the like are exact, not coarse."""
         if not self.single or len(self.distinct) < ENOUGH:
             return U64
         if self.used >= SINGLE_BITS:
@@ -54,10 +65,16 @@ class Bits:
 
     @property
     def on_a_grid(self) -> bool:
-        """Are these integers, or multiples of a power of two (`lowest`) as a quantiser gives them? Numbers of so few significant bits would have
-        finer ones among the small: by chance half of those in one binade less have not, a quarter in two binades less."""
-        top = self.lowest + self.used       # what has an exponent below it, as frexp counts, would be finer
-        return self.integers or sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1]) >= COARSER
+        """Are these integers, or multiples of a power of two (`lowest`) as a quantiser gives them?
+        Numbers of so few significant bits would have finer ones among the small: by chance half of
+        those in one binade less have not, a quarter in two binades less."""
+        # What has an exponent below it, as frexp counts, would be finer
+        top = self.lowest + self.used
+        return (
+            self.integers
+            or sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1])
+            >= COARSER
+        )
 
 
 def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Index:

@@ -1,7 +1,9 @@
-"""The sequence of steps of finite differences, and the constants and small helpers that several of their parts share.
+"""The sequence of steps of finite differences, and the constants and small helpers that several of
+their parts share.
 
-All arrays of `numerics` are float64 NumPy arrays on the CPU; [n, m] is n rungs (coarsest first) of m elements, and an element is one
-output along one line. A bar is a half width: the truth should lie within value ± bar. Constants were set by measurement.
+All arrays of `numerics` are float64 NumPy arrays on the CPU; [n, m] is n rungs (coarsest first) of
+m elements, and an element is one output along one line. A bar is a half width: the truth should lie
+within value ± bar. Constants were set by measurement.
 """
 
 from __future__ import annotations
@@ -22,16 +24,20 @@ U64, U32, U_BF16, U_FP16 = 2.0**-53, 2.0**-24, 2.0**-8, 2.0**-11
 """Unit roundoffs of float64, float32, bfloat16 and float16."""
 
 ULP = 2.0  # roundoffs
-RATIO = 3.6  # of successive steps; no integer: with 4, a period that one step hits is hit by every coarser one too
+# Of successive steps; no integer: with 4, a period that one step hits is hit by every coarser one
+# too
+RATIO = 3.6
 BASE = 0.23  # rung 0 as a fraction of the scale; no power of two, for the same reason
 RUNGS = 24  # down to 2e-14 of the scale, where rounding has swallowed any function
 WIDE_RUNG = 0  # the one rung that a linear function needs
-QUICK = (4, 5, 6)  # the first rungs: 3-5 raised false alarms, 5-6 cannot settle kinks and climb more than they save
+# The first rungs: 3-5 raised false alarms, 5-6 cannot settle kinks and climb more than they save
+QUICK = (4, 5, 6)
 CLIMB = 3  # rungs added at a time
 Z = 6.0  # noise multiples in a bar: 3 sigma, doubled because sigma is itself an estimate
 NEAR = 0.3  # of the scale: steps beyond have no vote on kinks, second readings and "unchanged"
 RESOLVED = 3.0  # bars: a derivative larger than this stands out
-PIECE = 1 << 16  # numbers at a time, where what is as large as an input goes through several steps of arithmetic
+# Numbers at a time, where what is as large as an input goes through several steps of arithmetic
+PIECE = 1 << 16
 VISIBLE = 20  # times the rounding (or noise): what counts as surely visible
 
 
@@ -41,12 +47,14 @@ def step(scale: float, rung: int) -> float:
 
 
 def smallest(unit: float) -> float:
-    """The smallest number above 0 of float64, or of float32 where the unit roundoff is not that of float64: what results underflow to."""
+    """The smallest number above 0 of float64, or of float32 where the unit roundoff is not that of
+    float64: what results underflow to."""
     return 2.0**-1074 if unit <= U64 else 2.0**-149
 
 
 def repeated(value: float | np.generic, m: int) -> AnyArray:
-    """m times one number, in the memory of one and read-only, as `np.broadcast_to` gives it in five times as long."""
+    """m times one number, in the memory of one and read-only, as `np.broadcast_to` gives it in five
+    times as long."""
     one = np.asarray(value)
     return np.ndarray((m,), one.dtype, one.tobytes(), 0, (0,))
 
@@ -57,8 +65,11 @@ def pieces(n: int, size: int = PIECE) -> Iterator[slice]:
         yield slice(first, min(first + size, n))
 
 
-def piecewise(f: Callable[..., AnyArray], *arrays: AnyArray, out: AnyArray | None = None) -> AnyArray:
-    """Evaluate an elementwise function of arrays [n] piece by piece: of what is as large as an input, only its result is made."""
+def piecewise(
+    f: Callable[..., AnyArray], *arrays: AnyArray, out: AnyArray | None = None
+) -> AnyArray:
+    """Evaluate an elementwise function of arrays [n] piece by piece: of what is as large as an
+    input, only its result is made."""
     n = len(arrays[0])
     if n <= PIECE and out is None:
         return f(*arrays)
@@ -70,7 +81,8 @@ def piecewise(f: Callable[..., AnyArray], *arrays: AnyArray, out: AnyArray | Non
 
 
 def joined(parts: Sequence[AnyArray]) -> AnyArray:
-    """Arrays one after the other; where all hold one and the same number in the memory of one, so does the result, and a single one is itself."""
+    """Arrays one after the other; where all hold one and the same number in the memory of one, so
+    does the result, and a single one is itself."""
     if len(parts) == 1:
         return parts[0]
     some = [part for part in parts if len(part)]
@@ -80,8 +92,13 @@ def joined(parts: Sequence[AnyArray]) -> AnyArray:
 
 
 def in_a_row(places: Index) -> Index | slice:
-    """Indices; where they ascend one by one as a slice, with which NumPy makes a view instead of a copy."""
-    if not len(places) or int(places[-1]) - int(places[0]) + 1 != len(places) or not (places[1:] > places[:-1]).all():
+    """Indices; where they ascend one by one as a slice, with which NumPy makes a view instead of a
+    copy."""
+    if (
+        not len(places)
+        or int(places[-1]) - int(places[0]) + 1 != len(places)
+        or not (places[1:] > places[:-1]).all()
+    ):
         return places
     return slice(int(places[0]), int(places[-1]) + 1)
 
@@ -106,4 +123,10 @@ def nanmedian(a: Array) -> Array:
     """Median over rungs [n, m] -> [m], NaN left out; NaN where nothing is left (and no warning)."""
     count, ordered = np.sum(~np.isnan(a), 0), np.sort(a, 0)
     elements = np.arange(a.shape[1])
-    return np.asarray(0.5 * (ordered[np.maximum(count - 1, 0) // 2, elements] + ordered[np.minimum(count // 2, len(a) - 1), elements]))
+    return np.asarray(
+        0.5
+        * (
+            ordered[np.maximum(count - 1, 0) // 2, elements]
+            + ordered[np.minimum(count // 2, len(a) - 1), elements]
+        )
+    )

@@ -1,4 +1,5 @@
-"""Seed vectors: random weights, directions and cotangents that reduce a Jacobian to one number for each row, column or block."""
+"""Seed vectors: random weights, directions and cotangents that reduce a Jacobian to one number for
+each row, column or block."""
 
 from __future__ import annotations
 
@@ -13,13 +14,15 @@ from gradverify.numerics.function.coordinates import real_shape
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.rungs import BASE, RATIO, Array, Index, in_a_row
 
-WEIGHTS = (0.7, 1.4)  # magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
+# Magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
+WEIGHTS = (0.7, 1.4)
 INSIDE = 0.5  # of the way to the end of the domain: the widest step of a probe
 
 
 @dataclass(frozen=True)
 class Drawn(Sequence[Array]):
-    """So many arrays: those `known`, then random ones, each drawn again whenever it is used: at most one of them is held at a time."""
+    """So many arrays: those `known`, then random ones, each drawn again whenever it is used: at
+    most one of them is held at a time."""
 
     number: int
     draw: Callable[[int], Array]
@@ -43,7 +46,8 @@ def uniform(n: int, generator: np.random.Generator) -> Array:
 
 
 def signed_weights(n: int, generator: np.random.Generator) -> Array:
-    """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones all of them."""
+    """Continuous signed weights [n], ±[0.7, 1.4]: with ±1 half of the stray pairs cancel, with ones
+    all of them."""
     return away_from_zero(uniform(n, generator))
 
 
@@ -56,7 +60,9 @@ def signed_tensor(shape: Sequence[int], source: torch.Generator) -> Tensor:
     """Such weights in float64 from a generator of torch's."""
     low, high = WEIGHTS
     sign = torch.randint(0, 2, tuple(shape), generator=source, dtype=torch.float64) * 2 - 1
-    return sign * (low + (high - low) * torch.rand(tuple(shape), generator=source, dtype=torch.float64))
+    return sign * (
+        low + (high - low) * torch.rand(tuple(shape), generator=source, dtype=torch.float64)
+    )
 
 
 def away_from_zero(numbers: Array) -> Array:
@@ -72,14 +78,20 @@ def gaussian(n: int, generator: np.random.Generator) -> Array:
 
 
 def moves_along(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
-    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest` would leave the domain."""
+    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest`
+    would leave the domain."""
     c = point.columns
     moved = in_a_row(columns)
     x, move = c.x[moved], probe * c.scale[moved]
     if c.free:
         return move if c.finite else np.where(np.isfinite(x), move, 0.0)
     room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / (BASE * RATIO**-widest)
-    return np.where(np.isfinite(x), np.sign(move) * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)), 0.0)
+    return np.where(
+        np.isfinite(x),
+        np.sign(move)
+        * np.minimum(np.abs(move), np.maximum(np.nan_to_num(room, posinf=np.inf), 0.0)),
+        0.0,
+    )
 
 
 def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
@@ -91,7 +103,8 @@ def pull_back(point: Point, output: int, weights: Array) -> Sequence[Tensor]:
 
 
 def gradient_of_rows(point: Point, output: int, rows: Index, weights: Array) -> Array:
-    """The gradient [C] for a cotangent that is `weights` at these rows (counted through all outputs) of one output tensor, one backward."""
+    """The gradient [C] for a cotangent that is `weights` at these rows (counted through all
+    outputs) of one output tensor, one backward."""
     vector = np.zeros(point.parts[output].stop - point.parts[output].start)
     vector[rows - point.parts[output].start] = weights
     return point.by_column(pull_back(point, output, vector))
@@ -106,8 +119,14 @@ def cotangent(point: Point, output: int, vector: Array) -> Tensor:
 
 
 def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
-    """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is left out as a mask."""
+    """Weights [outputs of the tensor] as its dtype represents them; 0 where f is infinite, which is
+    left out as a mask."""
     dtype = point.shapes[output][1]
-    kept = torch.from_numpy(weights).to(dtype.to_real() if dtype.is_complex else dtype).double().numpy()
+    kept = (
+        torch.from_numpy(weights)
+        .to(dtype.to_real() if dtype.is_complex else dtype)
+        .double()
+        .numpy()
+    )
     infinite = np.isinf(point.f0[point.parts[output]])
     return np.where(infinite, 0.0, kept) if infinite.any() else np.asarray(kept)

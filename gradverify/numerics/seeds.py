@@ -1,4 +1,5 @@
-"""Random numbers by purpose: every draw has a generator of its own, so that one draw more changes no other."""
+"""Random numbers by purpose: every draw has a generator of its own, so that one draw more changes
+no other."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class Seed:
 
     def generator(self, purpose: str, *which: object) -> np.random.Generator:
         """The generator of one purpose, and of `which` of several draws that have it."""
-        return np.random.Generator(np.random.PCG64(number(self.seed, self.check, self._named(purpose, which))))
+        return np.random.Generator(
+            np.random.PCG64(number(self.seed, self.check, self._named(purpose, which)))
+        )
 
     def _named(self, purpose: str, which: tuple[object, ...]) -> str:
         return self.stage + " ".join([purpose, *map(str, which)])

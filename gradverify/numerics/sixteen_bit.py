@@ -18,12 +18,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+# Times the native error: an element's, a row's, the tensor's, and that of its gain
 ELEMENT, ROW, WHOLE, GAIN = (
     8.0,
     2.0,
     1.5,
     8.0,
-)  # times the native error: an element's, a row's, the tensor's, and that of its gain
+)
 # times the largest error that the verified computation has in an element: rows whose elements are
 # of several kinds
 OWN_RUNS = 3.0
@@ -33,8 +34,8 @@ MANY = 64  # elements of a tensor whose gain, and whose root mean square, is mor
 ONE_ROUNDING = 0.29  # of an ulp: the root mean square of one rounding
 NOTHING = (
     2.0**-30
-# of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of
-# the others
+    # of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust
+    # of the others
 )
 DUST = 8.0  # unit roundoffs of the tensor's root mean square
 

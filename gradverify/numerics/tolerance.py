@@ -1,4 +1,5 @@
-"""The tolerance of an element with its floor, and the three-way verdict under it: guarded acceptance (JCGM 106:2012; method.md section 1).
+"""The tolerance of an element with its floor, and the three-way verdict under it: guarded
+acceptance (JCGM 106:2012; method.md section 1).
 
     PASS |a − D| + U ≤ tol        MISMATCH |a − D| − U > tol        UNDECIDED otherwise
     tol = atol + max(rtol · max(|a|, |D|), floor)
@@ -23,8 +24,12 @@ from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
 FLOOR = 1e4  # times the unit roundoff of an output's natural unit: smaller entries are not checked
 NOISE_CAP = 16 * U64  # the floor follows a noisy f only so far
-SATURATED = 16  # roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 + tanh(−9) does in float32
-ROUNDED = 8.0  # of its row: what a backward in float32 may round away; right operators stay below 4, and 64 would hide 1 % of 1e-4 of the row
+# Roundings of its tensor's values: a dead row of low precision may be where f saturates, as 1 +
+# tanh(−9) does in float32
+SATURATED = 16
+# Of its row: what a backward in float32 may round away; right operators stay below 4, and 64 would
+# hide 1 % of 1e-4 of the row
+ROUNDED = 8.0
 LIFT = 1e3  # times its own row: how far the tensor's largest row may lift a floor
 NOISE_ONLY = 30  # f within this many sigma of 0 ...
 NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is nothing but rounding
@@ -32,7 +37,8 @@ NOISE_OF_X = 2.0**-40  # ... and sigma below this fraction of x: the output is n
 
 @dataclass(frozen=True)
 class Tolerances(Record):
-    """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured though it moves, so a zero proves nothing."""
+    """Tolerances of elements: arrays [m]. `unproven`: nothing of the output's row was measured
+    though it moves, so a zero proves nothing."""
 
     atol: float
     rtol: Array
@@ -42,22 +48,42 @@ class Tolerances(Record):
     def tolerance(self, a: Array, value: Array) -> Array:
         largest = np.maximum(np.abs(a), np.abs(value))
         if not np.isfinite(largest).all():
-            largest = np.nan_to_num(np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0)
+            largest = np.nan_to_num(
+                np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0
+            )
         return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
 
 
-def verdicts(a: Array, d: Derivative, tolerances: Tolerances, *, extra: Array | float = 0.0, border_column: Mask | None = None) -> Codes:
-    """Verdict codes [m] of analytic values a against derivatives. `border_column` [m]: columns along which f ends at x, by what other outputs show.
+def verdicts(
+    a: Array,
+    d: Derivative,
+    tolerances: Tolerances,
+    *,
+    extra: Array | float = 0.0,
+    border_column: Mask | None = None,
+) -> Codes:
+    """Verdict codes [m] of analytic values a against derivatives. `border_column` [m]: columns
+    along which f ends at x, by what other outputs show.
 
-    A mismatch must miss the second reading too; that one saves only where it is the finer. `extra` [m] widens the bars.
+    A mismatch must miss the second reading too; that one saves only where it is the finer. `extra`
+    [m] widens the bars.
     """
     first = _verdicts_of_reading(a, d, tolerances, extra, border_column)
     if d.resting:
-        first[d.unchanged & ~tolerances.unproven & (np.abs(a) <= tolerances.tolerance(a, np.zeros_like(a)))] = PASS
+        first[
+            d.unchanged
+            & ~tolerances.unproven
+            & (np.abs(a) <= tolerances.tolerance(a, np.zeros_like(a)))
+        ] = PASS
     if not d.ambiguous:
         return first
     two = np.isfinite(d.second)
-    other = replace(d, value=d.second, bar=d.second_bar, outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8))
+    other = replace(
+        d,
+        value=d.second,
+        bar=d.second_bar,
+        outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8),
+    )
     second = _verdicts_of_reading(a, other, tolerances, extra, border_column)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
     return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
@@ -73,7 +99,13 @@ def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     return verdict
 
 
-def _verdicts_of_reading(a: Array, d: Derivative, tolerances: Tolerances, extra: Array | float, border_column: Mask | None) -> Codes:
+def _verdicts_of_reading(
+    a: Array,
+    d: Derivative,
+    tolerances: Tolerances,
+    extra: Array | float,
+    border_column: Mask | None,
+) -> Codes:
     """The verdict on the main reading alone."""
     tol, off, bar = tolerances.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
     verdict = guarded(off, bar, tol)
@@ -81,7 +113,9 @@ def _verdicts_of_reading(a: Array, d: Derivative, tolerances: Tolerances, extra:
     if d.rough:
         verdict[~d.smooth] = UNDECIDED
         kink = d.outcome == KINK
-        verdict = np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
+        verdict = (
+            np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
+        )
     finite = np.isfinite(a)
     if finite.all():
         return verdict
@@ -92,7 +126,8 @@ def _verdicts_of_reading(a: Array, d: Derivative, tolerances: Tolerances, extra:
 
 
 def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
-    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth Analysis, 1983)."""
+    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and
+    Nonsmooth Analysis, 1983)."""
     pad = np.maximum(d.left_bar, d.right_bar) + tol
     inside = (a >= np.minimum(d.left, d.right) - pad) & (a <= np.maximum(d.left, d.right) + pad)
     verdict = np.where(inside, PASS, MISMATCH)
@@ -101,7 +136,8 @@ def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
 
 @dataclass(frozen=True)
 class Magnitudes:
-    """What sets the floor of each output [M]: reach (its change for a relative change of its inputs), largest |f|, noise of f, `Survey.far_change`.
+    """What sets the floor of each output [M]: reach (its change for a relative change of its
+    inputs), largest |f|, noise of f, `Survey.far_change`.
 
     `parts`: output tensors. `unit`: the unit roundoff of each. `backward_unit`: that of gradients.
     """
@@ -117,22 +153,38 @@ class Magnitudes:
 
     @cached_property
     def saturated(self) -> Array:
-        """What no value of an output moves by where it is as large as its tensor's values, and saturates [M]."""
+        """What no value of an output moves by where it is as large as its tensor's values, and
+        saturates [M]."""
         size = self.size.copy()
         for part in self.parts:
             size[part] = np.maximum(size[part], rms(size[part]))
         unit = np.maximum(self.unit, self.backward_unit)
         low = unit > LOW_UNIT
-        return (np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0)) if low.any() else FLOOR * U64) * size
+        return (
+            np.maximum(FLOOR * U64, np.where(low, SATURATED * unit, 0.0))
+            if low.any()
+            else FLOOR * U64
+        ) * size
 
 
 def floors(rows: Magnitudes, alive: Mask) -> Array:
-    """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of the row stands out of bars and rounding.
+    """c·unit of each output [M]; over S_i it is the floor of an entry. `alive` [M]: something of
+    the row stands out of bars and rounding.
 
-    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured against its tensor's values, and where f vanishes
-    with its slope both are rounding: the change far away is what its terms are as large as.
+    The unit is the reach, not |f|: with |f|, x + 1e10 would hide any error. A dead row is measured
+    against its tensor's values, and where f vanishes with its slope both are rounding: the change
+    far away is what its terms are as large as.
     """
-    def of_outputs(reach: Array, size: Array, sigma: Array, far_change: Array, lift: Array, alive: Mask, saturated: Array) -> Array:
+
+    def of_outputs(
+        reach: Array,
+        size: Array,
+        sigma: Array,
+        far_change: Array,
+        lift: Array,
+        alive: Mask,
+        saturated: Array,
+    ) -> Array:
         unit = np.maximum(reach, np.minimum(size, np.maximum(LIFT * reach, lift)))
         divisor = nonzero(size)
         noise = sigma / divisor if divisor is size else np.where(size > 0, sigma / divisor, U64)
@@ -143,12 +195,26 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
         if alive.all():
             return living
         noise_only = (size <= NOISE_ONLY * sigma) & (sigma <= NOISE_OF_X * rows.x_size)
-        dead = np.maximum(np.maximum(saturated, FLOOR * U64 * far_change), np.where(noise_only, FLOOR * sigma, 0.0))
+        dead = np.maximum(
+            np.maximum(saturated, FLOOR * U64 * far_change),
+            np.where(noise_only, FLOOR * sigma, 0.0),
+        )
         return np.where(alive, living, dead)
 
-    lift = joined([repeated(rows.reach[part].max(initial=0.0), part.stop - part.start) for part in rows.parts])
+    lift = joined(
+        [repeated(rows.reach[part].max(initial=0.0), part.stop - part.start) for part in rows.parts]
+    )
     far_change = np.broadcast_to(rows.far_change, rows.reach.shape)
-    return piecewise(of_outputs, rows.reach, rows.size, rows.sigma, far_change, lift, alive, rows.reach if alive.all() else rows.saturated)
+    return piecewise(
+        of_outputs,
+        rows.reach,
+        rows.size,
+        rows.sigma,
+        far_change,
+        lift,
+        alive,
+        rows.reach if alive.all() else rows.saturated,
+    )
 
 
 def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
@@ -157,7 +223,8 @@ def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
 
 
 def rounding_reach(rows: Magnitudes) -> Array:
-    """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that stands out, is dead."""
+    """The largest |a|·s [M] that may still be rounding: a row below it, with no derivative that
+    stands out, is dead."""
     return np.maximum(rows.saturated, FLOOR * rows.sigma)
 
 
@@ -171,7 +238,11 @@ def _limit(d: Derivative, n: int) -> Limit:
         return Limit.STAIRCASE
     if d.at_border[n]:
         return Limit.BORDER
-    rough = {Smoothness.KINK: Limit.KINK, Smoothness.JUMP: Limit.JUMP, Smoothness.INCONSISTENT: Limit.INCONSISTENT,
-             Smoothness.NON_FINITE: Limit.INFINITE}
+    rough = {
+        Smoothness.KINK: Limit.KINK,
+        Smoothness.JUMP: Limit.JUMP,
+        Smoothness.INCONSISTENT: Limit.INCONSISTENT,
+        Smoothness.NON_FINITE: Limit.INFINITE,
+    }
     found = rough.get(Smoothness(int(d.outcome[n])))
     return found or (Limit.NOISE if d.noise_bar[n] > 0.5 * d.bar[n] else Limit.TRUNCATION)

@@ -1,4 +1,5 @@
-"""What knows the gradient for one cotangent per output: each makes its oracle of what is checked, None where the check has none of its kind."""
+"""What knows the gradient for one cotangent per output: each makes its oracle of what is checked,
+None where the check has none of its kind."""
 
 from __future__ import annotations
 

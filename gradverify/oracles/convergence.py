@@ -1,9 +1,12 @@
-"""What an iteration that stopped leaves in a gradient: small beside its row, however large beside its own element.
+"""What an iteration that stopped leaves in a gradient: small beside its row, however large beside
+its own element.
 
-A solver's tolerance holds for a whole vector, so its leftover is a share of the output's reach and not of the element. Two kinds are told from wrong
-gradients: an input whose gradient is zero throughout and which moves the output by less than FORGOTTEN of the row (an initial guess), and what is
-gone where the same function iterates to a tighter tolerance (`subject.iterating`), which a mistake is not. More than `rtol` of the largest row of
-its output is too much to be left.
+A solver's tolerance holds for a whole vector, so its leftover is a share of the output's reach and
+not of the element. Two kinds are told from wrong
+gradients: an input whose gradient is zero throughout and which moves the output by less than
+FORGOTTEN of the row (an initial guess), and what is gone where the same function iterates to a
+tighter tolerance (`subject.iterating`), which a mistake is not. More than `rtol` of the largest row
+of its output is too much to be left.
 """
 
 from __future__ import annotations
@@ -24,52 +27,105 @@ from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Differentiable
 
-SHRINKS = 2.0**-5       # what is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before; a mistake stays
-FEW_BARS = 16.0         # that noise may move an element by, where it moves others of its pair
-CAST_STEP = 2.0**-13    # of |x|: without casts f is smooth to about 1e-8 of that
-FORGOTTEN = 1e-9        # of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances of 1e-6 and less)
+# What is left of an iteration to a tolerance of 2⁻¹⁰ is at most this part of what was left before;
+# a mistake stays
+SHRINKS = 2.0**-5
+FEW_BARS = 16.0  # that noise may move an element by, where it moves others of its pair
+CAST_STEP = 2.0**-13  # of |x|: without casts f is smooth to about 1e-8 of that
+# Of the row: what is left of an initial guess (measured: 4e-13 to 8e-10 of Newton's, at tolerances
+# of 1e-6 and less)
+FORGOTTEN = 1e-9
 
 
-def without_leftovers(found: Jacobian, inputs: Sequence[Tensor], wishes: Wishes, leftover: Callable[[], float],
-                      tighter: Callable[[], Jacobian]) -> Jacobian:
-    """The pairs whose mismatches convergence leaves as passed, and as they were under `left`. `leftover`: the most that may be left, as a share of
-    the largest row, 0 where the function does not iterate; `tighter`: the comparison where it iterates on. Both are asked for seldom."""
+def without_leftovers(
+    found: Jacobian,
+    inputs: Sequence[Tensor],
+    wishes: Wishes,
+    leftover: Callable[[], float],
+    tighter: Callable[[], Jacobian],
+) -> Jacobian:
+    """The pairs whose mismatches convergence leaves as passed, and as they were under `left`.
+    `leftover`: the most that may be left, as a share of the largest row, 0 where the function does
+    not iterate; `tighter`: the comparison where it iterates on. Both are asked for seldom."""
     wrong = {key: pair for key, pair in found.pairs.items() if pair.count(Outcome.MISMATCH)}
     if not wrong or found.choice is None:
         return found
     sizes = _Sizes(found.pairs, inputs, wishes)
-    left = {key: pair for key, pair in wrong.items() if _silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)}
-    small = {key: pair for key, pair in wrong.items() if key not in left and sizes.hold(pair, 0.0, leftover())}
+    left = {
+        key: pair
+        for key, pair in wrong.items()
+        if _silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)
+    }
+    small = {
+        key: pair
+        for key, pair in wrong.items()
+        if key not in left and sizes.hold(pair, 0.0, leftover())
+    }
     further = tighter().pairs if small else {}
-    gone = {key: pair for key, pair in small.items() if key in further and _shrinks(pair, further[key])}
-    seen = {key: further[key] if key in gone and further[key].count(*OPEN) else _passed(pair) if key in left or key in gone else pair
-            for key, pair in found.pairs.items()}
-    return replace(found, pairs=seen, left=left | {key: pair for key, pair in gone.items() if not further[key].count(*OPEN)})
+    gone = {
+        key: pair for key, pair in small.items() if key in further and _shrinks(pair, further[key])
+    }
+    seen = {
+        key: further[key]
+        if key in gone and further[key].count(*OPEN)
+        else _passed(pair)
+        if key in left or key in gone
+        else pair
+        for key, pair in found.pairs.items()
+    }
+    return replace(
+        found,
+        pairs=seen,
+        left=left | {key: pair for key, pair in gone.items() if not further[key].count(*OPEN)},
+    )
 
 
 def left_open(found: Jacobian, why: Limit) -> Jacobian:
     """The pairs with their mismatches undecided."""
     wrong = Outcome.MISMATCH
-    return replace(found, pairs={key: with_undecided(pair, wrong, why) if pair.count(wrong) else pair for key, pair in found.pairs.items()})
+    return replace(
+        found,
+        pairs={
+            key: with_undecided(pair, wrong, why) if pair.count(wrong) else pair
+            for key, pair in found.pairs.items()
+        },
+    )
 
 
 def noise_left_open(found: Jacobian) -> Jacobian:
-    """The pairs of which noise leaves elements open, with their mismatches undecided where all are off by a few bars: noise is not the same
-    everywhere, and was measured elsewhere."""
+    """The pairs of which noise leaves elements open, with their mismatches undecided where all are
+    off by a few bars: noise is not the same everywhere, and was measured elsewhere."""
+
     def few(pair: Pair) -> bool:
-        wrong = mismatches(pair) if Limit.NOISE in dict(pair.limits) and pair.count(Outcome.MISMATCH) else None
+        wrong = (
+            mismatches(pair)
+            if Limit.NOISE in dict(pair.limits) and pair.count(Outcome.MISMATCH)
+            else None
+        )
         return wrong is not None and bool((wrong.off <= (FEW_BARS - 1) * wrong.bar).all())
-    moved = {key: with_undecided(pair, Outcome.MISMATCH, Limit.NOISE) for key, pair in found.pairs.items() if few(pair)}
+
+    moved = {
+        key: with_undecided(pair, Outcome.MISMATCH, Limit.NOISE)
+        for key, pair in found.pairs.items()
+        if few(pair)
+    }
     return replace(found, pairs={**found.pairs, **moved}) if moved else found
 
 
-def zeros_left_open(found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives | None]) -> Jacobian:
-    """The pairs, with what passed of a gradient that is zero throughout undecided where f moves without its casts to fewer bits: it may be flat at
-    all steps for these alone. `uncast`: f without them, None where it has none; asked for where there is such a gradient, and called three times."""
+def zeros_left_open(
+    found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives | None]
+) -> Jacobian:
+    """The pairs, with what passed of a gradient that is zero throughout undecided where f moves
+    without its casts to fewer bits: it may be flat at all steps for these alone. `uncast`: f
+    without them, None where it has none; asked for where there is such a gradient, and called three
+    times."""
+
     def is_zero(pair: Pair) -> bool:
         seen = pair.entries
         passed = pair.count(Outcome.PASS) and not pair.count(Outcome.MISMATCH)
-        return bool(passed) and (not seen.analytic.any() if seen is not None and seen.complete else pair.largest == 0)
+        return bool(passed) and (
+            not seen.analytic.any() if seen is not None and seen.complete else pair.largest == 0
+        )
 
     zero = [key for key, pair in found.pairs.items() if is_zero(pair)]
     function = uncast() if zero and found.choice is not None else None
@@ -82,15 +138,22 @@ def zeros_left_open(found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives 
             x, size = point.columns.x[own], point.columns.size[own]
             by = CAST_STEP * np.where(size > 0, size, 1.0) * (-1.0) ** np.arange(len(own))
             change = np.abs(point.values_at(own, x + by) - point.values_at(own, x - by))[part]
-            if (change > CAST_STEP**2 * np.nan_to_num(np.abs(point.f0[part]), posinf=0.0).max(initial=0.0)).any():
-                moved[tensor, output] = with_undecided(found.pairs[tensor, output], Outcome.PASS, Limit.STAIRCASE)
+            if (
+                change
+                > CAST_STEP**2 * np.nan_to_num(np.abs(point.f0[part]), posinf=0.0).max(initial=0.0)
+            ).any():
+                moved[tensor, output] = with_undecided(
+                    found.pairs[tensor, output], Outcome.PASS, Limit.STAIRCASE
+                )
     return replace(found, pairs={**found.pairs, **moved})
 
 
 class _Sizes:
     """The reach of each row of each output, and the size of each input's elements."""
 
-    def __init__(self, pairs: Mapping[tuple[int, int], Pair], inputs: Sequence[Tensor], wishes: Wishes) -> None:
+    def __init__(
+        self, pairs: Mapping[tuple[int, int], Pair], inputs: Sequence[Tensor], wishes: Wishes
+    ) -> None:
         columns, self._parts = wishes.columns(inputs), parts(inputs)
         scale, self._size = np.ones((2, self._parts[-1].stop))
         scale[columns.coordinate], self._size[columns.coordinate] = columns.scale, columns.size
@@ -99,59 +162,93 @@ class _Sizes:
         self._reach: defaultdict[int, Array] = defaultdict(lambda: np.zeros(rows))
         for pair, seen in kept:
             known = np.where(np.abs(seen.numeric) > RESOLVED * seen.bar, np.abs(seen.numeric), 0.0)
-            reach = np.maximum(np.abs(seen.analytic), known) * scale[self._parts[pair.input]][seen.input]
-            np.maximum.at(self._reach[pair.output], seen.output, np.nan_to_num(reach, nan=0.0, posinf=0.0))
+            reach = (
+                np.maximum(np.abs(seen.analytic), known)
+                * scale[self._parts[pair.input]][seen.input]
+            )
+            np.maximum.at(
+                self._reach[pair.output], seen.output, np.nan_to_num(reach, nan=0.0, posinf=0.0)
+            )
 
     def hold(self, pair: Pair, of_row: float, of_largest: float) -> bool:
-        """Is every mismatch of the pair off by less than these shares of its row and of the largest row, beside the tolerance it has anyway?"""
+        """Is every mismatch of the pair off by less than these shares of its row and of the largest
+        row, beside the tolerance it has anyway?"""
         wrong, rows = mismatches(pair), self._reach[pair.output]
         if wrong is None or not len(rows) or not of_row + of_largest:
             return False
         row = np.where(wrong.output < len(rows), rows[np.minimum(wrong.output, len(rows) - 1)], 0.0)
         size = self._size[self._parts[pair.input]][wrong.input]
-        return bool((wrong.off <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / size).all())
+        return bool(
+            (wrong.off <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / size).all()
+        )
 
 
 def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable], Pair]) -> Pair:
-    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than an iteration may leave of the largest of these numbers,
-    and none is there when the function that iterates on is compared `again`."""
+    """A comparison with an oracle's numbers as passed, where no mismatch is off by more than an
+    iteration may leave of the largest of these numbers, and none is there when the function that
+    iterates on is compared `again`."""
     wrong, seen = mismatches(pair), pair.entries
     if not pair.count(Outcome.MISMATCH) or wrong is None or seen is None:
         return pair
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
     share = checked.leftover
     small = share > 0 and bool((wrong.off <= wrong.tolerance + share * size).all())
-    return _passed(pair) if small and _shrinks(pair, checked.tighter(checked.subject, again)) else pair
+    return (
+        _passed(pair) if small and _shrinks(pair, checked.tighter(checked.subject, again)) else pair
+    )
 
 
 def _shrinks(pair: Pair, further: Pair) -> bool:
-    """Is every element that is off in the comparison of the function that iterates on off by a small part of what it is off in the other, and has
-    what was off moved by as much as that? What stays as it is was left by no iteration, also where it cannot be decided there."""
+    """Is every element that is off in the comparison of the function that iterates on off by a
+    small part of what it is off in the other, and has what was off moved by as much as that? What
+    stays as it is was left by no iteration, also where it cannot be decided there."""
     before, after, seen = mismatches(pair), mismatches(further), further.entries
     if before is None or after is None:
         return False
     was, now = _by_place(before), {} if seen is None else _by_place(seen)
-    shrink = all(off - bar <= SHRINKS * was[place][0] if place in was else off <= bar for place, (off, _, _, bar) in _by_place(after).items())
-    return shrink and not any(abs(now[place][1] - a) + abs(now[place][2] - value) < (1 - SHRINKS) * off
-                              for place, (off, a, value, _) in was.items() if place in now)
+    shrink = all(
+        off - bar <= SHRINKS * was[place][0] if place in was else off <= bar
+        for place, (off, _, _, bar) in _by_place(after).items()
+    )
+    return shrink and not any(
+        abs(now[place][1] - a) + abs(now[place][2] - value) < (1 - SHRINKS) * off
+        for place, (off, a, value, _) in was.items()
+        if place in now
+    )
 
 
 def _by_place(e: Entries) -> dict[tuple[int, int], tuple[float, ...]]:
     """By how much elements are off, their two numbers and the bar."""
-    numbers = (each.tolist() for each in (np.abs(e.analytic - e.numeric), e.analytic, e.numeric, e.bar))
-    return dict(zip(zip(e.output.tolist(), e.input.tolist(), strict=True), zip(*numbers, strict=True), strict=True))
+    numbers = (
+        each.tolist() for each in (np.abs(e.analytic - e.numeric), e.analytic, e.numeric, e.bar)
+    )
+    return dict(
+        zip(
+            zip(e.output.tolist(), e.input.tolist(), strict=True),
+            zip(*numbers, strict=True),
+            strict=True,
+        )
+    )
 
 
 def _passed(pair: Pair) -> Pair:
-    """With its mismatches as passes; what would have been seen is larger by as much as they are off."""
+    """With its mismatches as passes; what would have been seen is larger by as much as they are
+    off."""
     counts = list(pair.counts)
     counts[Outcome.PASS] += counts[Outcome.MISMATCH]
     counts[Outcome.MISMATCH] = 0
     rest = tuple(each for each in pair.worst if each.outcome is not Outcome.MISMATCH)
     worst = rest or (pair.worst[0]._replace(outcome=Outcome.PASS, tolerance=pair.worst[0].error),)
-    seen = max([pair.resolution, *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH)])
+    seen = max(
+        [
+            pair.resolution,
+            *(each.error + each.bar for each in pair.worst if each.outcome is Outcome.MISMATCH),
+        ]
+    )
     told = pair.relabelled(Outcome.MISMATCH, Outcome.PASS, Limit.NONE)
-    return replace(told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None)
+    return replace(
+        told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None
+    )
 
 
 def _silent(pair: Pair) -> bool:

@@ -25,7 +25,9 @@ from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.rounding import Anew, Perturbed
 
-UNDERFLOW = 2.0**-126  # the smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero there
+# The smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero
+# there
+UNDERFLOW = 2.0**-126
 
 
 Value = TypeVar("Value")
@@ -33,9 +35,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Jacobian:
-    """Backward against finite differences: a Pair per (differentiable input, checked output); `absent` those whose gradient is always None;
-    `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because no more is off than an iteration leaves, as they
-    were measured. `structure`: that of the Jacobian, as it held; nothing for a fixed step."""
+    """Backward against finite differences: a Pair per (differentiable input, checked output);
+    `absent` those whose gradient is always None;
+    `choice`: how they were compared and why; None for a fixed step. `left`: pairs that pass because
+    no more is off than an iteration leaves, as they were measured. `structure`: that of the
+    Jacobian, as it held; nothing for a fixed step."""
 
     pairs: Mapping[tuple[int, int], Pair]
     absent: frozenset[tuple[int, int]]
@@ -46,8 +50,10 @@ class Jacobian:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the spec says of the inputs: where each is defined (None: everywhere), and which are read as symmetric matrices.
-    `specified`: the elements that a sparse input has (None: every one). `seed`: of all that is drawn."""
+    """What the spec says of the inputs: where each is defined (None: everywhere), and which are
+    read as symmetric matrices.
+    `specified`: the elements that a sparse input has (None: every one). `seed`: of all that is
+    drawn."""
 
     domains: tuple[tuple[float, float] | None, ...]
     symmetric: tuple[bool, ...]
@@ -63,9 +69,17 @@ class Wishes:
         return Point(function, self.columns(function.inputs), seed=self.seed)
 
 
-def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch | None = None, clock: Clock | None = None,
-             over_budget: OverBudget = no_budget, asked: Asked | None = None) -> Jacobian:
-    """Every (input, output) pair against finite differences; `watch` is told the choice before the comparison begins. `asked`: see `Pair`."""
+def jacobian(
+    function: Gives,
+    settings: Settings,
+    wishes: Wishes,
+    watch: Watch | None = None,
+    clock: Clock | None = None,
+    over_budget: OverBudget = no_budget,
+    asked: Asked | None = None,
+) -> Jacobian:
+    """Every (input, output) pair against finite differences; `watch` is told the choice before the
+    comparison begins. `asked`: see `Pair`."""
     filled = Filled(function)
     if settings.eps != "auto":
         atol, rtol = settings.tolerances()
@@ -73,18 +87,36 @@ def jacobian(function: Gives, settings: Settings, wishes: Wishes, watch: Watch |
         choice, structure = None, Structure()
     else:
         mode = None if settings.mode == "auto" else Mode(settings.mode)
-        limits = Limits(settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget())
-        atol = max(settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0)
-        compared = compare(filled, mode=mode, limits=limits, atol=atol, rtol=settings.rtol, domains=wishes.domains,
-                           symmetric=wishes.symmetric, specified=wishes.specified, seed=wishes.seed, keep=WORST, watch=watch, clock=clock,
-                           over_budget=over_budget, asked=asked)
+        limits = Limits(
+            settings.budget.calls, settings.budget.seconds, lenient=settings.budget == Budget()
+        )
+        atol = max(
+            settings.atol or 0.0, UNDERFLOW if settings.dtype in ("float32", "complex64") else 0.0
+        )
+        compared = compare(
+            filled,
+            mode=mode,
+            limits=limits,
+            atol=atol,
+            rtol=settings.rtol,
+            domains=wishes.domains,
+            symmetric=wishes.symmetric,
+            specified=wishes.specified,
+            seed=wishes.seed,
+            keep=WORST,
+            watch=watch,
+            clock=clock,
+            over_budget=over_budget,
+            asked=asked,
+        )
         found, choice, structure = compared.pairs, compared.choice, compared.structure
     pairs = {(pair.input, pair.output): pair for pair in found}
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
 
 
 class Gives(Protocol):
-    """A function whose backward may give None. It may have what `Function` may, and `vjps`: many cotangents pulled back at once."""
+    """A function whose backward may give None. It may have what `Function` may, and `vjps`: many
+    cotangents pulled back at once."""
 
     @property
     def inputs(self) -> Sequence[Tensor]: ...
@@ -93,11 +125,14 @@ class Gives(Protocol):
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
 
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
+    def vjp_at(
+        self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]: ...
 
 
 class Split:
-    """The values of one function beside the backward of another, whose inputs and outputs may have other dtypes."""
+    """The values of one function beside the backward of another, whose inputs and outputs may have
+    other dtypes."""
 
     def __init__(self, values_of: Gives, backward_of: Gives, outputs: Sequence[Tensor]) -> None:
         """`outputs`: of the function whose backward it is."""
@@ -113,17 +148,23 @@ class Split:
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         return self._narrow.vjp(self._cast(cotangents))
 
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def vjp_at(
+        self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]:
         """At other inputs, rounded to its dtypes."""
         own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
         return self._narrow.vjp_at(own, self._cast(cotangents))
 
     def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-        return [None if v is None else v.to(dtype=y.dtype, device=y.device) for v, y in zip(cotangents, self._outputs, strict=True)]
+        return [
+            None if v is None else v.to(dtype=y.dtype, device=y.device)
+            for v, y in zip(cotangents, self._outputs, strict=True)
+        ]
 
 
 class Filled:
-    """A function whose missing gradients are zeros; `given` are the (input, output) pairs for which backward ever gave one."""
+    """A function whose missing gradients are zeros; `given` are the (input, output) pairs for which
+    backward ever gave one."""
 
     def __init__(self, function: Gives) -> None:
         self._function = function
@@ -139,7 +180,8 @@ class Filled:
         return self._function.inputs
 
     def here(self) -> Sequence[Tensor] | None:
-        """Its values at its inputs, of the forward that backward is asked of; None where it keeps none."""
+        """Its values at its inputs, of the forward that backward is asked of; None where it keeps
+        none."""
         return self._function.here() if hasattr(self._function, "here") else None
 
     @property
@@ -158,10 +200,15 @@ class Filled:
             found = self.values(inputs)
         return found, mode.coarsest
 
-    def shaken_vjp(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor],
-                   roundings: float = ULP) -> Sequence[Tensor] | None:
-        """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits inside are no excuse for a backward. None where it
-        raises."""
+    def shaken_vjp(
+        self,
+        number: int,
+        cotangents: Sequence[Tensor | None],
+        inputs: Sequence[Tensor],
+        roundings: float = ULP,
+    ) -> Sequence[Tensor] | None:
+        """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits
+        inside are no excuse for a backward. None where it raises."""
         source = generator(number, "backward", "rounding")
         try:
             with Perturbed(source, ULP * U64):
@@ -169,29 +216,56 @@ class Filled:
         except UserCodeError:
             return None
 
-    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
-        gradients = self._function.vjp(cotangents) if inputs is None else self._function.vjp_at(inputs, cotangents)
+    def vjp(
+        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+    ) -> Sequence[Tensor]:
+        gradients = (
+            self._function.vjp(cotangents)
+            if inputs is None
+            else self._function.vjp_at(inputs, cotangents)
+        )
         asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
-        self.given.update((i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked)
-        return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]
+        self.given.update(
+            (i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked
+        )
+        return [
+            torch.zeros_like(x) if gradient is None else gradient
+            for x, gradient in zip(self.inputs, gradients, strict=True)
+        ]
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
-        """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs; None where the function does not offer it."""
-        found = self._function.vjps(output, cotangents, wanted) if hasattr(self._function, "vjps") else None
+        """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs;
+        None where the function does not offer it."""
+        found = (
+            self._function.vjps(output, cotangents, wanted)
+            if hasattr(self._function, "vjps")
+            else None
+        )
         if found is None:
             return None
-        self.given.update((i, output) for i, gradient in zip(wanted, found, strict=True) if gradient is not None)
+        self.given.update(
+            (i, output) for i, gradient in zip(wanted, found, strict=True) if gradient is not None
+        )
         asked = [self.inputs[i] for i in wanted]
-        return [torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device) if gradient is None else gradient
-                for x, gradient in zip(asked, found, strict=True)]
+        return [
+            torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device)
+            if gradient is None
+            else gradient
+            for x, gradient in zip(asked, found, strict=True)
+        ]
 
 
-def rounded_anew(source: torch.Generator, inputs: Sequence[Tensor], compute: Callable[[Sequence[Tensor]], Value]) -> Value:
-    """What is computed where every operation rounds at random in its own dtype, of inputs a rounding away (for code that leaves torch)."""
+def rounded_anew(
+    source: torch.Generator, inputs: Sequence[Tensor], compute: Callable[[Sequence[Tensor]], Value]
+) -> Value:
+    """What is computed where every operation rounds at random in its own dtype, of inputs a
+    rounding away (for code that leaves torch)."""
     with Anew(source):
         return compute(nudged(inputs, source))
 
 
-def nudged(inputs: Sequence[Tensor], source: torch.Generator, roundings: float = 1.0) -> list[Tensor]:
+def nudged(
+    inputs: Sequence[Tensor], source: torch.Generator, roundings: float = 1.0
+) -> list[Tensor]:
     """The inputs so many roundings away, each number by itself."""
     return [x + roundings * UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]

@@ -1,7 +1,8 @@
-"""Two conventions at a kink: where backward and a reference differ, both are right between the slopes.
+"""Two conventions at a kink: where backward and a reference differ, both are right between the
+slopes.
 
-Any value between the one-sided slopes is a subgradient (Clarke, Optimization and Nonsmooth Analysis,
-1983): of |x| at 0 any from −1 to 1.
+Any value between the one-sided slopes is a subgradient (Clarke, Optimization and Nonsmooth
+Analysis, 1983): of |x| at 0 any from −1 to 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A function of 16 bits on two legs: in float64, where finite differences judge it, and in its own dtype beside that.
+"""A function of 16 bits on two legs: in float64, where finite differences judge it, and in its own
+dtype beside that.
 
-The kernel is the function in its own dtype. What it is compared with is the function, or the spec's `reference`, in float64 at the same numbers; what
-16 bits cost anyway is told by the same computation under `Disguised`.
+The kernel is the function in its own dtype. What it is compared with is the function, or the spec's
+`reference`, in float64 at the same numbers; what 16 bits cost anyway is told by the same
+computation under `Disguised`.
 """
 
 from __future__ import annotations
@@ -24,14 +26,18 @@ from gradverify.subject.rounding import ROWS, Disguised, Lifted, undisguised
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import oracle_target
 
-COTANGENTS, RUNS = 3, 6     # random ones; of the computation in 16 bits at other points, beside one for each cotangent at the point itself
-ROWS_OF_REFERENCE = 64  # rows whose sum may round after each, as in torch's layer_norm; 512 lose 3 % so
-REPEATED = 3        # identical calls of the kernel: do they give the same?
+# Random ones; of the computation in 16 bits at other points, beside one for each cotangent at the
+# point itself
+COTANGENTS, RUNS = 3, 6
+# Rows whose sum may round after each, as in torch's layer_norm; 512 lose 3 % so
+ROWS_OF_REFERENCE = 64
+REPEATED = 3  # identical calls of the kernel: do they give the same?
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What finite differences are taken of, in float64. `lifted`: what it asks for in fewer bits is float64 too. `refusal`: why there is nothing."""
+    """What finite differences are taken of, in float64. `lifted`: what it asks for in fewer bits is
+    float64 too. `refusal`: why there is nothing."""
 
     subject: Subject
     lifted: bool = False
@@ -40,26 +46,31 @@ class Standing:
 
     @contextmanager
     def mode(self) -> Iterator[None]:
-        """What every call of it runs in: TF32, which torch allows in convolutions on CUDA, would be taken for a wrong gradient."""
+        """What every call of it runs in: TF32, which torch allows in convolutions on CUDA, would be
+        taken for a wrong gradient."""
         with tf32(False), Lifted() if self.lifted else nullcontext():
             yield
 
 
 def standing(subject: Subject) -> Standing:
-    """The first leg of a subject that has a narrow one: the function in float64, else its reference. Calls forward and backward once."""
+    """The first leg of a subject that has a narrow one: the function in float64, else its
+    reference. Calls forward and backward once."""
     if subject.narrow is None:
         return Standing(subject)
     lifted, refusal = _lifts(subject)
     if not refusal:
         return Standing(subject, lifted)
-    if subject.case.oracles.reference is None or any(argument.parameter for argument in subject.arguments):
+    if subject.case.oracles.reference is None or any(
+        argument.parameter for argument in subject.arguments
+    ):
         return Standing(subject, refusal=refusal)
     reference = as_reference(subject)
     return Standing(reference, _lifts(reference)[0], of_reference=True)
 
 
 def _lifts(subject: Subject) -> tuple[bool, str]:
-    """Does it ask for fewer bits than float64, which it can be given instead? And why it does not run in float64 at all, if so."""
+    """Does it ask for fewer bits than float64, which it can be given instead? And why it does not
+    run in float64 at all, if so."""
     refusal = ""
     for lifted in (Lifted(), None):
         try:
@@ -73,7 +84,9 @@ def _lifts(subject: Subject) -> tuple[bool, str]:
 
 def _tried(subject: Subject) -> None:
     outputs = subject.probed(subject.leaves()).outputs
-    checked = [place for place, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad]
+    checked = [
+        place for place, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad
+    ]
     if any(outputs[place].dtype in SIXTEEN for place in checked):
         raise UserCodeError("GV002", "what it returns for float64 inputs has 16 bits")
     if checked:
@@ -84,7 +97,9 @@ def as_reference(subject: Subject) -> Subject:
     """The reference in the place of the function. Raises UserCodeError (GV001)."""
     case = replace(subject.case, oracles=replace(subject.case.oracles, reference=None))
     dtype, device = torch.float64, torch.device(case.settings.device)
-    target = oracle_target(str(subject.case.oracles.reference), "reference", case.init, dtype, device)
+    target = oracle_target(
+        str(subject.case.oracles.reference), "reference", case.init, dtype, device
+    )
     other = subject.twin(subject.arguments, target=target)
     other.case, other.narrow = case, subject.narrow
     if other.narrow is not None:
@@ -97,19 +112,23 @@ Pulled = tuple[Tensor, ...]
 
 
 class Kernel:
-    """The second leg: forward and every gradient of a function in 16 bits, judged by the native error; in float32, where those are none.
-    Raises UserCodeError where the kernel raises.
+    """The second leg: forward and every gradient of a function in 16 bits, judged by the native
+    error; in float32, where those are none. Raises UserCodeError where the kernel raises.
 
-    `wide`: the same function, or its reference (`of_reference`), in float64. Where the spec names a reference, it is that which says what 16 bits
-    cost, with its own sums over more than a few rows.
+    `wide`: the same function, or its reference (`of_reference`), in float64. Where the spec names a
+    reference, it is that which says what 16 bits cost, with its own sums over more than a few rows.
     """
 
-    def __init__(self, wide: Subject, narrow: Subject, checked: Sequence[int], of_reference: bool = False) -> None:
+    def __init__(
+        self, wide: Subject, narrow: Subject, checked: Sequence[int], of_reference: bool = False
+    ) -> None:
         self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
         self.dtype = next((x.dtype for x in narrow.inputs if x.dtype in SIXTEEN), torch.float32)
         self._source = generator(wide.case.settings.seed, wide.case.check, "native error")
         has_parameters = any(argument.parameter for argument in wide.arguments)
-        self._of_reference = of_reference or (wide.case.oracles.reference is not None and not has_parameters)
+        self._of_reference = of_reference or (
+            wide.case.oracles.reference is not None and not has_parameters
+        )
         self._costs = as_reference(wide) if self._of_reference and not of_reference else wide
 
     @property
@@ -122,17 +141,21 @@ class Kernel:
         """The dtypes of the tensors that it returns, by place. Calls it once."""
         with undisguised():
             outputs = self._narrow.probed(self._narrow.leaves()).outputs
-        return {place: str(y.dtype).removeprefix("torch.") for place, y in enumerate(outputs) if isinstance(y, Tensor)}
+        return {
+            place: str(y.dtype).removeprefix("torch.")
+            for place, y in enumerate(outputs)
+            if isinstance(y, Tensor)
+        }
 
     @property
     def outputs(self) -> tuple[TensorResult, ...]:
         """One for each checked output."""
-        return self._judged[:len(self._checked)]
+        return self._judged[: len(self._checked)]
 
     @property
     def gradients(self) -> tuple[TensorResult, ...]:
         """One for each differentiable input."""
-        return self._judged[len(self._checked):]
+        return self._judged[len(self._checked) :]
 
     @cached_property
     def _judged(self) -> tuple[TensorResult, ...]:
@@ -143,81 +166,151 @@ class Kernel:
         own, runs = self._native
         for n, tensor in enumerate(zip(kernel[0], exact[0], strict=True)):
             if tensor[0].shape != tensor[1].shape:
-                raise UserCodeError("GV002", f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in float64 {list(tensor[1].shape)}")
-        legs = [replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n)) for n in range(len(exact[0]))]
+                raise UserCodeError(
+                    "GV002",
+                    f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in "
+                    f"float64 {list(tensor[1].shape)}",
+                )
+        legs = [
+            replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n))
+            for n in range(len(exact[0]))
+        ]
         return tuple(judge(each, self.dtype) for each in legs)
 
-    def apart(self, other: Kernel, inside: AbstractContextManager[object] | None = None) -> tuple[TensorResult, ...]:
-        """The kernel elsewhere (on another device, `inside` a context) against this one, each off by its own native error.
+    def apart(
+        self, other: Kernel, inside: AbstractContextManager[object] | None = None
+    ) -> tuple[TensorResult, ...]:
+        """The kernel elsewhere (on another device, `inside` a context) against this one, each off
+        by its own native error.
 
         Raises UserCodeError."""
         with undisguised():
             here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
             with inside or nullcontext():
                 there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
-        there = [tuple(y.to(device=x.device) for x, y in zip(a, b, strict=True)) for a, b in zip(here, there, strict=True)]
-        both = ((self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native)) for n in range(len(here[0])))
-        return tuple(judge(replace(a, rounded=a.rounded.hypot(b.rounded.to(a.rounded)), moved=a.moved.hypot(b.moved.to(a.moved))), self.dtype)
-                     for a, b in both)
+        there = [
+            tuple(y.to(device=x.device) for x, y in zip(a, b, strict=True))
+            for a, b in zip(here, there, strict=True)
+        ]
+        both = (
+            (self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native))
+            for n in range(len(here[0]))
+        )
+        return tuple(
+            judge(
+                replace(
+                    a,
+                    rounded=a.rounded.hypot(b.rounded.to(a.rounded)),
+                    moved=a.moved.hypot(b.moved.to(a.moved)),
+                ),
+                self.dtype,
+            )
+            for a, b in both
+        )
 
     @property
     def rounds(self) -> bool:
-        """Is any output of the computation another one in its dtype? If not, it computes out of torch's sight, and what that costs is not known."""
+        """Is any output of the computation another one in its dtype? If not, it computes out of
+        torch's sight, and what that costs is not known."""
         places = range(len(self._checked))
-        return any(not torch.equal(exact[n], low[n]) for exact, low in self._native[1] for n in places)
+        return any(
+            not torch.equal(exact[n], low[n]) for exact, low in self._native[1] for n in places
+        )
 
     @cached_property
     def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
         """Of each tensor what identical calls of the kernel give."""
         with undisguised():
-            calls = [_pulled(self._narrow, self._checked, self._cotangents[0]) for _ in range(REPEATED)]
+            calls = [
+                _pulled(self._narrow, self._checked, self._cotangents[0]) for _ in range(REPEATED)
+            ]
         return tuple(zip(*(each for each in calls), strict=True))
 
     def _spread(self, n: int) -> Tensor | None:
         """Of tensor n; None where all calls give the same."""
         first, *others = self.repeated[n]
-        apart = torch.stack([(other - first).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for other in others])
+        apart = torch.stack(
+            [(other - first).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for other in others]
+        )
         return apart if bool(apart.any()) else None
 
     @cached_property
     def _native(self) -> tuple[list[Pulled], list[tuple[Pulled, Pulled]]]:
-        """The computation that says what 16 bits cost: exact, for each cotangent, and in a number of runs, exact and in 16 bits."""
+        """The computation that says what 16 bits cost: exact, for each cotangent, and in a number
+        of runs, exact and in 16 bits."""
         cotangents = self._cotangents
         own = [_pulled(self._costs, self._checked, each) for each in cotangents]
         runs = [self._run(cotangents[n % COTANGENTS]) for n in range(RUNS)]
-        return own, runs + [(exact, self._in_its_dtype(self._costs.arguments, each)) for exact, each in zip(own, cotangents, strict=True)]
+        return own, runs + [
+            (exact, self._in_its_dtype(self._costs.arguments, each))
+            for exact, each in zip(own, cotangents, strict=True)
+        ]
 
     def _named(self, n: int) -> str:
-        return f"output {self._checked[n]}" if n < len(self._checked) else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
+        return (
+            f"output {self._checked[n]}"
+            if n < len(self._checked)
+            else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
+        )
 
-    def _legs(self, n: int, kernel: Sequence[Pulled], exact: Sequence[Pulled], own: Sequence[Pulled],
-              runs: Sequence[tuple[Pulled, Pulled]]) -> Legs:
+    def _legs(
+        self,
+        n: int,
+        kernel: Sequence[Pulled],
+        exact: Sequence[Pulled],
+        own: Sequence[Pulled],
+        runs: Sequence[tuple[Pulled, Pulled]],
+    ) -> Legs:
         """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
         there = torch.stack([at[n] for at, _ in runs])
         here = torch.stack([own[r % COTANGENTS][n] for r in range(RUNS)])
-        draws = slice(1) if n < len(self._checked) else slice(None)     # no cotangent changes what forward returns
-        return Legs(torch.stack([each[n] for each in kernel[draws]]), torch.stack([each[n] for each in exact[draws]]),
-                    torch.stack([each[n] for _, each in runs]) - there, (there[:RUNS] - here) / 2, there)
+        # No cotangent changes what forward returns
+        draws = slice(1) if n < len(self._checked) else slice(None)
+        return Legs(
+            torch.stack([each[n] for each in kernel[draws]]),
+            torch.stack([each[n] for each in exact[draws]]),
+            torch.stack([each[n] for _, each in runs]) - there,
+            (there[:RUNS] - here) / 2,
+            there,
+        )
 
     @cached_property
     def _cotangents(self) -> list[list[Tensor]]:
         """Dense ones, numbers of the narrow dtype."""
         outputs = _pulled(self._wide, self._checked, None)
-        return [[signed(y, self._source).to(dtype=self.dtype).double() for y in outputs] for _ in range(COTANGENTS)]
+        return [
+            [signed(y, self._source).to(dtype=self.dtype).double() for y in outputs]
+            for _ in range(COTANGENTS)
+        ]
 
     def _run(self, cotangents: Sequence[Tensor]) -> tuple[Pulled, Pulled]:
         """At inputs an ulp away: the exact computation, and the same in 16 bits."""
         pairs = list(zip(self._costs.arguments, self._narrow.arguments, strict=True))
-        moved = [replace(a, value=nudged(a.value, self.dtype, self._source)) if a.differentiable and own.value.dtype in (self.dtype, *SIXTEEN) else a
-                 for a, own in pairs]
-        return _pulled(self._costs.twin(moved), self._checked, cotangents), self._in_its_dtype(moved, cotangents)
+        moved = [
+            replace(a, value=nudged(a.value, self.dtype, self._source))
+            if a.differentiable and own.value.dtype in (self.dtype, *SIXTEEN)
+            else a
+            for a, own in pairs
+        ]
+        return _pulled(self._costs.twin(moved), self._checked, cotangents), self._in_its_dtype(
+            moved, cotangents
+        )
 
     def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> Pulled:
         """What the computation gives when all of its operations run in 16 bits."""
-        single = self.dtype == torch.float32    # all of it is disguised
-        twin = self._costs.twin(arguments if single else [_as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)])
+        single = self.dtype == torch.float32  # all of it is disguised
+        twin = self._costs.twin(
+            arguments
+            if single
+            else [
+                _as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)
+            ]
+        )
         twin.around = None
-        with undisguised(), Disguised(self.dtype, ROWS_OF_REFERENCE if self._of_reference else ROWS):
+        with (
+            undisguised(),
+            Disguised(self.dtype, ROWS_OF_REFERENCE if self._of_reference else ROWS),
+        ):
             return _pulled(twin, self._checked, cotangents)
 
 
@@ -227,11 +320,16 @@ def _as_given(argument: Argument, own: Argument) -> Argument:
     return replace(argument, value=argument.value.to(dtype=torch.float32)) if narrow else argument
 
 
-def _pulled(subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None) -> Pulled:
+def _pulled(
+    subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None
+) -> Pulled:
     """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
     function = Differentiable(subject, checked)
     if cotangents is None:
         return tuple(y.detach().double() for y in function.values(subject.leaves()))
     outputs, gradients = function.once([cotangent.clone() for cotangent in cotangents])
-    filled = [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(subject.inputs, gradients, strict=True)]
+    filled = [
+        torch.zeros_like(x) if gradient is None else gradient
+        for x, gradient in zip(subject.inputs, gradients, strict=True)
+    ]
     return tuple(each.detach().double() for each in (*outputs, *filled))

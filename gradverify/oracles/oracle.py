@@ -1,4 +1,5 @@
-"""What is checked, as an oracle sees it: whatever knows the derivative of the function without its backward, and so can be held against it."""
+"""What is checked, as an oracle sees it: whatever knows the derivative of the function without its
+backward, and so can be held against it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Told = TypeVar("Told")
 
 
 class Checked(Protocol):
-    """What is checked, as an oracle sees it: `evidence.Evidence`, which measures each of these once, when it is asked for."""
+    """What is checked, as an oracle sees it: `evidence.Evidence`, which measures each of these
+    once, when it is asked for."""
 
     @property
     def subject(self) -> Subject: ...
@@ -26,30 +28,40 @@ class Checked(Protocol):
     def settings(self) -> Settings: ...
     @property
     def function(self) -> Differentiable:
-        """The checked outputs as a function of the differentiable inputs, with the backward that is looked at."""
+        """The checked outputs as a function of the differentiable inputs, with the backward that is
+        looked at."""
+
     @property
     def forward(self) -> ForwardSeen:
         """The first call, which says which outputs are checked."""
+
     @property
     def outputs(self) -> Sequence[Tensor]:
         """The checked outputs at the point."""
+
     @property
     def wishes(self) -> Wishes: ...
     @property
     def unit(self) -> float:
         """The roundoff of the coarsest differentiable input's dtype."""
+
     @property
     def leftover(self) -> float:
         """The most that may be left of an iteration, as a share of a row."""
+
     @property
     def spending(self) -> Spending:
         """What is left of the check's budget."""
+
     @property
     def jacobian(self) -> Jacobian:
         """Backward against finite differences."""
+
     @property
     def measured(self) -> Gives:
-        """What finite differences are taken of: of a function in float32 its values in float64, where it has those."""
+        """What finite differences are taken of: of a function in float32 its values in float64,
+        where it has those."""
+
     def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
         """What is measured where the function iterates to a tighter tolerance."""
 

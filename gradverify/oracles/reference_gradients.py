@@ -1,9 +1,10 @@
-"""Two backwards of one function, element by element, at the calls that the structure of its Jacobian takes.
+"""Two backwards of one function, element by element, at the calls that the structure of its
+Jacobian takes.
 
 A VJP of one is compared with the same VJP of the other: of a group of outputs that share no input,
 which gives each of their elements, or, where the mode or the budget allows fewer, of a few random
-cotangents, which show the columns that differ. What differs is pulled back again, with other weights
-or row by row, before it counts: off the pattern a compressed VJP is a sum of elements.
+cotangents, which show the columns that differ. What differs is pulled back again, with other
+weights or row by row, before it counts: off the pattern a compressed VJP is a sum of elements.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from gradverify.oracles.finite_difference import WORST, Jacobian
 
 ONE_BY_ONE = 16  # outputs: so few are pulled back one by one, whatever the structure
 COTANGENTS = 3  # random ones, where rows are too many
-FOLLOWED = 256  # rows that are pulled back one by one because a group of theirs differs, and so many halvings of random cotangents
+# Rows that are pulled back one by one because a group of theirs differs, and so many halvings of
+# random cotangents
+FOLLOWED = 256
 
 Revised = Callable[[int, int, Entries], Entries]
 """Elements of an (input, output) pair with those that differ for a good reason as right."""
@@ -164,7 +167,8 @@ class _Comparison:
         return mine, theirs
 
     def _weights(self, output: int, rows: Index, *which: object) -> Array:
-        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is infinite."""
+        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is
+        infinite."""
         weights = self._zeros(output)
         weights[rows] = signed_weights(len(rows), self.seed.generator("cotangent", output, *which))
         return as_dtype_holds(self.point, output, weights)
@@ -181,7 +185,10 @@ class _Comparison:
 
     def _row(self, output: int, row: int, tensors: Iterable[int]) -> dict[int, Entries]:
         """The elements of a row by input tensor."""
-        one, sizes = self._zeros(output), {t: self.tensors[t].stop - self.tensors[t].start for t in tensors}
+        one, sizes = (
+            self._zeros(output),
+            {t: self.tensors[t].stop - self.tensors[t].start for t in tensors},
+        )
         one[row] = 1.0
         every = {t: np.full(size, row) for t, size in sizes.items()}
         return self._elements(self._pulled(output, one), one, every)[0]
@@ -240,7 +247,9 @@ class _Comparison:
                 if worst(off) <= 1:
                     continue
                 if len(rows) == 1:
-                    for t, each in self._row(output, int(rows[0]), range(len(self.tensors))).items():
+                    for t, each in self._row(
+                        output, int(rows[0]), range(len(self.tensors))
+                    ).items():
                         each = self.revised(t, output, _apart(each))
                         bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
                         wrong[self.tensors[t].start + each.input[bad]] = True

@@ -1,4 +1,5 @@
-"""The values in float64 of a function of float32, or of one that computes in it: of itself, else of the reference that the spec names."""
+"""The values in float64 of a function of float32, or of one that computes in it: of itself, else of
+the reference that the spec names."""
 
 from __future__ import annotations
 
@@ -25,47 +26,90 @@ from gradverify.subject.subject import Subject
 from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 
 
-# ---- The values in float64 of a function of float32, or of one that computes in it: of itself, else of the reference that the spec names
-def in_float64(subject: Subject, function: Gives, outputs: Sequence[Tensor], given_by: Callable[[Subject], Gives],
-               reference: Callable[[Subject], Gives], *, lifts: bool) -> InFloat64:
-    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one; `reference`: that of the spec.
+# ---- The values in float64 of a function of float32, or of one that computes in it: of itself,
+# else of the reference that the spec names
+def in_float64(
+    subject: Subject,
+    function: Gives,
+    outputs: Sequence[Tensor],
+    given_by: Callable[[Subject], Gives],
+    reference: Callable[[Subject], Gives],
+    *,
+    lifts: bool,
+) -> InFloat64:
+    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one;
+    `reference`: that of the spec.
 
-    `lifts`: what it casts to float32 inside is float64 first. Then nothing is, then the reference takes its place, then float64 says that it is
-    float32, if the function asserts that, or branches on it. Raises UserCodeError or RefusedError where none of these is the same function."""
+    `lifts`: what it casts to float32 inside is float64 first. Then nothing is, then the reference
+    takes its place, then float64 says that it is float32, if the function asserts that, or branches
+    on it. Raises UserCodeError or RefusedError where none of these is the same function."""
     ways = [(given_by, InDouble(lifts=lifts))]
     if lifts and is_narrow(subject):
         ways.append((given_by, InDouble(lifts=False)))
-        if subject.case.oracles.reference is not None and not any(argument.parameter for argument in subject.arguments):
+        if subject.case.oracles.reference is not None and not any(
+            argument.parameter for argument in subject.arguments
+        ):
             ways.append((reference, InDouble(lifts=True)))
         ways.append((given_by, InDouble(lifts=True, shows=True)))
     refused: Exception = RefusedError()
     for number, (given, mode) in enumerate(ways):
         try:
-            return InFloat64(function, given(widened(subject, mode)), outputs, partial(beside, subject), mode, of_reference=given is reference)
+            return InFloat64(
+                function,
+                given(widened(subject, mode)),
+                outputs,
+                partial(beside, subject),
+                mode,
+                of_reference=given is reference,
+            )
         except (UserCodeError, RefusedError) as error:
-            refused = error if number < 2 else refused      # why it does not run in float64 itself
+            refused = error if number < 2 else refused  # why it does not run in float64 itself
     raise refused
 
 
 # ---- cast inside
 LEFT_OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE)
-OF_OTHERS = frozenset({Limit.TIE, Limit.BORDER, Limit.MASKED, Limit.STUCK, Limit.BUDGET, Limit.RESTLESS, Limit.SYMMETRY})
+OF_OTHERS = frozenset(
+    {
+        Limit.TIE,
+        Limit.BORDER,
+        Limit.MASKED,
+        Limit.STUCK,
+        Limit.BUDGET,
+        Limit.RESTLESS,
+        Limit.SYMMETRY,
+    }
+)
 """What no cast is the reason of."""
 
 
 def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jacobian:
-    """The comparison, in which pairs with open elements are as they come out `again`, where that decides more of them; itself where it does not.
+    """The comparison, in which pairs with open elements are as they come out `again`, where that
+    decides more of them; itself where it does not.
 
-    Asked where something is open and nothing wrong: what is wrong by the steps of float64 is not asked once more by those of float32.
+    Asked where something is open and nothing wrong: what is wrong by the steps of float64 is not
+    asked once more by those of float32.
     """
-    if found.choice is None or any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values()) or not any(map(_is_open, found.pairs.values())):
+    if (
+        found.choice is None
+        or any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values())
+        or not any(map(_is_open, found.pairs.values()))
+    ):
         return found
     other = again()
     if other is None or other.choice is None:
         return found
     if other.choice.mode is not found.choice.mode:
-        return other if sum(map(_left, other.pairs.values())) < sum(map(_left, found.pairs.values())) else found
-    more = {key: other.pairs[key] for key, pair in found.pairs.items() if _left(pair) and key in other.pairs and _decides(other.pairs[key], pair)}
+        return (
+            other
+            if sum(map(_left, other.pairs.values())) < sum(map(_left, found.pairs.values()))
+            else found
+        )
+    more = {
+        key: other.pairs[key]
+        for key, pair in found.pairs.items()
+        if _left(pair) and key in other.pairs and _decides(other.pairs[key], pair)
+    }
     return replace(found, pairs={**found.pairs, **more}) if more else found
 
 
@@ -82,10 +126,16 @@ def _decides(new: Pair, old: Pair) -> bool:
 
 
 # ---- widened
-ROUNDINGS = 16.0  # of the larger of a value and its tensor's root mean square: what float32 may take from it without more being asked
-SPREADS = 3.0  # of the deviations at nearby points: those at the point may be as large where they come and go with the bits of the inputs
+# Of the larger of a value and its tensor's root mean square: what float32 may take from it without
+# more being asked
+ROUNDINGS = 16.0
+# Of the deviations at nearby points: those at the point may be as large where they come and go with
+# the bits of the inputs
+SPREADS = 3.0
 POINTS = 4  # nearby
-LOST = 2.0**-10  # of the larger of a number and its tensor's root mean square: a function that is lifted, and off by more, is another one
+# Of the larger of a number and its tensor's root mean square: a function that is lifted, and off by
+# more, is another one
+LOST = 2.0**-10
 
 Nearby = Callable[[int], Sequence[Tensor]]
 """Inputs near the point, in float32, by number."""
@@ -96,21 +146,31 @@ class RefusedError(Exception):
 
 
 class InFloat64(Split):
-    """`narrow` in float32, whose gradients count, and `full`, the same function in float64, whose values do; at the same numbers."""
+    """`narrow` in float32, whose gradients count, and `full`, the same function in float64, whose
+    values do; at the same numbers."""
 
     unit = U32
 
-    def __init__(self, narrow: Gives, full: Gives, outputs: Sequence[Tensor], nearby: Nearby, mode: InDouble,
-                 of_reference: bool = False) -> None:
-        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in; `of_reference`: that is another implementation.
-        Raises UserCodeError (GV002) where the full one raises, RefusedError where it differs."""
+    def __init__(
+        self,
+        narrow: Gives,
+        full: Gives,
+        outputs: Sequence[Tensor],
+        nearby: Nearby,
+        mode: InDouble,
+        of_reference: bool = False,
+    ) -> None:
+        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in;
+        `of_reference`: that is another implementation. Raises UserCodeError (GV002) where the full
+        one raises, RefusedError where it differs."""
         super().__init__(full, narrow, outputs)
         self.of_reference, self._nearby, self._mode = of_reference, nearby, mode
         self._gives_many = getattr(narrow, "vjps", None)
         self._here = self._at(full.inputs)
         self._off = _deviation(outputs, self._here)
         self._refuse_what_differs(outputs, self._off)
-        mode.lifts &= mode.count > 0 or mode.shows      # operators in Python are shown float32 by what lifts
+        # Operators in Python are shown float32 by what lifts
+        mode.lifts &= mode.count > 0 or mode.shows
         if mode.lifts:
             self._refuse_what_lifting_changes(outputs)
 
@@ -132,90 +192,137 @@ class InFloat64(Split):
         """In float64."""
         return list(self._full.values([wide(x) for x in inputs]))
 
-    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
+    def vjps(
+        self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None
+    ) -> Gradients | None:
         """In float32, many at once; None where the function does not offer it."""
         if self._gives_many is None:
             return None
-        found: Gradients | None = self._gives_many(output, cotangents.to(dtype=self._outputs[output].dtype), wanted)
+        found: Gradients | None = self._gives_many(
+            output, cotangents.to(dtype=self._outputs[output].dtype), wanted
+        )
         return found
 
-    def full(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor] | None:
+    def full(
+        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+    ) -> Sequence[Tensor] | None:
         """The gradients of the backward in float64; None where it refuses that."""
         try:
             with self._mode():
-                found = self._full.vjp(cotangents) if inputs is None else self._full.vjp_at(inputs, cotangents)
+                found = (
+                    self._full.vjp(cotangents)
+                    if inputs is None
+                    else self._full.vjp_at(inputs, cotangents)
+                )
         except UserCodeError:
             return None
-        return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, found, strict=True)]
+        return [
+            torch.zeros_like(x) if gradient is None else gradient
+            for x, gradient in zip(self.inputs, found, strict=True)
+        ]
 
-    def perturbed(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """As `full` at inputs, with roundings of float32 in every operation; where it refuses float64, as it rounds itself at random."""
+    def perturbed(
+        self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]
+    ) -> Sequence[Tensor] | None:
+        """As `full` at inputs, with roundings of float32 in every operation; where it refuses
+        float64, as it rounds itself at random."""
         source = generator(number, "narrow", "rounding")
         with Perturbed(source):
             found = self.full(cotangents, inputs)
         if found is not None:
             return found
-        gradients = rounded_anew(source, self._narrow.inputs, lambda moved: self.vjp_at(moved, cotangents))
-        return [torch.zeros_like(x) if gradient is None else gradient for x, gradient in zip(self.inputs, gradients, strict=True)]
+        gradients = rounded_anew(
+            source, self._narrow.inputs, lambda moved: self.vjp_at(moved, cotangents)
+        )
+        return [
+            torch.zeros_like(x) if gradient is None else gradient
+            for x, gradient in zip(self.inputs, gradients, strict=True)
+        ]
 
     @cached_property
     def _beside(self) -> list[list[Array]]:
         """The deviations of the outputs at a few nearby points, where both can be computed."""
-        return [own for n in range(POINTS) if (own := self._deviation_at(self._nearby(n))) is not None]
+        return [
+            own for n in range(POINTS) if (own := self._deviation_at(self._nearby(n))) is not None
+        ]
 
     @cached_property
     def _cost(self) -> list[Array | float]:
-        """What roundings of float32 in every operation do to the outputs in float64, one standard deviation: also those that are the same at all
-        nearby points, as of the mean that a nearly constant row is less than. 0 where numbers are cast inside, whose own steps are then judged."""
+        """What roundings of float32 in every operation do to the outputs in float64, one standard
+        deviation: also those that are the same at all nearby points, as of the mean that a nearly
+        constant row is less than. 0 where numbers are cast inside, whose own steps are then
+        judged."""
         if self._mode.count:
             return [0.0] * len(self._here)
         found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
-        return [_spread([numbers(each[place]) for each in found], numbers(y)) for place, y in enumerate(self._here)]
+        return [
+            _spread([numbers(each[place]) for each in found], numbers(y))
+            for place, y in enumerate(self._here)
+        ]
 
     def _deviation_at(self, inputs: Sequence[Tensor]) -> list[Array] | None:
         try:
-            return _deviation(self._narrow.values([x.detach().clone().requires_grad_() for x in inputs]), self._at([wide(x) for x in inputs]))
+            return _deviation(
+                self._narrow.values([x.detach().clone().requires_grad_() for x in inputs]),
+                self._at([wide(x) for x in inputs]),
+            )
         except (UserCodeError, RefusedError):
             return None
 
     def _at(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [y.detach() for y in self._full.values([x.detach().clone().requires_grad_() for x in inputs])]
+        return [
+            y.detach()
+            for y in self._full.values([x.detach().clone().requires_grad_() for x in inputs])
+        ]
 
     def _refuse_what_differs(self, outputs: Sequence[Tensor], off: Sequence[Array]) -> None:
         for place, (y, own) in enumerate(zip(outputs, off, strict=True)):
             size = _size(y)
             allowed = ROUNDINGS * U32 * size
-            if (np.abs(own) <= allowed).all() or (np.abs(own) <= allowed + Z * self._cost[place]).all():
+            if (np.abs(own) <= allowed).all() or (
+                np.abs(own) <= allowed + Z * self._cost[place]
+            ).all():
                 continue
             with np.errstate(all="ignore"):
                 seen = np.array([each[place] for each in self._beside])
-                spread = np.maximum(seen.std(0), rms(seen - seen.mean(0))) if len(seen) > 1 else np.zeros(len(own))
+                spread = (
+                    np.maximum(seen.std(0), rms(seen - seen.mean(0)))
+                    if len(seen) > 1
+                    else np.zeros(len(own))
+                )
                 close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
                 close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
             if not close.all():
                 raise RefusedError("its values are others in float64")
 
     def _refuse_what_lifting_changes(self, outputs: Sequence[Tensor]) -> None:
-        """Casts that are meant (the part of a number that float32 cannot hold) may show beside the point, or in the gradient, alone."""
+        """Casts that are meant (the part of a number that float32 cannot hold) may show beside the
+        point, or in the gradient, alone."""
         inputs = [x.detach().clone().requires_grad_() for x in self._nearby(0)]
         beside = self._narrow.values(inputs)
         self._refuse_what_differs(beside, _deviation(beside, self._at([wide(x) for x in inputs])))
         source = generator(0, "lifted", "cotangents")
         cotangents = [signed(wide(y), source) for y in outputs]
         full = self.full(cotangents)
-        if full is None and self._mode.shows:       # backward asserts float32 too: its values at two points have to do
+        # Backward asserts float32 too: its values at two points have to do
+        if full is None and self._mode.shows:
             return
         if full is None:
             raise RefusedError("its backward refuses float64")
         for mine, theirs in zip(self.vjp(cotangents), full, strict=True):
             a, b = numbers(torch.zeros_like(theirs) if mine is None else mine), numbers(theirs)
             with np.errstate(invalid="ignore"):
-                if not ((np.abs(a - b) <= LOST * np.maximum(_size(theirs), np.abs(a))) | (a == b) | (np.isnan(a) & np.isnan(b))).all():
+                if not (
+                    (np.abs(a - b) <= LOST * np.maximum(_size(theirs), np.abs(a)))
+                    | (a == b)
+                    | (np.isnan(a) & np.isnan(b))
+                ).all():
                     raise RefusedError("its gradient is another one in float64")
 
 
 def told(found: InFloat64 | str) -> str:
-    """What the finite differences of a check in float32 are taken in, in a clause; a text: why not in float64, nothing where nobody asks."""
+    """What the finite differences of a check in float32 are taken in, in a clause; a text: why not
+    in float64, nothing where nobody asks."""
     if isinstance(found, str):
         return f"finite differences in float32: {found}" if found else ""
     if found.of_reference:
@@ -231,20 +338,26 @@ def _size(tensor: Tensor) -> Array:
 
 
 def _spread(found: Sequence[Array], exact: Array) -> Array:
-    """One standard deviation [m] of an output's values; infinite where some way to round leaves the domain, as that of log(1 − exp(x)) at −1e-8."""
+    """One standard deviation [m] of an output's values; infinite where some way to round leaves the
+    domain, as that of log(1 − exp(x)) at −1e-8."""
     with np.errstate(invalid="ignore"):
         spread = np.std(found, 0, ddof=1)
-    return np.asarray(np.where(np.isfinite(spread), spread, np.where(np.isfinite(exact), np.inf, 0.0)))
+    return np.asarray(
+        np.where(np.isfinite(spread), spread, np.where(np.isfinite(exact), np.inf, 0.0))
+    )
 
 
 def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:
-    """By how much outputs in float32 differ from those in float64 [m each]. Raises RefusedError where they are not the same outputs."""
+    """By how much outputs in float32 differ from those in float64 [m each]. Raises RefusedError
+    where they are not the same outputs."""
     if len(narrow) != len(full):
         raise RefusedError("it has another number of outputs in float64")
     found = list[Array]()
     for mine, theirs in zip(narrow, full, strict=True):
         if theirs.dtype != WIDE.get(mine.dtype, mine.dtype) or theirs.dtype not in DOUBLE:
-            raise RefusedError(f"given float64 it returns {str(theirs.dtype).removeprefix('torch.')}")
+            raise RefusedError(
+                f"given float64 it returns {str(theirs.dtype).removeprefix('torch.')}"
+            )
         if mine.shape != theirs.shape:
             raise RefusedError("its outputs have other shapes in float64")
         a, b = numbers(mine), numbers(theirs)

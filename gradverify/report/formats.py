@@ -1,4 +1,5 @@
-"""The kinds of report a run can leave: each is a module of this folder with `render(report) -> str`, imported when it is asked for."""
+"""The kinds of report a run can leave: each is a module of this folder with `render(report) ->
+str`, imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ Render = Callable[[Report], str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The module of gradverify.report with its name renders it; a path that ends in one of `suffixes` can mean nothing else. `book`: it shows pages
-    of rules. `file`: `--report` may ask for it; what may not belongs on stdout, among other text."""
+    """The module of gradverify.report with its name renders it; a path that ends in one of
+    `suffixes` can mean nothing else. `book`: it shows pages of rules. `file`: `--report` may ask
+    for it; what may not belongs on stdout, among other text."""
 
     name: str
     suffixes: tuple[str, ...] = ()
@@ -35,15 +37,18 @@ KINDS = (
     Kind("gitlab"),
     Kind("github", file=False),
 )
-"""In the order in which they are listed. Several kinds are JSON: `.json` alone tells none of them."""
+"""In the order in which they are listed. Several kinds are JSON: `.json` alone tells none of
+them."""
 
 NAMES = tuple(kind.name for kind in KINDS if kind.file)
 
 
 def renderer(name: str, book: Callable[[], Sequence[RuleInfo]] = tuple, **options: int) -> Render:
-    """The function of a kind: pure, of a report (of a run, or read from a JSON report). Raises KeyError for a name that is none.
+    """The function of a kind: pure, of a report (of a run, or read from a JSON report). Raises
+    KeyError for a name that is none.
 
-    `book` gives the rules (`rules.catalogue.rules`, which this floor does not know), for kinds that show their pages; `options` are its module's own.
+    `book` gives the rules (`rules.catalogue.rules`, which this floor does not know), for kinds that
+    show their pages; `options` are its module's own.
     """
     kind = {kind.name: kind for kind in KINDS}[name]
     render: Callable[..., str] = import_module(f"gradverify.report.{name}").render
@@ -52,4 +57,12 @@ def renderer(name: str, book: Callable[[], Sequence[RuleInfo]] = tuple, **option
 
 def meant_by(path: PurePath) -> str | None:
     """The kind that a file's name alone tells; None where it tells none."""
-    return next((kind.name for kind in KINDS for suffix in kind.suffixes if path.name.lower().endswith(suffix)), None)
+    return next(
+        (
+            kind.name
+            for kind in KINDS
+            for suffix in kind.suffixes
+            if path.name.lower().endswith(suffix)
+        ),
+        None,
+    )

@@ -13,27 +13,46 @@ MOST = 10
 LONGEST = 4000
 """Characters of a message; GitHub folds longer ones away, and the summary has everything."""
 
-LONGEST_TITLE = 200     # GitHub's own limit is 255
+LONGEST_TITLE = 200  # GitHub's own limit is 255
 
 
 def render(report: Report) -> str:
-    """A line for each check that is to be looked at, errors first; of more than ten the first nine and a sentence for the rest."""
+    """A line for each check that is to be looked at, errors first; of more than ten the first nine
+    and a sentence for the rest."""
     found = troubles(readable(report))
-    each = {level: list({id(trouble.check): trouble for trouble in reversed(found) if trouble.level == level}.values())[::-1]
-            for level in ("error", "warning")}
-    told = [*each["error"], *(trouble for trouble in each["warning"] if all(trouble.check is not other.check for other in each["error"]))]
+    each = {
+        level: list(
+            {
+                id(trouble.check): trouble for trouble in reversed(found) if trouble.level == level
+            }.values()
+        )[::-1]
+        for level in ("error", "warning")
+    }
+    told = [
+        *each["error"],
+        *(
+            trouble
+            for trouble in each["warning"]
+            if all(trouble.check is not other.check for other in each["error"])
+        ),
+    ]
     if len(told) <= MOST:
         return "".join(map(_command, told))
-    rest = told[MOST - 1:]
+    rest = told[MOST - 1 :]
     level = rest[0].level
-    return "".join(map(_command, told[: MOST - 1])) + f"::{level} title=gradverify::and {counted(len(rest), 'more check')}: see the job summary\n"
+    return "".join(map(_command, told[: MOST - 1])) + (
+        f"::{level} title=gradverify::and {counted(len(rest), 'more check')}: see the job summary\n"
+    )
 
 
 def _command(trouble: Trouble) -> str:
     place = trouble.place
     properties = {"file": place.file, "line": str(place.line or 1)} if place else {}
     properties["title"] = _cut(f"{trouble.check.name}: {title(trouble)}", LONGEST_TITLE)
-    listed = ",".join(f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items())
+    listed = ",".join(
+        f"{name}={_data(value).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in properties.items()
+    )
     return f"::{trouble.level} {listed}::{_data(_cut(trouble.message, LONGEST))}\n"
 
 

@@ -1,4 +1,5 @@
-"""GitLab's code quality report: what is wrong, at the line to change, in the diff of a merge request."""
+"""GitLab's code quality report: what is wrong, at the line to change, in the diff of a merge
+request."""
 
 from __future__ import annotations
 
@@ -19,7 +20,14 @@ def render(report: Report) -> str:
 def _issue(trouble: Trouble) -> Json:
     place = trouble.place
     wrong = trouble.check.verdict == "fail" and trouble.level == "error"
+    message = " ".join(trouble.message.split())
     return {
-        "description": f"{trouble.check.name}: {title(trouble)}: {' '.join(trouble.message.split())}", "check_name": trouble.rule,
-        "fingerprint": trouble.fingerprint, "severity": "critical" if wrong else SEVERITY[trouble.level],
-        "location": {"path": place.file if place else trouble.check.spec.path, "lines": {"begin": place.line or 1 if place else 1}}}
+        "description": f"{trouble.check.name}: {title(trouble)}: {message}",
+        "check_name": trouble.rule,
+        "fingerprint": trouble.fingerprint,
+        "severity": "critical" if wrong else SEVERITY[trouble.level],
+        "location": {
+            "path": place.file if place else trouble.check.spec.path,
+            "lines": {"begin": place.line or 1 if place else 1},
+        },
+    }

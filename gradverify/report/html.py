@@ -1,4 +1,5 @@
-"""The report as one HTML page without network, script or picture: verdicts first, then each failure with its numbers, then how it was run."""
+"""The report as one HTML page without network, script or picture: verdicts first, then each failure
+with its numbers, then how it was run."""
 
 from __future__ import annotations
 
@@ -28,4 +29,7 @@ def cell(shown: CaseResult | Report) -> str:
     """HTML to stand inside of another page."""
     page = render(shown) if isinstance(shown, Report) else of_one(shown)
     height = HEIGHT if shown.ok and isinstance(shown, CaseResult) and not shown.findings else TALL
-    return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0" title="gradverify"></iframe>'
+    return (
+        f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0" '
+        'title="gradverify"></iframe>'
+    )

@@ -15,9 +15,21 @@ TOLD = ("schema_version", "tool", "started_at", "argv", "environment", "selectio
 
 def render(report: Report) -> str:
     """The lines of a run that has ended: its checks in the order of the report."""
-    begun = RunStarted(report.started_at, report.argv, report.selection, report.environment, report.summary.total,
-                       tuple(check.id for check in report.checks))
-    return "".join([_started(begun, report.tool.version), *(_finished(check_data(check)) for check in report.checks), last_line(report)])
+    begun = RunStarted(
+        report.started_at,
+        report.argv,
+        report.selection,
+        report.environment,
+        report.summary.total,
+        tuple(check.id for check in report.checks),
+    )
+    return "".join(
+        [
+            _started(begun, report.tool.version),
+            *(_finished(check_data(check)) for check in report.checks),
+            last_line(report),
+        ]
+    )
 
 
 def line(event: Event, gate: Gate, version: str) -> str:
@@ -26,7 +38,11 @@ def line(event: Event, gate: Gate, version: str) -> str:
         return _started(event, version)
     if isinstance(event, CheckStarted):
         return _line("check_started", to_json(event))
-    return _finished(check_data(judged(event.result, gate))) if isinstance(event, CheckFinished) else ""
+    return (
+        _finished(check_data(judged(event.result, gate)))
+        if isinstance(event, CheckFinished)
+        else ""
+    )
 
 
 def last_line(report: Report) -> str:
@@ -36,7 +52,14 @@ def last_line(report: Report) -> str:
 
 
 def _started(event: RunStarted, version: str) -> str:
-    return _line("run_started", {"schema_version": SCHEMA_VERSION, "tool": to_json(Tool(version=version)), **to_json(event)})
+    return _line(
+        "run_started",
+        {
+            "schema_version": SCHEMA_VERSION,
+            "tool": to_json(Tool(version=version)),
+            **to_json(event),
+        },
+    )
 
 
 def _finished(check: Json) -> str:

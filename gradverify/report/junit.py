@@ -1,4 +1,5 @@
-"""JUnit XML: a suite for each spec file, a case for each check; read by Jenkins, GitLab, GitHub apps and most other build servers."""
+"""JUnit XML: a suite for each spec file, a case for each check; read by Jenkins, GitLab, GitHub
+apps and most other build servers."""
 
 from __future__ import annotations
 
@@ -18,11 +19,13 @@ ERRORS = {
 """The kinds of error; any other finding is named by its own code."""
 
 WRONG = ("FAIL", "XPASS")
-"""What a test framework calls a failure; everything else that is not as expected could not be judged: an error."""
+"""What a test framework calls a failure; everything else that is not as expected could not be
+judged: an error."""
 
 
 def render(report: Report) -> str:
-    """What is expected to fail and does is a passed case; what is undecided and allowed to be, or known, a skipped one."""
+    """What is expected to fail and does is a passed case; what is undecided and allowed to be, or
+    known, a skipped one."""
     report = readable(report)
     cases = [(check, _outcome(check, report)) for check in report.checks]
     return template("junit.xml.j2").render(report=report, cases=cases, message=_message, kind=_type)

@@ -1,4 +1,5 @@
-"""Tables and their JSON: cases with their sizes, the built-in functions, what has a check, and what damage was let through."""
+"""Tables and their JSON: cases with their sizes, the built-in functions, what has a check, and what
+damage was let through."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from gradverify.report.names import one_line
 from gradverify.report.numbers import counted, seconds
 from gradverify.report.terminal.canvas import paint
 
-UNCUT = 10_000      # columns
+UNCUT = 10_000  # columns
 CASE_HEADERS = ("check", "tags", "device", "inputs")
 RULE_HEADERS = ("code", "name", "severity", "when")
 FUNCTION_HEADERS = ("built-in", "what it computes")
@@ -29,22 +30,49 @@ FUNCTION_HEADERS = ("built-in", "what it computes")
 
 def cases_text(cases: Iterable[Case], look: Look) -> str:
     """A table; in the plain format tab-separated lines, one a case, to be searched and cut."""
-    return rows(CASE_HEADERS, [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases], look)
+    return rows(
+        CASE_HEADERS,
+        [(case.id, _tags(case), case.settings.device, _inputs(case)) for case in cases],
+        look,
+    )
 
 
 def cases_json(cases: Iterable[Case]) -> str:
-    return as_text([{"id": case.id, "name": case.name, "function": case.target, "tags": case.tags, "device": case.settings.device,
-                     "dtype": case.settings.dtype, "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)],
-                     "skip": case.skip, "requires": case.requires, "spec": {"path": case.spec.path, "line": case.spec.line}} for case in cases])
+    return as_text(
+        [
+            {
+                "id": case.id,
+                "name": case.name,
+                "function": case.target,
+                "tags": case.tags,
+                "device": case.settings.device,
+                "dtype": case.settings.dtype,
+                "inputs": [_input_data(recipe) for recipe in (*case.inputs, *case.keywords)],
+                "skip": case.skip,
+                "requires": case.requires,
+                "spec": {"path": case.spec.path, "line": case.spec.line},
+            }
+            for case in cases
+        ]
+    )
 
 
 def functions_text(functions: Iterable[tuple[str, Sequence[str], str]], look: Look) -> str:
     """Each function as (name, its parameters, what it computes)."""
-    return rows(FUNCTION_HEADERS, [(f"{name}({', '.join(parameters)})", summary) for name, parameters, summary in functions], look)
+    return rows(
+        FUNCTION_HEADERS,
+        [(f"{name}({', '.join(parameters)})", summary) for name, parameters, summary in functions],
+        look,
+    )
 
 
 def functions_json(functions: Iterable[tuple[str, Sequence[str], str]]) -> str:
-    return as_text([{"name": name, "parameters": parameters, "summary": summary} for name, parameters, summary in functions])
+    return as_text(
+        [
+            {"name": name, "parameters": parameters, "summary": summary}
+            for name, parameters, summary in functions
+        ]
+    )
 
 
 def rules_text(rules: Iterable[tuple[str, str, str, str]], look: Look) -> str:
@@ -59,32 +87,69 @@ def rows(headers: Sequence[str], lines: Sequence[Sequence[str]], look: Look) -> 
     return "".join("\t".join(map(one_line, line)).rstrip("\t") + "\n" for line in lines)
 
 
-def _table(headers: Sequence[str], lines: Sequence[Sequence[str]], look: Look, numbers: bool = False, first: str = "") -> RenderableType:
-    """In the plain format the same columns without a frame, the last one uncut. `numbers`: so are all columns but the first; `first`: its style."""
+def _table(
+    headers: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    look: Look,
+    numbers: bool = False,
+    first: str = "",
+) -> RenderableType:
+    """In the plain format the same columns without a frame, the last one uncut. `numbers`: so are
+    all columns but the first; `first`: its style."""
     framed = look.boxes and not look.ascii
-    grid = Table(box=SIMPLE_HEAD if framed else None, padding=(0, 1 if look.boxes else 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
+    grid = Table(
+        box=SIMPLE_HEAD if framed else None,
+        padding=(0, 1 if look.boxes else 2, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+        header_style="dim",
+    )
     for place, header in enumerate(headers):
-        grid.add_column(Text(header), overflow="fold", justify="right" if numbers and place else "left", style="" if place else first)
+        grid.add_column(
+            Text(header),
+            overflow="fold",
+            justify="right" if numbers and place else "left",
+            style="" if place else first,
+        )
     for line in lines:
-        grid.add_row(*(Text(one_line(cell.replace("×", "x") if look.ascii else cell)) for cell in line))
-    return grid if look.boxes else Text(paint([grid], replace(look, width=UNCUT)).rstrip("\n"), no_wrap=True)
+        grid.add_row(
+            *(Text(one_line(cell.replace("×", "x") if look.ascii else cell)) for cell in line)
+        )
+    return (
+        grid
+        if look.boxes
+        else Text(paint([grid], replace(look, width=UNCUT)).rstrip("\n"), no_wrap=True)
+    )
 
 
 def _tags(case: Case) -> str:
-    marks = [*case.tags, *(f"requires {what}" for what in case.requires), *(["skip"] if case.skip else [])]
+    marks = [
+        *case.tags,
+        *(f"requires {what}" for what in case.requires),
+        *(["skip"] if case.skip else []),
+    ]
     return ", ".join(marks)
 
 
 def _inputs(case: Case) -> str:
     made = [f"from {case.inputs_from}"] if case.inputs_from else []
-    return " ".join([*made, *(_input(place, recipe) for place, recipe in enumerate((*case.inputs, *case.keywords)))])
+    return " ".join(
+        [
+            *made,
+            *(_input(place, recipe) for place, recipe in enumerate((*case.inputs, *case.keywords))),
+        ]
+    )
 
 
 def _input(place: int, recipe: InputRecipe) -> str:
     name = recipe.name if recipe.name is not None else str(place)
     if recipe.tensors:
         return f"{name}=[{' '.join(map(_size, recipe.tensors))}]"
-    return f"{name}={json.dumps(recipe.value)}" if recipe.tensor is None else f"{name}{_size(recipe.tensor)}"
+    return (
+        f"{name}={json.dumps(recipe.value)}"
+        if recipe.tensor is None
+        else f"{name}{_size(recipe.tensor)}"
+    )
 
 
 def _size(tensor: TensorRecipe) -> str:
@@ -120,7 +185,8 @@ COVERAGE_VERSION = 1
 class CoveredFunction:
     """One autograd Function, or operator with a backward of its own.
 
-    `checks`: ids of the checks that name it; `through`: of those that name a callable or module whose code calls it; `note`: why no spec can name it.
+    `checks`: ids of the checks that name it; `through`: of those that name a callable or module
+    whose code calls it; `note`: why no spec can name it.
     """
 
     name: str
@@ -139,7 +205,8 @@ class CoveredFunction:
 
 @dataclass(frozen=True, slots=True)
 class CoverageReport:
-    """`percent` of the functions are checked; `unreadable`: files that are no Python that this interpreter reads, with the reason."""
+    """`percent` of the functions are checked; `unreadable`: files that are no Python that this
+    interpreter reads, with the reason."""
 
     coverage_version: int
     version: str
@@ -152,25 +219,54 @@ class CoverageReport:
     unreadable: tuple[tuple[str, str], ...]
 
 
-def coverage_report(functions: Sequence[CoveredFunction], unreadable: Sequence[tuple[str, str]], *, version: str,
-                    fail_under: float) -> CoverageReport:
+def coverage_report(
+    functions: Sequence[CoveredFunction],
+    unreadable: Sequence[tuple[str, str]],
+    *,
+    version: str,
+    fail_under: float,
+) -> CoverageReport:
     """Nothing found is NOTHING_CHECKED, a share below `fail_under` percent WRONG."""
     checked = sum(function.checked for function in functions)
     percent = 100 * checked / len(functions) if functions else None
     code = NOTHING_CHECKED if percent is None else WRONG if percent < fail_under else OK
-    return CoverageReport(COVERAGE_VERSION, version, code, len(functions), checked, percent, fail_under, tuple(functions), tuple(unreadable))
+    return CoverageReport(
+        COVERAGE_VERSION,
+        version,
+        code,
+        len(functions),
+        checked,
+        percent,
+        fail_under,
+        tuple(functions),
+        tuple(unreadable),
+    )
 
 
 COVERAGE_HEADERS = ("backward of", "at", "checked by")
-MOST_CHECKS = 2     # ids in one cell
+MOST_CHECKS = 2  # ids in one cell
 
 
 def coverage_text(report: CoverageReport, look: Look) -> str:
     """A row for each Function, those without a check first, then the count."""
     ordered = sorted(report.functions, key=lambda function: function.checked)
-    table = rows(COVERAGE_HEADERS, [
-        (each.name, f"{each.file}:{each.backward or each.line}", _checks(each)) for each in ordered], look) if ordered else ""
-    return f"{table}\n{_coverage_summary(report)}\n" if table and look.boxes else f"{table}{_coverage_summary(report)}\n"
+    table = (
+        rows(
+            COVERAGE_HEADERS,
+            [
+                (each.name, f"{each.file}:{each.backward or each.line}", _checks(each))
+                for each in ordered
+            ],
+            look,
+        )
+        if ordered
+        else ""
+    )
+    return (
+        f"{table}\n{_coverage_summary(report)}\n"
+        if table and look.boxes
+        else f"{table}{_coverage_summary(report)}\n"
+    )
 
 
 def _checks(function: CoveredFunction) -> str:
@@ -184,7 +280,10 @@ def _checks(function: CoveredFunction) -> str:
 def _coverage_summary(report: CoverageReport) -> str:
     if report.percent is None:
         return "no autograd Function was found"
-    share = f"{report.checked} of {counted(report.total, 'autograd Function')} {'has' if report.checked == 1 else 'have'} a check"
+    share = (
+        f"{report.checked} of {counted(report.total, 'autograd Function')} "
+        f"{'has' if report.checked == 1 else 'have'} a check"
+    )
     under = f", less than {report.fail_under:g} %" if report.percent < report.fail_under else ""
     return f"{share} ({report.percent:.1f} %){under}"
 
@@ -196,10 +295,15 @@ WORD = len("killed 19 of 19") + 2
 
 
 def mutation_line(check: MutatedCheck, look: Look) -> str:
-    """One check: how much of the damage that changes its gradients it finds; or why it was left out."""
+    """One check: how much of the damage that changes its gradients it finds; or why it was left
+    out."""
     name = one_line(check.name)
     if check.left_out is not None:
-        word, style, rest = "left out", "bold red" if check.broken else "yellow", f"         {name}: {one_line(check.left_out)}"
+        word, style, rest = (
+            "left out",
+            "bold red" if check.broken else "yellow",
+            f"         {name}: {one_line(check.left_out)}",
+        )
     else:
         own = [mutant.fate for mutant in check.mutants]
         killed, survived = own.count("killed"), own.count("survived")
@@ -218,16 +322,33 @@ def mutation_text(report: MutationReport, look: Look) -> str:
 def _pieces(report: MutationReport, look: Look) -> Iterator[RenderableType]:
     if report.damage:
         yield Text()
-        kinds = {kind: counts(each for each in report.damage if each.damage == kind) for kind in dict.fromkeys(each.damage for each in report.damage)}
-        lines = [(kind, str(own.killed), str(own.let_through or ""), str(own.equivalent or "")) for kind, own in kinds.items()]
+        kinds = {
+            kind: counts(each for each in report.damage if each.damage == kind)
+            for kind in dict.fromkeys(each.damage for each in report.damage)
+        }
+        lines = [
+            (kind, str(own.killed), str(own.let_through or ""), str(own.equivalent or ""))
+            for kind, own in kinds.items()
+        ]
         yield _table(KINDS, lines, look, numbers=True)
-    for title, headers, fates in (("let through", LIVES, ("survived", "unseen")), ("equivalent, and not counted", SAME, ("equivalent",))):
+    for title, headers, fates in (
+        ("let through", LIVES, ("survived", "unseen")),
+        ("equivalent, and not counted", SAME, ("equivalent",)),
+    ):
         found = [outcome for outcome in report.damage if outcome.fate in fates]
         if found:
             yield Text()
             yield Text(title, style="bold yellow" if "unseen" in fates else "bold")
-            yield _table(headers, [(each.function, each.damage, ", ".join(each.inputs) or "all inputs", f"{each.why or ''}"
-                                    f"{f' (in {each.check})' if each.fate == 'survived' else ''}") for each in found], look)
+            rows = []
+            for each in found:
+                inputs = ", ".join(each.inputs) or "all inputs"
+                check = f" (in {each.check})" if each.fate == "survived" else ""
+                rows.append((each.function, each.damage, inputs, f"{each.why or ''}{check}"))
+            yield _table(
+                headers,
+                rows,
+                look,
+            )
     if report.damage:
         yield Text()
     yield _mutation_summary(report)
@@ -238,12 +359,22 @@ def _mutation_summary(report: MutationReport) -> Text:
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
     time = f" in {seconds(report.duration_s)}"
     if report.share is None:
-        return Text.assemble(head, ("nothing was damaged", "bold yellow"), time, _left_out(report.checks), no_wrap=True)
+        return Text.assemble(
+            head,
+            ("nothing was damaged", "bold yellow"),
+            time,
+            _left_out(report.checks),
+            no_wrap=True,
+        )
     c = report.counts
     style = "green" if not c.let_through else "yellow"
-    parts = [f"{c.let_through} let through"] * bool(c.let_through) + [f"{c.equivalent} equivalent"] * bool(c.equivalent)
+    parts = [f"{c.let_through} let through"] * bool(c.let_through) + [
+        f"{c.equivalent} equivalent"
+    ] * bool(c.equivalent)
     share = (f"killed {c.killed} of {c.counted} ({report.share:.1f} %)", style)
-    return Text.assemble(head, share, *(f", {part}" for part in parts), time, _left_out(report.checks), no_wrap=True)
+    return Text.assemble(
+        head, share, *(f", {part}" for part in parts), time, _left_out(report.checks), no_wrap=True
+    )
 
 
 def _left_out(checks: Iterable[MutatedCheck]) -> str:

@@ -1,4 +1,5 @@
-"""How text for a person is to look: decided once by the caller, obeyed by every view; and pages of prose."""
+"""How text for a person is to look: decided once by the caller, obeyed by every view; and pages of
+prose."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MIN_WIDTH = 60
-"""Narrower, a row of five columns cannot hold its numbers uncut: the terminal wraps such lines itself."""
+"""Narrower, a row of five columns cannot hold its numbers uncut: the terminal wraps such lines
+itself."""
 
 ROWS = 10
 """Elements shown for each finding, where nobody asks for more or fewer."""
@@ -29,11 +31,13 @@ ASCII = Glyphs("+-", "/", "...", "->")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`boxes` False is the plain format: no frames, a line per check. `wrap` False leaves sentences on one line, for logs: nobody knows how wide
-    they are read. Ids, places in files, code and commands to copy are never wrapped in the plain format.
+    """`boxes` False is the plain format: no frames, a line per check. `wrap` False leaves sentences
+    on one line, for logs: nobody knows how wide they are read. Ids, places in files, code and
+    commands to copy are never wrapped in the plain format.
 
-    `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also panels of expected failures). `slowest`: how many of
-    the slowest checks are listed at the end; 0: all.
+    `verbosity` is -1 (only failures and the summary), 0, 1 (rules, mode, comparisons) or 2 (also
+    panels of expected failures). `slowest`: how many of the slowest checks are listed at the end;
+    0: all.
     """
 
     width: int = 120
@@ -59,7 +63,8 @@ CODE = " " * 4
 
 
 def wrapped(page: str, width: int) -> str:
-    """The page with paragraphs of at most `width` columns; examples, which are indented, stay as they are, and no word is cut."""
+    """The page with paragraphs of at most `width` columns; examples, which are indented, stay as
+    they are, and no word is cut."""
     return "\n".join(_lines(page.splitlines(), width))
 
 
@@ -69,6 +74,8 @@ def _lines(lines: list[str], width: int) -> Iterator[str]:
         if line.strip() and not line.startswith(CODE):
             paragraph.append(line)
             continue
-        yield from textwrap.wrap(" ".join(paragraph), width, break_long_words=False, break_on_hyphens=False)
+        yield from textwrap.wrap(
+            " ".join(paragraph), width, break_long_words=False, break_on_hyphens=False
+        )
         yield line
         paragraph = []

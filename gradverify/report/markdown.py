@@ -1,4 +1,5 @@
-"""Markdown for a job summary or a comment: the counts, what failed by how much, what was not judged, everything that is told of each failure."""
+"""Markdown for a job summary or a comment: the counts, what failed by how much, what was not
+judged, everything that is told of each failure."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from gradverify.report.plain import panel_text
 from gradverify.report.terminal import status
 
 LIMIT = 900 * 1024
-"""Bytes: GitHub drops a step's summary above 1 MiB, and other programs of the same step may have written to it."""
+"""Bytes: GitHub drops a step's summary above 1 MiB, and other programs of the same step may have
+written to it."""
 
 SPAN = re.compile(r"[^`|\n]*[^`|\n\\ ]")
 """What can stand in a code span, in a table too, as it is."""
@@ -20,7 +22,8 @@ ENTITIES = str.maketrans({mark: f"&#{ord(mark)};" for mark in "\\`*_[]<>&|~$!:@\
 
 
 def render(report: Report, limit: int = LIMIT) -> str:
-    """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and counted."""
+    """At most `limit` bytes of UTF-8: checks that would lie beyond are left out whole, and
+    counted."""
     report = readable(report)
     red = [
         (check, fenced(panel_text(check, report.argv)))
@@ -51,7 +54,8 @@ def render(report: Report, limit: int = LIMIT) -> str:
 
 
 def code(text: str) -> str:
-    """Text from outside, in one line, where nothing in it means anything: no emphasis, link, column, emoji or mention."""
+    """Text from outside, in one line, where nothing in it means anything: no emphasis, link,
+    column, emoji or mention."""
     text = one_line(text)
     return (
         f"`{text}`"

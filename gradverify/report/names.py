@@ -19,24 +19,30 @@ INTERPRETERS = {"triton": "Triton's interpreter"}
 Part = Literal["re", "im"] | None
 
 ESCAPE_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""What moves a cursor, turns text around, ends a line unasked, cannot be encoded, or may not stand in XML 1.0."""
+CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""What moves a cursor, turns text around, ends a line unasked, cannot be encoded, or may not stand
+in XML 1.0."""
 
 COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#(?:|vso|teamcity)\[)", re.MULTILINE | re.IGNORECASE)
 """Where a command of GitHub Actions, Azure Pipelines or TeamCity begins."""
 
 
 def clean(text: str) -> str:
-    """Every character as it can be read: a control character (escape sequences are made of them) written as `\\x07`; lines end in `\\n`."""
+    """Every character as it can be read: a control character (escape sequences are made of them)
+    written as `\\x07`; lines end in `\\n`."""
     if text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text).expandtabs(4)
+    return CONTROL.sub(
+        lambda found: found.group().encode("unicode_escape").decode(), text
+    ).expandtabs(4)
 
 
 def inert(text: str) -> str:
-    """The text with every beginning of a command of a CI service written as an escape, of JSON too: what checked code prints, or a file is
-    called, must not command whoever runs this."""
+    """The text with every beginning of a command of a CI service written as an escape, of JSON too:
+    what checked code prints, or a file is called, must not command whoever runs this."""
     return COMMAND.sub(lambda found: "\\u0023" if found[1] is None else f"{found[1]}\\u003a", text)
 
 
@@ -71,7 +77,11 @@ def input_element(entry: Entry, name: str) -> str:
 
 def device_of(check: CaseResult) -> str:
     """`cpu`; `cpu, under Triton's interpreter`."""
-    return check.device + (f", under {INTERPRETERS.get(check.interpreter, one_line(check.interpreter))}" if check.interpreter else "")
+    return check.device + (
+        f", under {INTERPRETERS.get(check.interpreter, one_line(check.interpreter))}"
+        if check.interpreter
+        else ""
+    )
 
 
 def title_of(found: Finding) -> str:
@@ -92,14 +102,21 @@ LINES = frozenset({"message", "detail", "hint", "reason", "source", "text", "tra
 
 
 def readable(value: T) -> T:
-    """A report, or a part of one, with the same numbers. What is fit to be read already is not copied."""
+    """A report, or a part of one, with the same numbers. What is fit to be read already is not
+    copied."""
     seen: T = _readable(value, "")
     return seen
 
 
 def _readable(value: Any, field: str) -> Any:
     if isinstance(value, str):
-        return uncolored(value) if field == "captured" else clean(value) if field in LINES else one_line(value)
+        return (
+            uncolored(value)
+            if field == "captured"
+            else clean(value)
+            if field in LINES
+            else one_line(value)
+        )
     if isinstance(value, tuple):
         items = tuple(_readable(item, field) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
@@ -107,7 +124,11 @@ def _readable(value: Any, field: str) -> Any:
         return {_readable(name, field): _readable(item, field) for name, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         found = {each.name: (getattr(value, each.name), each.name) for each in fields(value)}
-        changed = {name: new for name, (old, _) in found.items() if (new := _readable(old, name)) is not old}
+        changed = {
+            name: new
+            for name, (old, _) in found.items()
+            if (new := _readable(old, name)) is not old
+        }
         return replace(value, **changed) if changed else value
     return value
 
@@ -118,24 +139,33 @@ LIBRARY = re.compile(r"(?:^|[/\\])lib(?:64)?[/\\]python\d[\d.]*t?[/\\]")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line (from 1) of a file below the repository's root, its folders separated by `/`; None: the file as a whole."""
+    """A line (from 1) of a file below the repository's root, its folders separated by `/`; None:
+    the file as a whole."""
 
     file: str
     line: int | None = None
 
 
 def in_repository(file: str | None, environment: Environment) -> str | None:
-    """A file named relative to the run's folder, from the root of the repository; None where it lies elsewhere or in an installed package."""
+    """A file named relative to the run's folder, from the root of the repository; None where it
+    lies elsewhere or in an installed package."""
     if not file or posixpath.isabs(file) or package(file) or file.startswith("<"):
         return None
     path = posixpath.normpath(posixpath.join(environment.folder or "", file))
     return None if path.startswith("..") else path
 
 
-def place_of(found: Finding | None, function: FunctionInfo, environment: Environment) -> Place | None:
-    """What to change: the line of the finding, else the innermost line of the repository that raised, else the function's; None: none is here."""
+def place_of(
+    found: Finding | None, function: FunctionInfo, environment: Environment
+) -> Place | None:
+    """What to change: the line of the finding, else the innermost line of the repository that
+    raised, else the function's; None: none is here."""
     frames = [(frame.file, frame.line) for frame in reversed(found.frames)] if found else []
-    candidates = ([(found.file, found.line)] if found else []) + frames + ([(function.file, function.line)] if found else [])
+    candidates = (
+        ([(found.file, found.line)] if found else [])
+        + frames
+        + ([(function.file, function.line)] if found else [])
+    )
     for file, line in candidates:
         path = in_repository(file, environment)
         if path:
@@ -144,14 +174,24 @@ def place_of(found: Finding | None, function: FunctionInfo, environment: Environ
 
 
 def package(file: str) -> str | None:
-    """The installed package that a file belongs to, `Python` for its library; None for anybody's own code."""
+    """The installed package that a file belongs to, `Python` for its library; None for anybody's
+    own code."""
     installed = PACKAGE.search(file)
-    return installed["name"].removesuffix(".py") if installed else "Python" if LIBRARY.search(file) else None
+    return (
+        installed["name"].removesuffix(".py")
+        if installed
+        else "Python"
+        if LIBRARY.search(file)
+        else None
+    )
 
 
 def folded(frames: Sequence[Frame], own: str | None) -> Iterator[Frame | str]:
-    """The frames; in place of those of other packages a note. `own`: the file of what is checked, whose package is not another one."""
-    for is_other, group in groupby(frames, lambda frame: package(frame.file) not in (None, package(own or ""))):
+    """The frames; in place of those of other packages a note. `own`: the file of what is checked,
+    whose package is not another one."""
+    for is_other, group in groupby(
+        frames, lambda frame: package(frame.file) not in (None, package(own or ""))
+    ):
         same = tuple(group)
         if not is_other:
             yield from same

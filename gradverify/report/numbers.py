@@ -11,10 +11,12 @@ MOST_DIGITS = 12
 
 def number(value: float, digits: int = DIGITS) -> str:
     """Six significant digits: 0.785398, -1.23457e-05, 2, nan, inf; both zeros as 0."""
-    return f"{value + 0.0:.{digits}g}"      # -0.0 + 0.0 is 0.0
+    return f"{value + 0.0:.{digits}g}"  # -0.0 + 0.0 is 0.0
 
 
-def pair(analytic: float, numeric: float, choices: Iterable[int] = range(DIGITS, MOST_DIGITS + 1)) -> tuple[str, str]:
+def pair(
+    analytic: float, numeric: float, choices: Iterable[int] = range(DIGITS, MOST_DIGITS + 1)
+) -> tuple[str, str]:
     """Both numbers with as many digits, of these `choices`, as it takes to see that they differ."""
     texts = "", ""
     for digits in choices:
@@ -60,7 +62,9 @@ def limit(seconds: float) -> str:
 
 def memory(size: float) -> str:
     """Of what is only predicted: 1.5 GiB, below a tenth of it 12 MiB."""
-    return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{max(1, round(size / 2**20))} MiB"
+    return (
+        f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{max(1, round(size / 2**20))} MiB"
+    )
 
 
 def counted(count: int, noun: str) -> str:

@@ -1,4 +1,5 @@
-"""Templates of the formats that are documents; each walks over the report itself, with what the terminal says of it at hand."""
+"""Templates of the formats that are documents; each walks over the report itself, with what the
+terminal says of it at hand."""
 
 from __future__ import annotations
 

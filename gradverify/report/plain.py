@@ -28,10 +28,17 @@ def render(report: Report, look: Look) -> str:
 
 def panel_text(check: CaseResult, argv: Sequence[str] | None) -> str:
     """Everything that is known of one check, as text inside of another format."""
-    return paint(shielded(f"the panel of {check.name!r}", lambda: panel(check, argv, TEXT), TEXT), TEXT).rstrip() + "\n"
+    return (
+        paint(
+            shielded(f"the panel of {check.name!r}", lambda: panel(check, argv, TEXT), TEXT), TEXT
+        ).rstrip()
+        + "\n"
+    )
 
 
 def told(check: CaseResult) -> str:
     """One check that no spec describes: its line, and its panel where there is more than a pass."""
-    more = "" if check.verdict == "pass" or not check.findings else panel_text(readable(check), None)
+    more = (
+        "" if check.verdict == "pass" or not check.findings else panel_text(readable(check), None)
+    )
     return inert((view.check_line(check, TEXT) + more).rstrip())

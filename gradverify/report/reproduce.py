@@ -7,10 +7,24 @@ from collections.abc import Iterator, Sequence
 
 from gradverify.model.result import CaseResult
 
-WITH_VALUE = frozenset({"--eps", "--atol", "--rtol", "--seed", "--device", "--dtype", "--mode", "--select", "--ignore", "--undecided",
-                        "--require-device"})
+WITH_VALUE = frozenset(
+    {
+        "--eps",
+        "--atol",
+        "--rtol",
+        "--seed",
+        "--device",
+        "--dtype",
+        "--mode",
+        "--select",
+        "--ignore",
+        "--undecided",
+        "--require-device",
+    }
+)
 FLAGS = frozenset({"--strict", "--fail-on-skip"})
-"""The options of `check` that change what a check computes or how it is judged; paths, selection and output are left out."""
+"""The options of `check` that change what a check computes or how it is judged; paths, selection
+and output are left out."""
 
 
 def again(check: CaseResult, argv: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""SARIF 2.1.0, for GitHub code scanning and other viewers: one result for each finding, at the line of backward."""
+"""SARIF 2.1.0, for GitHub code scanning and other viewers: one result for each finding, at the line
+of backward."""
 
 from __future__ import annotations
 
@@ -24,67 +25,125 @@ MOST_RESULTS = 25_000
 
 
 def render(report: Report, book: Sequence[RuleInfo] = ()) -> str:
-    """`book`: the rules whose pages are wanted as help. Control characters are written as visible escapes, so that no viewer obeys them."""
+    """`book`: the rules whose pages are wanted as help. Control characters are written as visible
+    escapes, so that no viewer obeys them."""
     report = readable(report)
     found = troubles(report)[:MOST_RESULTS]
     rules = list(dict.fromkeys(trouble.rule for trouble in found))
     pages = {page.code: page for page in book}
-    devices = {check.device for check in report.checks}     # runs on different ones stand beside each other instead of replacing one another
+    # Runs on different ones stand beside each other instead of replacing one another
+    devices = {check.device for check in report.checks}
     run = {
-        "tool": {"driver": {"name": report.tool.name, "version": report.tool.version, "semanticVersion": report.tool.version,
-                            "rules": [_rule(rule, pages.get(rule), found) for rule in rules]}},
-        "automationDetails": {"id": f"gradverify/{devices.pop()}/" if len(devices) == 1 else "gradverify/"},
-        "columnKind": "utf16CodeUnits", "originalUriBaseIds": {ROOT: {}},
-        "invocations": [_invocation(report)], "results": [_result(trouble, rules, report) for trouble in found]}
+        "tool": {
+            "driver": {
+                "name": report.tool.name,
+                "version": report.tool.version,
+                "semanticVersion": report.tool.version,
+                "rules": [_rule(rule, pages.get(rule), found) for rule in rules],
+            }
+        },
+        "automationDetails": {
+            "id": f"gradverify/{devices.pop()}/" if len(devices) == 1 else "gradverify/"
+        },
+        "columnKind": "utf16CodeUnits",
+        "originalUriBaseIds": {ROOT: {}},
+        "invocations": [_invocation(report)],
+        "results": [_result(trouble, rules, report) for trouble in found],
+    }
     return as_text({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(rule: str, page: RuleInfo | None, found: Sequence[Trouble]) -> Json:
     if page is None:
-        known = next((trouble.finding.name for trouble in found if trouble.rule == rule and trouble.finding), rule)
+        known = next(
+            (trouble.finding.name for trouble in found if trouble.rule == rule and trouble.finding),
+            rule,
+        )
         return {"id": rule, "name": known, "shortDescription": {"text": MEANS.get(rule, known)}}
     sentence = page.message[:1].upper() + page.message[1:]
-    return {"id": rule, "name": page.name, "shortDescription": {"text": sentence}, "fullDescription": {"text": f"{sentence}."},
-            "help": {"text": page.page, "markdown": page.page}, "defaultConfiguration": {"level": page.severity},
-            "properties": {"tags": ["gradients", "autograd"]}}
+    return {
+        "id": rule,
+        "name": page.name,
+        "shortDescription": {"text": sentence},
+        "fullDescription": {"text": f"{sentence}."},
+        "help": {"text": page.page, "markdown": page.page},
+        "defaultConfiguration": {"level": page.severity},
+        "properties": {"tags": ["gradients", "autograd"]},
+    }
 
 
 def _result(trouble: Trouble, rules: Sequence[str], report: Report) -> Json:
     check, found = trouble.check, trouble.finding
     about = f" ({pair_of(found)})" if found and pair_of(found) else ""
-    result = {"ruleId": trouble.rule, "ruleIndex": rules.index(trouble.rule), "level": trouble.level,
-              "message": {"text": f"{check.name}: {title(trouble)}{about}: {trouble.message}"},
-              "partialFingerprints": {"gradverify/v1": trouble.fingerprint}, "properties": _properties(trouble, report)}
-    place = trouble.place or Place(check.spec.path, check.spec.line)       # GitHub refuses a file in which one result has no place
+    result = {
+        "ruleId": trouble.rule,
+        "ruleIndex": rules.index(trouble.rule),
+        "level": trouble.level,
+        "message": {"text": f"{check.name}: {title(trouble)}{about}: {trouble.message}"},
+        "partialFingerprints": {"gradverify/v1": trouble.fingerprint},
+        "properties": _properties(trouble, report),
+    }
+    # GitHub refuses a file in which one result has no place
+    place = trouble.place or Place(check.spec.path, check.spec.line)
     own = found is not None and trouble.where is not None and found.line == trouble.where.line
-    result["locations"] = [{**_physical(place, found.source if found and own else None), "logicalLocations": [
-        {"fullyQualifiedName": check.function.target, "kind": "function"}]}]
+    result["locations"] = [
+        {
+            **_physical(place, found.source if found and own else None),
+            "logicalLocations": [{"fullyQualifiedName": check.function.target, "kind": "function"}],
+        }
+    ]
     if trouble.where and trouble.spec:
-        result["relatedLocations"] = [{"id": 1, **_physical(trouble.spec), "message": {"text": "the check"}}]
+        result["relatedLocations"] = [
+            {"id": 1, **_physical(trouble.spec), "message": {"text": "the check"}}
+        ]
     return result
 
 
 def _physical(place: Place, snippet: str | None = None) -> Json:
-    """Relative to the root of the repository; a file that lies elsewhere is named as it was given."""
+    """Relative to the root of the repository; a file that lies elsewhere is named as it was
+    given."""
     root = {} if place.file.startswith(("/", "../")) else {"uriBaseId": ROOT}
     location: Json = {"artifactLocation": {"uri": quote(place.file, safe="/"), **root}}
     if place.line is not None and place.line >= 1:
         lines = len(snippet.splitlines()) if snippet else 1
-        location["region"] = {"startLine": place.line, "endLine": place.line + max(lines, 1) - 1,
-                              **({"snippet": {"text": snippet}} if snippet else {})}
+        location["region"] = {
+            "startLine": place.line,
+            "endLine": place.line + max(lines, 1) - 1,
+            **({"snippet": {"text": snippet}} if snippet else {}),
+        }
     return {"physicalLocation": location}
 
 
 def _properties(trouble: Trouble, report: Report) -> Json:
     check, found = trouble.check, trouble.finding
-    worst = [entry for comparison in (comparisons_of(found, check) if found else ()) for entry in comparison.worst[:1]]
-    return {"check": check.id, "verdict": check.verdict, "device": check.device, "dtype": check.dtype, "seed": check.seed,
-            "again": again(check, report.argv), **({"worst": to_json(worst[0])} if worst else {})}
+    worst = [
+        entry
+        for comparison in (comparisons_of(found, check) if found else ())
+        for entry in comparison.worst[:1]
+    ]
+    return {
+        "check": check.id,
+        "verdict": check.verdict,
+        "device": check.device,
+        "dtype": check.dtype,
+        "seed": check.seed,
+        "again": again(check, report.argv),
+        **({"worst": to_json(worst[0])} if worst else {}),
+    }
 
 
 def _invocation(report: Report) -> Json:
-    told = [f"{check.id}: gradverify itself failed in {fault.during}: {fault.what}" for check in report.checks for fault in check.faults]
+    told = [
+        f"{check.id}: gradverify itself failed in {fault.during}: {fault.what}"
+        for check in report.checks
+        for fault in check.faults
+    ]
     told += [f"gradverify itself failed: {report.crashed}"] if report.crashed else []
     told += ["the run was interrupted"] if report.interrupted else []
-    return {"executionSuccessful": not told and report.exit_code != INTERNAL, "exitCode": report.exit_code,
-            "toolExecutionNotifications": [{"level": "error", "message": {"text": text}} for text in told]}
+    return {
+        "executionSuccessful": not told and report.exit_code != INTERNAL,
+        "exitCode": report.exit_code,
+        "toolExecutionNotifications": [
+            {"level": "error", "message": {"text": text}} for text in told
+        ],
+    }

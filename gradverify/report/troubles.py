@@ -15,16 +15,21 @@ from gradverify.report.names import Place, in_repository, place_of, title_of
 from gradverify.report.terminal import status
 
 UNEXPECTED, REQUIRED, OWN_FAULT = "expectation", "required-device", "internal"
-MEANS = {UNEXPECTED: "the check did not come out as its `expect` says", REQUIRED: "a skipped check is not allowed here",
-         OWN_FAULT: "gradverify itself failed in a check"}
+MEANS = {
+    UNEXPECTED: "the check did not come out as its `expect` says",
+    REQUIRED: "a skipped check is not allowed here",
+    OWN_FAULT: "gradverify itself failed in a check",
+}
 """What stands in the place of a rule's code where no rule found anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`rule`: a code, or a word of MEANS; `where`: the line to change (None: it lies outside of the repository), `spec`: that of the spec.
+    """`rule`: a code, or a word of MEANS; `where`: the line to change (None: it lies outside of the
+    repository), `spec`: that of the spec.
 
-    `fingerprint` stays the same as long as the rule, the function, the check and the pair do: lines and numbers are no part of it.
+    `fingerprint` stays the same as long as the rule, the function, the check and the pair do: lines
+    and numbers are no part of it.
     """
 
     rule: str
@@ -42,17 +47,30 @@ class Trouble:
 
 
 def troubles(report: Report) -> tuple[Trouble, ...]:
-    """Of a readable report, in its order. Two that are alike in everything a fingerprint is made of are told apart by their order."""
+    """Of a readable report, in its order. Two that are alike in everything a fingerprint is made of
+    are told apart by their order."""
     seen: Counter[str] = Counter()
     found = []
     for check in report.checks:
         for rule, level, finding, message in _of(check):
             path = in_repository(check.spec.path, report.environment)
-            key = json.dumps([rule, check.function.target, check.name, path,
-                              finding.input if finding else None, finding.output if finding else None])
+            key = json.dumps(
+                [
+                    rule,
+                    check.function.target,
+                    check.name,
+                    path,
+                    finding.input if finding else None,
+                    finding.output if finding else None,
+                ]
+            )
             seen[key] += 1
-            where, spec = place_of(finding, check.function, report.environment), Place(path, check.spec.line) if path else None
-            if where and spec and where == Place(spec.file):        # the spec as a whole: its line is known
+            where, spec = (
+                place_of(finding, check.function, report.environment),
+                Place(path, check.spec.line) if path else None,
+            )
+            # The spec as a whole: its line is known
+            if where and spec and where == Place(spec.file):
                 where = None
             digest = hashlib.sha256(f"{key}:{seen[key]}".encode()).hexdigest()[:32]
             found.append(Trouble(rule, level, check, finding, message, where, spec, digest))
@@ -64,12 +82,18 @@ def title(trouble: Trouble) -> str:
     return title_of(trouble.finding) if trouble.finding else trouble.rule
 
 
-def _of(check: CaseResult) -> Iterator[tuple[str, Literal["error", "warning"], Finding | None, str]]:
+def _of(
+    check: CaseResult,
+) -> Iterator[tuple[str, Literal["error", "warning"], Finding | None, str]]:
     if check.verdict == "not_run":
         return
     if not status.is_red(check):
-        for finding in check.findings:      # as expected: its warnings, and what stayed undecided, but nothing that was expected
-            if finding.code not in check.expect and (finding.severity == "warning" or (check.expect == "pass" and check.verdict == "undecided")):
+        # As expected: its warnings, and what stayed undecided, but nothing that was expected
+        for finding in check.findings:
+            if finding.code not in check.expect and (
+                finding.severity == "warning"
+                or (check.expect == "pass" and check.verdict == "undecided")
+            ):
                 yield finding.code, "warning", finding, _told(finding)
         return
     expected = check.expect if isinstance(check.expect, tuple) else ()
@@ -78,7 +102,12 @@ def _of(check: CaseResult) -> Iterator[tuple[str, Literal["error", "warning"], F
         yield UNEXPECTED, "error", None, broken
     for finding in check.findings:
         if finding.code not in expected:
-            yield finding.code, "warning" if finding.known else finding.severity, finding, _told(finding)
+            yield (
+                finding.code,
+                "warning" if finding.known else finding.severity,
+                finding,
+                _told(finding),
+            )
     if not broken and not any(finding.severity == "error" for finding in check.findings):
         yield REQUIRED if check.verdict == "skip" else OWN_FAULT, "error", None, check.reason or ""
 
@@ -86,4 +115,6 @@ def _of(check: CaseResult) -> Iterator[tuple[str, Literal["error", "warning"], F
 def _told(finding: Finding) -> str:
     """Sentence, cause and hint, a line each."""
     cause = [f"cause: {finding.cause.name}: {finding.cause.detail}"] if finding.cause else []
-    return "\n".join([finding.message, *cause, *([f"hint: {finding.hint}"] if finding.hint else [])])
+    return "\n".join(
+        [finding.message, *cause, *([f"hint: {finding.hint}"] if finding.hint else [])]
+    )

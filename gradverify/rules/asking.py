@@ -1,4 +1,5 @@
-"""Rules asked one after the other: what each leaves, and what the user's code, the budget or a fault of ours makes of one that could not end."""
+"""Rules asked one after the other: what each leaves, and what the user's code, the budget or a
+fault of ours makes of one that could not end."""
 
 from __future__ import annotations
 
@@ -27,10 +28,18 @@ from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
 
-# ---- What has to hold before a rule can say anything: the names that the catalogue uses, and why not
+# ---- What has to hold before a rule can say anything: the names that the catalogue uses, and why
+# not
 def _against(found: frozenset[str], reason: str, apart: bool = False) -> str | None:
     """Any code that speaks against the gradient, by default at this point."""
-    first = min((code for code in found if book()[code].verdict == "fail" and (apart or not book()[code].apart)), default=None)
+    first = min(
+        (
+            code
+            for code in found
+            if book()[code].verdict == "fail" and (apart or not book()[code].apart)
+        ),
+        default=None,
+    )
     return first and reason.format(first)
 
 
@@ -40,15 +49,26 @@ NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
     "sound": lambda e, found: _against(found, "{} has to be repaired first"),
     "strided": lambda e, found: e.odd,
     "function": lambda e, found: not e.forward.nodes and "no custom Function is in the graph",
-    "autograd.Function": lambda e, found: e.subject.target.kind != "autograd.Function" and "the target is no autograd Function",
+    "autograd.Function": lambda e, found: (
+        e.subject.target.kind != "autograd.Function" and "the target is no autograd Function"
+    ),
     "several inputs": lambda e, found: len(e.inputs) < 2 and "there is one differentiable input",
-    "elements": lambda e, found: not all(sum(x.numel() for x in each) for each in (e.outputs, e.subject.inputs)) and "there are no elements",
+    "elements": lambda e, found: (
+        not all(sum(x.numel() for x in each) for each in (e.outputs, e.subject.inputs))
+        and "there are no elements"
+    ),
     "not empty": lambda e, found: e.empty and "the spec asks for an empty tensor",
     "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
     "no draws": lambda e, found: e.draws and "the function draws random numbers",
     "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
-    "float64": lambda e, found: not all(a.value.dtype in DOUBLE for a in e.subject.arguments if a.is_tensor and (
-        a.value.is_floating_point() or a.value.is_complex())) and "an input is of lower precision",
+    "float64": lambda e, found: (
+        not all(
+            a.value.dtype in DOUBLE
+            for a in e.subject.arguments
+            if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())
+        )
+        and "an input is of lower precision"
+    ),
 }
 SETTING = "setting "
 
@@ -63,13 +83,18 @@ def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | No
         elif key == need:
             why = NEEDS[need](evidence, found)
         else:
-            why = f"the spec says `{key}: false`" if value is False else value == "auto" and evidence.odd
+            why = (
+                f"the spec says `{key}: false`"
+                if value is False
+                else value == "auto" and evidence.odd
+            )
         if isinstance(why, str):
             return why
     return None
 
 
-SAME_FAULT = 3      # rules that met one fault of ours: they share what it comes from, and each measures that again
+# Rules that met one fault of ours: they share what it comes from, and each measures that again
+SAME_FAULT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +107,13 @@ class Examined:
     fault: Fault | None = None
 
 
-def examine(evidence: Evidence, briefly: bool = False, wrong: Callable[[Sequence[Examined]], None] | None = None) -> tuple[Examined, ...]:
-    """Run all selected rules in order. `briefly`: up to the first that finds an error. `wrong` gets what is examined after each that does."""
+def examine(
+    evidence: Evidence,
+    briefly: bool = False,
+    wrong: Callable[[Sequence[Examined]], None] | None = None,
+) -> tuple[Examined, ...]:
+    """Run all selected rules in order. `briefly`: up to the first that finds an error. `wrong` gets
+    what is examined after each that does."""
     place, ran = {info.code: n for n, info in enumerate(asked())}, list[Examined]()
     with evidence.spending.limited(asked_for=evidence.settings.mode != "auto"):
         for each in _examine_all(evidence, briefly):
@@ -93,8 +123,16 @@ def examine(evidence: Evidence, briefly: bool = False, wrong: Callable[[Sequence
     examined = tuple(sorted(ran, key=lambda each: place[each.run.code]))
     if any(each.fault or _has_error(each) for each in examined):
         return examined
-    finding = uncompared(evidence, {each.run.code: each.run for each in examined}, [pair for each in examined for pair in each.comparisons])
-    return examined if finding is None else (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
+    finding = uncompared(
+        evidence,
+        {each.run.code: each.run for each in examined},
+        [pair for each in examined for pair in each.comparisons],
+    )
+    return (
+        examined
+        if finding is None
+        else (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
+    )
 
 
 def _has_error(examined: Examined) -> bool:
@@ -102,9 +140,14 @@ def _has_error(examined: Examined) -> bool:
 
 
 def with_severity(finding: Finding) -> Finding:
-    """With its rule's name and severity. `strict` is applied when all is found: it must not change what is."""
+    """With its rule's name and severity. `strict` is applied when all is found: it must not change
+    what is."""
     info = book()[finding.code]
-    return replace(finding, name=info.name, severity="warning" if "warning" in (finding.severity, info.severity) else "error")
+    return replace(
+        finding,
+        name=info.name,
+        severity="warning" if "warning" in (finding.severity, info.severity) else "error",
+    )
 
 
 def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
@@ -117,28 +160,50 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
         elif stopped:
             yield Examined(RuleRun(info.code, "not_applicable", f"the check stopped at {stopped}"))
         else:
-            with evidence.spending.bound(info.price.forward, info.price.backward) if info.price else nullcontext():
+            with (
+                evidence.spending.bound(info.price.forward, info.price.backward)
+                if info.price
+                else nullcontext()
+            ):
                 examined = _tried(info, evidence, found)
-            # what another rule has reported already under its own code (GV201 by GV210) is not repeated
-            own = tuple(each for each in examined.findings if each.code not in found or each.code == info.code or each.code < "GV1")
+            # what another rule has reported already under its own code (GV201 by GV210) is not
+            # repeated
+            own = tuple(
+                each
+                for each in examined.findings
+                if each.code not in found or each.code == info.code or each.code < "GV1"
+            )
             examined = replace(examined, findings=own)
             found |= {finding.code for finding in own if with_severity(finding).severity == "error"}
-            stops = (finding.code for finding in own if book()[finding.code].stops and finding.severity == "error")
+            stops = (
+                finding.code
+                for finding in own
+                if book()[finding.code].stops and finding.severity == "error"
+            )
             # once a rule explains why backward raises, nothing that needs a backward can run
-            refused = (code for code in sorted(found) if book()[code].refused and evidence.backward.error is not None)
+            refused = (
+                code
+                for code in sorted(found)
+                if book()[code].refused and evidence.backward.error is not None
+            )
             stopped = next(chain(stops, refused), None)
             if (own or examined.fault) and lost(evidence.subject.on):
                 stopped = stopped or f"{info.code}, where the device was lost"
             if examined.fault is not None:
                 met[examined.fault.place] += 1
-                stopped = stopped or ("a fault of gradverify's own" if met[examined.fault.place] == SAME_FAULT else None)
+                stopped = stopped or (
+                    "a fault of gradverify's own"
+                    if met[examined.fault.place] == SAME_FAULT
+                    else None
+                )
             yield examined
             if found and briefly:
                 return
 
 
 def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
-    """In their order; where the budget is tight, rules that vary the call wait until the Jacobian was compared, the most worth first."""
+    """In their order; where the budget is tight, rules that vary the call wait until the Jacobian
+    was compared, the most worth first."""
     postponed = list[RuleInfo]()
     for info in asked():
         if info.last:
@@ -172,7 +237,8 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
             status, reason = "not_applicable", f"{LEFT_OUT}{spent}"
         if info.numeric and info.price is None and UNDECIDED not in found:
             seen.append(of_the_rest(f"{info.code} {info.name}", spent))
-    except BaseException as error:      # of the user's code a finding, of gradverify a fault that costs the rest of this rule
+    # Of the user's code a finding, of gradverify a fault that costs the rest of this rule
+    except BaseException as error:
         if is_interrupt(error):
             raise
         status = "not_applicable"
@@ -183,15 +249,26 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
             fault = fault_of(error, f"the rule {info.code}")
             reason = f"gradverify itself failed here: {fault.what}"
     if status == "ran":
-        reason = "; ".join(filter(None, (*(each for each in seen if isinstance(each, str)), evidence.spending.cut))) or None
+        reason = (
+            "; ".join(
+                filter(
+                    None, (*(each for each in seen if isinstance(each, str)), evidence.spending.cut)
+                )
+            )
+            or None
+        )
     run = RuleRun(info.code, status, reason, evidence.subject.calls - before)
     findings = tuple(each for each in seen if isinstance(each, Finding))
-    return Examined(run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault)
+    return Examined(
+        run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault
+    )
 
 
-# ---- One fault, one code: which finding stands where several rules found the same, by the ranks that rules declare
+# ---- One fault, one code: which finding stands where several rules found the same, by the ranks
+# that rules declare
 def specific(findings: Findings) -> tuple[Finding, ...]:
-    """One fault, one code: at one (input, output) the most specific finding stands and lists the others in `also`."""
+    """One fault, one code: at one (input, output) the most specific finding stands and lists the
+    others in `also`."""
     kept: list[Finding] = []
     for finding in sorted(findings, key=_rank):
         better = next((i for i, other in enumerate(kept) if _explains(other, finding)), None)
@@ -208,11 +285,20 @@ def _rank(finding: Finding) -> float:
 
 
 def _explains(better: Finding, finding: Finding) -> bool:
-    """Do both stand for one pair, and is `better` of a more specific rank? A finding without input or output stands for all of them."""
-    if _rank(better) >= _rank(finding) or _rank(finding) == math.inf or better.severity == "warning":
+    """Do both stand for one pair, and is `better` of a more specific rank? A finding without input
+    or output stands for all of them."""
+    if (
+        _rank(better) >= _rank(finding)
+        or _rank(finding) == math.inf
+        or better.severity == "warning"
+    ):
         return False
     if book()[better.code].apart or book()[finding.code].apart:
         return False
     spread = book()[better.code].spreads and book()[finding.code].numeric
-    same_input = spread or better.input == finding.input or better.input is None or finding.input is None
-    return same_input and (better.output == finding.output or better.output is None or finding.output is None)
+    same_input = (
+        spread or better.input == finding.input or better.input is None or finding.input is None
+    )
+    return same_input and (
+        better.output == finding.output or better.output is None or finding.output is None
+    )

@@ -17,50 +17,95 @@ from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import run_folder
-from gradverify.subject.lines import backward_of, forward_line, inner_backward, method_line, returned_line
+from gradverify.subject.lines import (
+    backward_of,
+    forward_line,
+    inner_backward,
+    method_line,
+    returned_line,
+)
 from gradverify.subject.standin import Graphs, forward_of
 
 
 # ---- A finding about what forward does, with the line of that
 def at_forward(finding: Finding, evidence: Evidence, written: str | None = None) -> Finding:
-    """At the definition of a Function's forward, or its one line that writes into the input called `written`; at that of any other callable."""
+    """At the definition of a Function's forward, or its one line that writes into the input called
+    `written`; at that of any other callable."""
     target, positions = evidence.subject.target, evidence.subject.positions
     if target.kind != "autograd.Function":
         return replace(finding, file=target.file, line=target.line, source=target.source)
-    number = next((n for n, members in enumerate(positions) if written is not None and members[0].whole == written), None)
+    number = next(
+        (
+            n
+            for n, members in enumerate(positions)
+            if written is not None and members[0].whole == written
+        ),
+        None,
+    )
     return at_forward_of(finding, target.subject, number)
 
 
 def at_forward_of(finding: Finding, cls: type, written: int | None = None) -> Finding:
     """The same for a Function inside of what is checked, and for the argument of this number."""
     place = forward_line(cls, written)
-    return finding if place is None else replace(finding, file=place[0], line=place[1], source=place[2])
+    return (
+        finding
+        if place is None
+        else replace(finding, file=place[0], line=place[1], source=place[2])
+    )
 
 
-# ---- Which of several Functions inside a callable or module has the wrong backward: that whose forward, differentiated by torch, repairs the element
-MOST = 8    # Functions that are tried, a forward and a backward each
+# ---- Which of several Functions inside a callable or module has the wrong backward: that whose
+# forward, differentiated by torch, repairs the element
+MOST = 8  # Functions that are tried, a forward and a backward each
 
 
-def at_culprit(finding: Finding, evidence: Evidence, function: Gives, index: int, output: int, worst: ElementRecord) -> Finding:
-    """The finding of a wrong element at the definition of the backward that is at fault; as it is where one Function alone could be, or none of
-    several is found to be. `index`, `output`: places of the pair."""
+def at_culprit(
+    finding: Finding,
+    evidence: Evidence,
+    function: Gives,
+    index: int,
+    output: int,
+    worst: ElementRecord,
+) -> Finding:
+    """The finding of a wrong element at the definition of the backward that is at fault; as it is
+    where one Function alone could be, or none of several is found to be. `index`, `output`: places
+    of the pair."""
     classes = evidence.forward.classes
-    if not 2 <= len(classes) <= MOST or worst.outcome is not Outcome.MISMATCH or not isinstance(function, Differentiable) or evidence.spending.over:
+    if (
+        not 2 <= len(classes) <= MOST
+        or worst.outcome is not Outcome.MISMATCH
+        or not isinstance(function, Differentiable)
+        or evidence.spending.over
+    ):
         return finding
-    named = evidence.spared("the line of a finding", lambda: [cls for cls in classes if _repairs(cls, function, index, output, worst)])
+    named = evidence.spared(
+        "the line of a finding",
+        lambda: [cls for cls in classes if _repairs(cls, function, index, output, worst)],
+    )
     found = backward_of(named[0]) if named and len(named) == 1 else None
-    return replace(finding, file=found.file, line=found.line, source=found.source) if found else finding
+    return (
+        replace(finding, file=found.file, line=found.line, source=found.source)
+        if found
+        else finding
+    )
 
 
-def _repairs(cls: type, function: Differentiable, index: int, output: int, worst: ElementRecord) -> bool:
+def _repairs(
+    cls: type, function: Differentiable, index: int, output: int, worst: ElementRecord
+) -> bool:
     """Is the element right where torch differentiates the forward of this Function itself?"""
     graphs = Graphs()
     try:
         with forward_of(cls, graphs):
             graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
             graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
-            cotangents = [one_hot(y.shape, y.dtype, y.device, worst.output_index) if place == output else torch.zeros_like(y)
-                          for place, y in enumerate(function.of(graph))]
+            cotangents = [
+                one_hot(y.shape, y.dtype, y.device, worst.output_index)
+                if place == output
+                else torch.zeros_like(y)
+                for place, y in enumerate(function.of(graph))
+            ]
             gradient = function.gradients(graph, cotangents, under_modes=True)[index]
     except UserCodeError:
         return False
@@ -70,41 +115,85 @@ def _repairs(cls: type, function: Differentiable, index: int, output: int, worst
 
 # ---- A finding with the line of the method that it is about
 METHODS: dict[str, Method] = {
-    "forward": "forward", "backward": "backward", "vjp": "backward", "jvp": "jvp", "vmap": "vmap", "setup_context": "saving"}
+    "forward": "forward",
+    "backward": "backward",
+    "vjp": "backward",
+    "jvp": "jvp",
+    "vmap": "vmap",
+    "setup_context": "saving",
+}
 
 
 def placed(finding: Finding, evidence: Evidence) -> Finding:
-    """With its file as it is shown; one that names no place of its own gets that of the method at fault, else that of what is checked."""
+    """With its file as it is shown; one that names no place of its own gets that of the method at
+    fault, else that of what is checked."""
     target, rule = evidence.subject.target, book()[finding.code]
     if finding.file is None and finding.code >= "GV1":
-        # of an exception the method that raised it, else the one that the rule declares, else what the finding names
+        # of an exception the method that raised it, else the one that the rule declares, else what
+        # the finding names
         names = (frame.function.rpartition(".")[2] for frame in reversed(finding.frames))
-        named: Method = "forward" if finding.output is not None and finding.input is None else "backward"
-        method = next((METHODS[name] for name in names if name in METHODS), None) or rule.method or named
+        named: Method = (
+            "forward" if finding.output is not None and finding.input is None else "backward"
+        )
+        method = (
+            next((METHODS[name] for name in names if name in METHODS), None) or rule.method or named
+        )
         finding = _at_method(finding, evidence, method)
         if finding.file is None and target.file:
-            made = returned_line(evidence.subject, finding.input) if finding.input and rule.line and method == "backward" else None
+            made = (
+                returned_line(evidence.subject, finding.input)
+                if finding.input and rule.line and method == "backward"
+                else None
+            )
             line, source = (made.line, made.source) if made else (target.line, target.source)
             finding = replace(finding, file=target.file, line=line, source=source)
-    return finding if finding.file is None else replace(finding, file=shown_path(finding.file, run_folder()))
+    return (
+        finding
+        if finding.file is None
+        else replace(finding, file=shown_path(finding.file, run_folder()))
+    )
 
 
 def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
-    """Of the checked Function, or of the one Function in the graph of a callable, module or operator."""
+    """Of the checked Function, or of the one Function in the graph of a callable, module or
+    operator."""
     own = evidence.subject.target.kind == "autograd.Function"
     if method == "forward":
         return at_forward(finding, evidence)
     if method != "backward":
         classes = (evidence.subject.target.subject,) if own else evidence.forward.classes
         found = [line for cls in classes if (line := method_line(cls, method)) is not None]
-        return replace(finding, file=found[0][0], line=found[0][1], source=found[0][2]) if len(found) == 1 else finding
-    place = next((n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None)
+        return (
+            replace(finding, file=found[0][0], line=found[0][1], source=found[0][2])
+            if len(found) == 1
+            else finding
+        )
+    place = next(
+        (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
+    )
     if own or (place is None and finding.input is not None):
         return finding
-    if place is not None and book()[finding.code].numeric and finding.output in evidence.forward.checked:
+    if (
+        place is not None
+        and book()[finding.code].numeric
+        and finding.output in evidence.forward.checked
+    ):
         output = evidence.forward.checked.index(finding.output)
-        finding = at_culprit(finding, evidence, evidence.measured, place, output, evidence.jacobian.pairs[place, output].worst[0])
+        finding = at_culprit(
+            finding,
+            evidence,
+            evidence.measured,
+            place,
+            output,
+            evidence.jacobian.pairs[place, output].worst[0],
+        )
         if finding.file is not None:
             return finding
-    inner = evidence.spared("the line of a finding", lambda: inner_backward(evidence.forward, place))
-    return replace(finding, file=inner.file, line=inner.line, source=inner.source) if inner else finding
+    inner = evidence.spared(
+        "the line of a finding", lambda: inner_backward(evidence.forward, place)
+    )
+    return (
+        replace(finding, file=inner.file, line=inner.line, source=inner.source)
+        if inner
+        else finding
+    )

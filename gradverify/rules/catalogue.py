@@ -1,4 +1,5 @@
-"""The rule book: what every rule declares (book.toml), in the order in which rules are asked, and its pages.
+"""The rule book: what every rule declares (book.toml), in the order in which rules are asked, and
+its pages.
 
 No rule is imported for either.
 """
@@ -23,7 +24,10 @@ BOOK = Path(__file__).parent / "book.toml"
 def _table() -> tuple[RuleInfo, ...]:
     """In the order in which rules are asked, without their pages."""
     rows: list[dict[str, Any]] = tomllib.loads(BOOK.read_text(encoding="utf-8"))["rule"]
-    return tuple(RuleInfo(**{**row, "price": Calls(*row["price"]) if "price" in row else None}) for row in rows)
+    return tuple(
+        RuleInfo(**{**row, "price": Calls(*row["price"]) if "price" in row else None})
+        for row in rows
+    )
 
 
 def codes() -> tuple[str, ...]:
@@ -56,7 +60,14 @@ def asked() -> tuple[RuleInfo, ...]:
 def rule(code: str) -> RuleInfo | None:
     """One rule by its code or by its name; None where there is none."""
     wanted = code.strip().lower().replace("_", "-")
-    return next((info for info in rules() if wanted in (number := info.code.lower(), info.name, f"{number}-{info.name}")), None)
+    return next(
+        (
+            info
+            for info in rules()
+            if wanted in (number := info.code.lower(), info.name, f"{number}-{info.name}")
+        ),
+        None,
+    )
 
 
 def _with_page(info: RuleInfo) -> RuleInfo:

@@ -1,4 +1,5 @@
-"""Which comparison was made and why, and what it could miss: the sentences of a choice among the three."""
+"""Which comparison was made and why, and what it could miss: the sentences of a choice among the
+three."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ def reason(choice: Choice) -> str:
     if not choice.left:
         return _why(choice)
     noun = choice.mode.lines[:-1] if choice.left == 1 else choice.mode.lines
-    return f"{_why(choice)} The budget ended before {choice.left} flagged {noun} could be followed to their elements."
+    return (
+        f"{_why(choice)} The budget ended before {choice.left} flagged {noun} could be followed to "
+        "their elements."
+    )
 
 
 def could_miss(choice: Choice) -> str:
@@ -21,26 +25,46 @@ def could_miss(choice: Choice) -> str:
     if choice.mode is Mode.ENTRIES:
         return "Nothing above the tolerance of an element."
     if choice.mode is Mode.BLOCKS:
-        few, stand_in = ("4 in 100", "one random probe stands") if choice.probes == 1 else ("5 in 100,000", f"{choice.probes} random probes stand")
-        return f"{_below(choice)} block (one entry among very many), and {share.format(few)}: {stand_in} for all elements."
+        few, stand_in = (
+            ("4 in 100", "one random probe stands")
+            if choice.probes == 1
+            else ("5 in 100,000", f"{choice.probes} random probes stand")
+        )
+        return (
+            f"{_below(choice)} block (one entry among very many), and {share.format(few)}: "
+            f"{stand_in} for all elements."
+        )
     return f"{_below(choice)} row: {DIRECTIONS} random directions stand for all inputs."
 
 
 def _why(choice: Choice) -> str:
     if choice.why is Why.ASKED:
         return f"`mode: {choice.mode.value}` was asked for: {_calls(choice.cost)}."
-    before = "; ".join(f"{_name(each)} would take {_timed(each.cost)}, {_told(against, choice)}" for each, against in choice.passed_over)
+    before = "; ".join(
+        f"{_name(each)} would take {_timed(each.cost)}, {_told(against, choice)}"
+        for each, against in choice.passed_over
+    )
     if choice.why is Why.RAN_OUT:
-        return f"{before[:1].upper()}{before[1:]}. What is left is {_name(choice)}: {_calls(choice.cost)}."
+        return (
+            f"{before[:1].upper()}{before[1:]}. What is left is {_name(choice)}: "
+            f"{_calls(choice.cost)}."
+        )
     if choice.why is Why.NOTHING_FITS:
         return f"Nothing fits: {before}. The cheapest comparison is made all the same."
     if not before:
         return f"Every element is affordable: {_calls(choice.cost)}."
-    return f"{before[:1].upper()}{before[1:]}. The strongest that fits is {_name(choice)}: {_calls(choice.cost)}."
+    return (
+        f"{before[:1].upper()}{before[1:]}. The strongest that fits is {_name(choice)}: "
+        f"{_calls(choice.cost)}."
+    )
 
 
 def _name(candidate: Candidate) -> str:
-    return "blocks by one probe" if candidate.mode is Mode.BLOCKS and candidate.probes == 1 else candidate.mode.value
+    return (
+        "blocks by one probe"
+        if candidate.mode is Mode.BLOCKS and candidate.probes == 1
+        else candidate.mode.value
+    )
 
 
 def _told(against: Against, choice: Choice) -> str:
@@ -48,7 +72,8 @@ def _told(against: Against, choice: Choice) -> str:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
     if against is Against.LONGER:
         return "and had not ended when the budget had"
-    return f"more than the budget of {f'{choice.budget.calls:,} calls' if against is Against.CALLS else limit(choice.budget.seconds or 0.0)}"
+    calls, seconds = f"{choice.budget.calls:,} calls", limit(choice.budget.seconds or 0.0)
+    return f"more than the budget of {calls if against is Against.CALLS else seconds}"
 
 
 def _calls(cost: Cost) -> str:

@@ -19,20 +19,30 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument
 
-HINT = "look at what backward does with an index that repeats: an assignment keeps one of them, index_add and scatter_add add them up"
-STEP = 1e-3     # of an element's size: does it move the forward?
+HINT = (
+    "look at what backward does with an index that repeats: an assignment keeps one of them, "
+    "index_add and scatter_add add them up"
+)
+STEP = 1e-3  # of an element's size: does it move the forward?
 
 
 def gv223(evidence: Evidence) -> Told:
-    """All repeated at once, or where forward refuses that, the first alone that it takes. Permutations never repeat."""
+    """All repeated at once, or where forward refuses that, the first alone that it takes.
+    Permutations never repeat."""
     indices = [a for a in evidence.subject.arguments if _is_index(a)]
     chosen = [a for a in indices if not _is_permutation(a.value)]
     if not chosen:
-        raise NotApplicable("its indices are permutations" if indices else "no input holds two or more integers")
+        raise NotApplicable(
+            "its indices are permutations" if indices else "no input holds two or more integers"
+        )
     refusal = "every integer repeats already"
     for some in (chosen, *([each] for each in chosen if len(chosen) > 1)):
         arguments = [_repeated(a) if a in some else a for a in evidence.subject.arguments]
-        if all(same(a.value, b.value) for a, b in zip(evidence.subject.arguments, arguments, strict=True) if a in some):
+        if all(
+            same(a.value, b.value)
+            for a, b in zip(evidence.subject.arguments, arguments, strict=True)
+            if a in some
+        ):
             continue
         where = f"with repeated indices in {' and '.join(a.name for a in some)}"
         try:
@@ -42,15 +52,21 @@ def gv223(evidence: Evidence) -> Told:
             if error.code != "GV003":
                 continue
             found = [Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=HINT)]
-        if any(isinstance(each, Finding) for each in found) and (name := _of_backward_only(evidence)):
-            raise NotApplicable(f"{name} moves backward and not forward: it goes with the other integers, which cannot be repeated without it")
+        if any(isinstance(each, Finding) for each in found) and (
+            name := _of_backward_only(evidence)
+        ):
+            raise NotApplicable(
+                f"{name} moves backward and not forward: it goes with the other integers, which "
+                "cannot be repeated without it"
+            )
         yield from found
         return
     raise NotApplicable(refusal)
 
 
 def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
-    """The finding, if there is one. Raises UserCodeError where forward or backward refuses, NotApplicable where nothing can be said."""
+    """The finding, if there is one. Raises UserCodeError where forward or backward refuses,
+    NotApplicable where nothing can be said."""
     look = look_at(evidence, evidence.subject.twin(arguments))
     if look.seen not in DECIDED:
         raise NotApplicable(f"with repeated indices {look.seen.value}")
@@ -61,18 +77,27 @@ def _judged(evidence: Evidence, arguments: list[Argument], where: str) -> Told:
             name = element_name(argument.name, argument.value, worst.input_index)
             if _moves(look.function, here, pair.input, worst):
                 yield comparison("GV223", argument, place, y, pair)
-                yield Finding("GV223", f"{where}, d {element_name(evidence.name_of(place), y, worst.output_index)} / d {name} is "
-                              f"{worst.analytic:.6g} by backward and {worst.numeric:.6g} by finite differences{of}",
-                              input=argument.name, output=place, hint=HINT)
+                yield Finding(
+                    "GV223",
+                    f"{where}, d {element_name(evidence.name_of(place), y, worst.output_index)} / "
+                    f"d {name} is {worst.analytic:.6g} by backward and {worst.numeric:.6g} by "
+                    f"finite differences{of}",
+                    input=argument.name,
+                    output=place,
+                    hint=HINT,
+                )
                 break
             lost.append(name)
     if lost:
-        yield f"{lost[0]} does not move the forward where an index repeats: it is overwritten, and has no derivative there"
+        yield (
+            f"{lost[0]} does not move the forward where an index repeats: it is overwritten, and "
+            "has no derivative there"
+        )
 
 
 def _is_permutation(value: Tensor) -> bool:
     """0 … n − 1, each once, along the last dimension."""
-    rows = value.reshape(-1, value.shape[-1]).long()     # torch does not sort unsigned ones
+    rows = value.reshape(-1, value.shape[-1]).long()  # torch does not sort unsigned ones
     return bool((rows.sort(-1).values == torch.arange(value.shape[-1], device=value.device)).all())
 
 
@@ -84,7 +109,8 @@ def _is_index(argument: Argument) -> bool:
 
 
 def _repeated(argument: Argument) -> Argument:
-    """Every second entry is the first one; of what is in order, the one before it, and the last stays: offsets end there."""
+    """Every second entry is the first one; of what is in order, the one before it, and the last
+    stays: offsets end there."""
     flat = argument.value.clone().reshape(-1)
     if _in_order(argument.value):
         flat[1:-1:2] = flat[:-2:2].clone()
@@ -101,10 +127,14 @@ def _of_backward_only(evidence: Evidence) -> str | None:
     """An integer input that backward follows and forward does not."""
     here, v = evidence.measured, evidence.cotangents("base")
     for index in filter(_is_index, evidence.subject.arguments):
-        twin = evidence.subject.twin([_repeated(a) if a is index else a for a in evidence.subject.arguments])
+        twin = evidence.subject.twin(
+            [_repeated(a) if a is index else a for a in evidence.subject.arguments]
+        )
         try:
             there = evidence.measured_at(twin)
-            if alike(here.values(evidence.subject.leaves()), there.values(twin.leaves())) and not alike(here.vjp(v), there.vjp(v)):
+            if alike(
+                here.values(evidence.subject.leaves()), there.values(twin.leaves())
+            ) and not alike(here.vjp(v), there.vjp(v)):
                 return index.name
         except UserCodeError as error:
             if error.code == "GV003":
@@ -115,7 +145,7 @@ def _of_backward_only(evidence: Evidence) -> str | None:
 def _moves(function: Gives, here: Sequence[Tensor], index: int, element: ElementRecord) -> bool:
     """Does any output move with this one element of an input?"""
     inputs = [x.detach().clone() for x in function.inputs]
-    moved = inputs[index].contiguous()      # places count in this order, whatever the layout
+    moved = inputs[index].contiguous()  # places count in this order, whatever the layout
     flat = (torch.view_as_real(moved) if moved.is_complex() else moved).view(-1)
     flat[element.input_index] += STEP * max(float(flat[element.input_index].abs()), STEP)
     inputs[index].copy_(moved)

@@ -27,10 +27,18 @@ from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shak
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import without_modes
 
-# ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs anyway
-KINDS = {"element": "", "row": "; no element is far off by itself, but the row is", "whole": "; no row is far off by itself, but all together are",
-         "gain": "; every element is within rounding, but all are off by one factor"}
-INTEGERS = "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault and not the kernel's"
+# ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs
+# anyway
+KINDS = {
+    "element": "",
+    "row": "; no element is far off by itself, but the row is",
+    "whole": "; no row is far off by itself, but all together are",
+    "gain": "; every element is within rounding, but all are off by one factor",
+}
+INTEGERS = (
+    "Triton's interpreter computes with bfloat16 as with integers, so that this may be its fault "
+    "and not the kernel's"
+)
 CAST = "cast to float32 after `tl.load`, and to bfloat16 before `tl.store`, or check it on a GPU"
 WITHOUT = "give the random numbers as an input, or check without them (evaluation mode, `p: 0`)"
 NAME_ONE = "name a `reference` in torch operations, of which it is known"
@@ -43,25 +51,59 @@ def gv112(evidence: Evidence) -> Told:
         raise NotApplicable("no differentiable input has 16 bits")
     unknown = ""
     if evidence.draws:
-        unknown = f"forward draws random numbers, which are others in {kernel.name} than in float64: what it gives cannot be compared"
+        unknown = (
+            f"forward draws random numbers, which are others in {kernel.name} than in float64: "
+            "what it gives cannot be compared"
+        )
     elif evidence.interpreter and not evidence.subject.case.oracles.reference:
-        unknown = f"what {kernel.name} costs anyway is not known of kernels in Triton, whose operations are none of torch's"
+        unknown = (
+            f"what {kernel.name} costs anyway is not known of kernels in Triton, whose operations "
+            "are none of torch's"
+        )
     if unknown:
-        yield Finding("GV007", unknown, severity="error", hint=WITHOUT if evidence.draws else NAME_ONE)
+        yield Finding(
+            "GV007", unknown, severity="error", hint=WITHOUT if evidence.draws else NAME_ONE
+        )
         return
     # Triton's interpreter, which computes with bfloat16 as with integers, may be at fault
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
     seen = [*kernel.outputs, *kernel.gradients]
-    for n, (each, tensor) in enumerate(zip(seen, [*evidence.outputs, *evidence.subject.inputs], strict=True)):
+    for n, (each, tensor) in enumerate(
+        zip(seen, [*evidence.outputs, *evidence.subject.inputs], strict=True)
+    ):
         place, name, _ = where(evidence, n, each.index)
         yield _comparison(name or "", place, tensor, each)
-    for found in beyond_native(evidence, "GV112", seen, f"in {kernel.name}", "in float64", f"look for what differs in {kernel.name} from float32"):
+    for found in beyond_native(
+        evidence,
+        "GV112",
+        seen,
+        f"in {kernel.name}",
+        "in float64",
+        f"look for what differs in {kernel.name} from float32",
+    ):
         at = _at_kernel(found, evidence)
         if found.message.endswith(OVERFLOW):
-            at = replace(at, hint=f"something before it leaves the range of {kernel.name}: scale first, or compute it in float32")
-        yield replace(at, code="GV007", severity="error", message=f"{found.message}; {INTEGERS}", hint=CAST) if doubtful else at
-    names = [*map(evidence.name_of, evidence.forward.checked), *(f"grad of {argument.name}" for argument in evidence.inputs)]
-    repeats = list[Reproduced]()        # the different results of identical calls
+            at = replace(
+                at,
+                hint=f"something before it leaves the range of {kernel.name}: scale first, or "
+                "compute it in float32",
+            )
+        yield (
+            replace(
+                at,
+                code="GV007",
+                severity="error",
+                message=f"{found.message}; {INTEGERS}",
+                hint=CAST,
+            )
+            if doubtful
+            else at
+        )
+    names = [
+        *map(evidence.name_of, evidence.forward.checked),
+        *(f"grad of {argument.name}" for argument in evidence.inputs),
+    ]
+    repeats = list[Reproduced]()  # the different results of identical calls
     for name, results in zip(names, kernel.repeated, strict=True):
         count = Repeats(f"{name} in {kernel.name}")
         for result in results:
@@ -70,13 +112,17 @@ def gv112(evidence: Evidence) -> Told:
     evidence.reproduced += repeats
     beyond = sum(each.beyond for each in seen)
     left = f"; {beyond:,} numbers that {kernel.name} cannot hold were left out" if beyond else ""
-    sees = (f"in {kernel.name} at most {max(each.ratio for each in seen):#.3g} × the native error in a row; would see a row that is off by "
-            f"{100 * max(each.share for each in seen):.2g} % of its size, an element by {ELEMENT:g} native errors{left}")
+    sees = (
+        f"in {kernel.name} at most {max(each.ratio for each in seen):#.3g} × the native error in a "
+        f"row; would see a row that is off by {100 * max(each.share for each in seen):.2g} % of "
+        f"its size, an element by {ELEMENT:g} native errors{left}"
+    )
     yield "; ".join(filter(None, (sees, in_words(repeats))))
 
 
 def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
-    """At the line of the kernel's backward or forward, also where its reference is what runs in float64."""
+    """At the line of the kernel's backward or forward, also where its reference is what runs in
+    float64."""
     subject = evidence.subject.narrow or evidence.subject
     target = subject.target
     if finding.input is None and target.kind == "autograd.Function":
@@ -89,25 +135,52 @@ def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
 def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult) -> Comparison:
     index = index_of(tensor.shape, False, each.index)[0] if each.elements else ()
     error = abs(each.kernel - each.exact)
-    entry = Entry((), index, each.kernel, each.exact, 0.0, each.tolerance, error,
-                  error / abs(each.exact) if each.exact else 0.0, "mismatch" if each.miss else "pass")
+    entry = Entry(
+        (),
+        index,
+        each.kernel,
+        each.exact,
+        0.0,
+        each.tolerance,
+        error,
+        error / abs(each.exact) if each.exact else 0.0,
+        "mismatch" if each.miss else "pass",
+    )
     entry = entry if name else replace(entry, output_index=index, input_index=())
-    return Comparison("GV112", name, number, each.elements, mismatched=max(each.wrong, int(bool(each.miss))), max_abs_error=each.max_error,
-                      max_rel_error=entry.rel_error, resolution=each.sees, worst=(entry,) if each.elements else ())
+    return Comparison(
+        "GV112",
+        name,
+        number,
+        each.elements,
+        mismatched=max(each.wrong, int(bool(each.miss))),
+        max_abs_error=each.max_error,
+        max_rel_error=entry.rel_error,
+        resolution=each.sees,
+        worst=(entry,) if each.elements else (),
+    )
 
 
-# ---- GV117 under-autocast: with forward inside autocast outputs or gradients are off by far more than 16 bits cost, or something raises
-NATIVE = 4      # runs with every number rounded, for the native error
-BESIDE = 2      # points beside the inputs, where a row has to be off too: what rounds to the other side of a step here does not there
-FAR = 8.0       # native errors
-LOST = 0.25     # of its size: of a row that rounding takes so far nothing can be said (layer_norm of what is nearly constant)
-CASTS = "look for a cast or a branch on the dtype; torch.amp.custom_fwd and custom_bwd run backward under the autocast of forward"
+# ---- GV117 under-autocast: with forward inside autocast outputs or gradients are off by far more
+# than 16 bits cost, or something raises
+NATIVE = 4  # runs with every number rounded, for the native error
+# Points beside the inputs, where a row has to be off too: what rounds to the other side of a step
+# here does not there
+BESIDE = 2
+FAR = 8.0  # native errors
+# Of its size: of a row that rounding takes so far nothing can be said (layer_norm of what is nearly
+# constant)
+LOST = 0.25
+CASTS = (
+    "look for a cast or a branch on the dtype; torch.amp.custom_fwd and custom_bwd run backward "
+    "under the autocast of forward"
+)
 Point = Sequence[Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The rows of one output or gradient, here as usual and in fewer bits: how far off, the native error, and which rows are wrong, or not known."""
+    """The rows of one output or gradient, here as usual and in fewer bits: how far off, the native
+    error, and which rows are wrong, or not known."""
 
     usual: Tensor
     seen: Tensor
@@ -117,59 +190,107 @@ class Judged:
     known: Tensor
 
 
-def beside_rounding(here: Point, nearby: Callable[[], Point], usual: Callable[[Point], Called], seen: Callable[[Point], Called],
-                    native: Callable[[], Called], unit: float, least: float = 0.0) -> list[Judged]:
-    """Every output, then every gradient, called in fewer bits, at the inputs and at points beside them: a row is wrong where it is further off at
-    each of them than FAR times what rounding every number costs (`native`, at the inputs), and than `least` of its size.
+def beside_rounding(
+    here: Point,
+    nearby: Callable[[], Point],
+    usual: Callable[[Point], Called],
+    seen: Callable[[Point], Called],
+    native: Callable[[], Called],
+    unit: float,
+    least: float = 0.0,
+) -> list[Judged]:
+    """Every output, then every gradient, called in fewer bits, at the inputs and at points beside
+    them: a row is wrong where it is further off at each of them than FAR times what rounding every
+    number costs (`native`, at the inputs), and than `least` of its size.
 
     Raises UserCodeError where the function raises.
     """
-    pairs, costs, judged = list[tuple[list[Tensor], list[Tensor]]](), list[list[Tensor]](), list[Judged]()
+    pairs, costs, judged = (
+        list[tuple[list[Tensor], list[Tensor]]](),
+        list[list[Tensor]](),
+        list[Judged](),
+    )
     most = torch.finfo(torch.float64).max
-    for times in (1, 2):        # a row that is steep by chance: look harder before it is accused
+    for times in (1, 2):  # a row that is steep by chance: look harder before it is accused
         points = [*([] if pairs else [here]), *(nearby() for _ in range(BESIDE * times))]
         pairs += [(_rows(usual(point)), _rows(seen(point))) for point in points]
         costs += [_rows(native()) for _ in range(NATIVE * times**2)]
         judged.clear()
         for n, base in enumerate(pairs[0][0]):
-            cost = torch.stack([(run[n] - base).norm(dim=1) for run in (*costs, *(pair[0] for pair in pairs[1:]))]).amax(0)
+            cost = torch.stack(
+                [(run[n] - base).norm(dim=1) for run in (*costs, *(pair[0] for pair in pairs[1:]))]
+            ).amax(0)
             size = base.norm(dim=1)
-            off_by = torch.stack([(b[n] - a[n]).norm(dim=1).nan_to_num(nan=most, posinf=most) for a, b in pairs]).amin(0)
+            off_by = torch.stack(
+                [(b[n] - a[n]).norm(dim=1).nan_to_num(nan=most, posinf=most) for a, b in pairs]
+            ).amin(0)
             known = cost.isfinite() & size.isfinite() & (cost <= LOST * size)
             allowed = torch.maximum(FAR * (cost + unit * size), least * size)
-            judged.append(Judged(base, pairs[0][1][n], off_by, cost, known & (off_by > allowed), known))
+            judged.append(
+                Judged(base, pairs[0][1][n], off_by, cost, known & (off_by > allowed), known)
+            )
         if not any(bool(each.wrong.any()) for each in judged):
             break
     return judged
 
 
 def _rows(called: Called) -> list[Tensor]:
-    """Real coordinates by the last dimension, in float64; of gradients zeros where there are none."""
+    """Real coordinates by the last dimension, in float64; of gradients zeros where there are
+    none."""
     found = list[Tensor]()
     for x in called.outputs:
-        parts = (torch.view_as_real(x.resolve_conj()).reshape(*x.shape[:-1], -1) if x.is_complex() else x).detach().double()
-        found.append(parts.reshape(-1, parts.shape[-1]) if parts.dim() and parts.numel() else parts.reshape(1, -1))
+        parts = (
+            (
+                torch.view_as_real(x.resolve_conj()).reshape(*x.shape[:-1], -1)
+                if x.is_complex()
+                else x
+            )
+            .detach()
+            .double()
+        )
+        found.append(
+            parts.reshape(-1, parts.shape[-1])
+            if parts.dim() and parts.numel()
+            else parts.reshape(1, -1)
+        )
     return found
 
 
 def worst_element(each: Judged) -> tuple[int, float, float, float, float]:
-    """Of the wrong row that is furthest off: its worst element, that number here and as it should be, how far the row is off, the native error."""
-    row = int(torch.where(each.wrong, each.off / (each.cost + each.usual.norm(dim=1)), -1.0).argmax())
+    """Of the wrong row that is furthest off: its worst element, that number here and as it should
+    be, how far the row is off, the native error."""
+    row = int(
+        torch.where(each.wrong, each.off / (each.cost + each.usual.norm(dim=1)), -1.0).argmax()
+    )
     column = int((each.seen[row] - each.usual[row]).abs().nan_to_num(nan=torch.inf).argmax())
     at = row * each.usual.shape[1] + column
-    return at, float(each.seen[row, column]), float(each.usual[row, column]), float(each.off[row]), float(each.cost[row])
+    return (
+        at,
+        float(each.seen[row, column]),
+        float(each.usual[row, column]),
+        float(each.off[row]),
+        float(each.cost[row]),
+    )
 
 
 def _filled(evidence: Evidence, subject: Subject, v: Sequence[Tensor]) -> Called:
     """All tensors of one call, zeros where there is no gradient, as outputs."""
     seen = side(subject, evidence, v)
-    gradients = (torch.zeros_like(x) if g is None else g for g, x in zip(seen.gradients, evidence.subject.inputs, strict=True))
+    gradients = (
+        torch.zeros_like(x) if g is None else g
+        for g, x in zip(seen.gradients, evidence.subject.inputs, strict=True)
+    )
     return Called([*seen.outputs, *gradients], ())
 
 
 def _at(evidence: Evidence, point: Point) -> Subject:
     moved = iter(point)
-    return evidence.subject.twin([replace(a, value=next(moved).detach()) if a.differentiable else a for a in evidence.subject.arguments])
+    return evidence.subject.twin(
+        [
+            replace(a, value=next(moved).detach()) if a.differentiable else a
+            for a in evidence.subject.arguments
+        ]
+    )
 
 
 def gv117(evidence: Evidence) -> Told:
@@ -177,9 +298,14 @@ def gv117(evidence: Evidence) -> Told:
     if name is None:
         raise NotApplicable("the spec does not name a dtype under `autocast`")
     if any(x.dtype is not torch.float32 for x in evidence.subject.inputs):
-        raise NotApplicable("an input is not float32: autocast leaves float64 alone (`dtype: float32`)")
+        raise NotApplicable(
+            "an input is not float32: autocast leaves float64 alone (`dtype: float32`)"
+        )
     dtype, here = DTYPES[name], evidence.subject.leaves()
-    source, v = generator(evidence.settings.seed, evidence.subject.case.check, "autocast"), [c.float() for c in evidence.cotangents("base")]
+    source, v = (
+        generator(evidence.settings.seed, evidence.subject.case.check, "autocast"),
+        [c.float() for c in evidence.cotangents("base")],
+    )
 
     def usual(point: Point) -> Called:
         return _filled(evidence, _at(evidence, point), v)
@@ -194,40 +320,76 @@ def gv117(evidence: Evidence) -> Told:
             return _filled(evidence, _at(evidence, here), [shaken(c, dtype, source) for c in v])
 
     with refused("GV117", f"under autocast in {name}", CASTS):
-        judged = beside_rounding(here, lambda: [shaken(x, dtype, source) for x in here], usual, seen, native, ROUNDOFF[dtype])
+        judged = beside_rounding(
+            here,
+            lambda: [shaken(x, dtype, source) for x in here],
+            usual,
+            seen,
+            native,
+            ROUNDOFF[dtype],
+        )
     for n, each in enumerate(judged):
         if each.wrong.any():
             at, given, wanted, off_by, cost = worst_element(each)
             place, of, what = where(evidence, n, at)
-            yield Finding("GV117", f"under autocast in {name} {what} is {given:.6g}, and not {wanted:.6g} as without: its row is off by "
-                          f"{off_by:.2g}, where rounding every number costs {cost:.2g}", input=of, output=place, hint=CASTS)
+            yield Finding(
+                "GV117",
+                f"under autocast in {name} {what} is {given:.6g}, and not {wanted:.6g} as without: "
+                "its row is off by "
+                f"{off_by:.2g}, where rounding every number costs {cost:.2g}",
+                input=of,
+                output=place,
+                hint=CASTS,
+            )
     unjudged = sum(int((~each.known).sum()) for each in judged)
     if unjudged:
-        yield f"{unjudged} rows are lost or overflow when every number is rounded, and are not judged"
+        lost = "are lost or overflow when every number is rounded, and are not judged"
+        yield f"{unjudged} rows {lost}"
 
 
 def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | None, str]:
-    """Of tensor n of outputs, then gradients: the output's place, or the input's name; and the element in words."""
+    """Of tensor n of outputs, then gradients: the output's place, or the input's name; and the
+    element in words."""
     places = evidence.forward.checked
     if n < len(places):
-        return places[n], None, element_name(evidence.name_of(places[n]), evidence.outputs[n], index)
+        return (
+            places[n],
+            None,
+            element_name(evidence.name_of(places[n]), evidence.outputs[n], index),
+        )
     argument = evidence.inputs[n - len(places)]
-    return None, argument.name, f"the gradient at {element_name(argument.name, argument.value, index)}"
+    return (
+        None,
+        argument.name,
+        f"the gradient at {element_name(argument.name, argument.value, index)}",
+    )
 
 
-def beyond_native(evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str) -> Findings:
-    """Of every output, then of every gradient in 16 bits: what it is `inside`, where that is off what it is `here` beyond the native error."""
-    for n, (each, tensor) in enumerate(zip(judged, [*evidence.outputs, *evidence.subject.inputs], strict=True)):
+def beyond_native(
+    evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str
+) -> Findings:
+    """Of every output, then of every gradient in 16 bits: what it is `inside`, where that is off
+    what it is `here` beyond the native error."""
+    for n, (each, tensor) in enumerate(
+        zip(judged, [*evidence.outputs, *evidence.subject.inputs], strict=True)
+    ):
         if each.miss:
             place, name, what = where(evidence, n, each.index)
             row = f", row {each.row} worst" if tensor.dim() > 1 else ""
-            by = OVERFLOW if each.miss == "overflow" else f"{each.ratio:.3g} × the native error{row}{KINDS[each.miss]}"
-            message = f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {by}"
+            by = (
+                OVERFLOW
+                if each.miss == "overflow"
+                else f"{each.ratio:.3g} × the native error{row}{KINDS[each.miss]}"
+            )
+            message = (
+                f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {by}"
+            )
             yield Finding(code, message, input=name, output=place, hint=hint)
 
 
-# ---- GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves its tolerance
-RUNS = 4        # with every number rounded, for what that costs
+# ---- GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves
+# its tolerance
+RUNS = 4  # with every number rounded, for what that costs
 SAME = "it computes the same bits: nothing in it heeds the switch here"
 ROUNDING = "its numbers need all bits of float32: keep TF32 away from it, or allow more (`rtol`)"
 NO_FLOAT32 = "TF32 is a format for products of float32: say `dtype: float32`"
@@ -239,8 +401,14 @@ def gv119(evidence: Evidence) -> Told:
     if not (settings.tf32 or settings.reduced_sums):
         raise NotApplicable("the spec says neither `tf32: true` nor `reduced_sums: true`")
     if kernel is None and not settings.tf32:
-        raise NotApplicable("only products of 16 bits have such sums: say `dtype: bfloat16` or `float16`")
-    if not settings.reduced_sums if kernel else all(x.dtype is not torch.float32 for x in evidence.subject.inputs):
+        raise NotApplicable(
+            "only products of 16 bits have such sums: say `dtype: bfloat16` or `float16`"
+        )
+    if (
+        not settings.reduced_sums
+        if kernel
+        else all(x.dtype is not torch.float32 for x in evidence.subject.inputs)
+    ):
         raise NotApplicable(NO_FLOAT32)
     name = "sums in fewer bits" if kernel else "TF32"
     yield f"compared with {name}"
@@ -249,7 +417,9 @@ def gv119(evidence: Evidence) -> Told:
             yield from _in_tf32(evidence)
         else:
             beside = kernel.apart(kernel, reduced_sums(True))
-            yield from beyond_native(evidence, "GV119", beside, f"with {name}", "without", OTHERWISE)
+            yield from beyond_native(
+                evidence, "GV119", beside, f"with {name}", "without", OTHERWISE
+            )
 
 
 def _in_tf32(evidence: Evidence) -> Findings:
@@ -277,32 +447,51 @@ def _in_tf32(evidence: Evidence) -> Findings:
             runs = runs or [native() for _ in range(RUNS)]
             cost = max(largest(run[n] - x) for run in runs)
             place, name, what = where(evidence, n, worst)
-            yield Finding("GV119", f"with TF32 {what} is {float(y[worst]):.6g}, and not {float(x[worst]):.6g} as without: off by "
-                          f"{float(apart[worst]):.2g}, where the check allows {allowed:.2g} and rounding every number to ten bits costs {cost:.2g}",
-                          input=name, output=place, hint=ROUNDING if float(apart[worst]) <= FAR * cost else OTHERWISE)
+            yield Finding(
+                "GV119",
+                f"with TF32 {what} is {float(y[worst]):.6g}, and not {float(x[worst]):.6g} as "
+                f"without: off by {float(apart[worst]):.2g}, where the check allows {allowed:.2g} "
+                f"and rounding every number to ten bits costs {cost:.2g}",
+                input=name,
+                output=place,
+                hint=ROUNDING if float(apart[worst]) <= FAR * cost else OTHERWISE,
+            )
 
 
 # ---- GV222 precision-inside: the forward computes in fewer bits than it claims
 DOUBLE = ("float64", "complex128")
-FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))     # by unit roundoff
+# By unit roundoff
+FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))
 
 
 def gv222(evidence: Evidence) -> Findings:
-    seen = {output: max(pair.unit, evidence.precisions[output]) for (_, output), pair in evidence.jacobian.pairs.items() if pair.low_precision}
+    seen = {
+        output: max(pair.unit, evidence.precisions[output])
+        for (_, output), pair in evidence.jacobian.pairs.items()
+        if pair.low_precision
+    }
     for output, unit in seen.items():
-        if unit >= FORMATS[-1][0] and str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE:
+        if (
+            unit >= FORMATS[-1][0]
+            and str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE
+        ):
             place = evidence.forward.checked[output]
             name = next((name for least, name in FORMATS if unit >= least), "lower precision")
             y = evidence.name_of(place)
             own = str(evidence.outputs[output].dtype).removeprefix("torch.")
-            yield Finding("GV222", f"every value of {y}, which is {own}, is a {name} number: forward computes in {name}, or rounds to it",
-                          output=place, hint="compute in the inputs' own dtype, unless forward is meant to round")
+            yield Finding(
+                "GV222",
+                f"every value of {y}, which is {own}, is a {name} number: forward computes in "
+                f"{name}, or rounds to it",
+                output=place,
+                hint="compute in the inputs' own dtype, unless forward is meant to round",
+            )
 
 
 # ---- GV226 narrow-dtype: in float32 the outputs are not float32, or the gradient is another one
 NARROW = {wide: narrow for narrow, wide in WIDE.items()}
-LEAST = 1e-4    # of a row
-ROUNDINGS = 4   # of float32: how far points beside the inputs are
+LEAST = 1e-4  # of a row
+ROUNDINGS = 4  # of float32: how far points beside the inputs are
 IN_FLOAT32 = "check backward with `dtype: float32`"
 LOSES = "the forward loses its digits in float32"
 
@@ -311,7 +500,9 @@ def gv226(evidence: Evidence) -> Findings:
     v, count = evidence.cotangents("base"), len(evidence.forward.checked)
     source = generator(evidence.settings.seed, evidence.subject.case.check, "narrow")
     # float32 is float32, in a check of 16 bits too
-    itself: Callable[[], AbstractContextManager[None]] = without_modes if evidence.standing.lifted else nullcontext
+    itself: Callable[[], AbstractContextManager[None]] = (
+        without_modes if evidence.standing.lifted else nullcontext
+    )
 
     def usual(point: Point) -> Called:
         with itself():
@@ -324,7 +515,12 @@ def gv226(evidence: Evidence) -> Findings:
 
     def nearby() -> Point:
         with itself():
-            return [(x + ROUNDINGS * U32 * x.abs() * torch.randn(x.shape, generator=source).to(x)).to(x.dtype) for x in here]
+            return [
+                (x + ROUNDINGS * U32 * x.abs() * torch.randn(x.shape, generator=source).to(x)).to(
+                    x.dtype
+                )
+                for x in here
+            ]
 
     def native() -> Called:
         with Perturbed(source):
@@ -339,27 +535,48 @@ def gv226(evidence: Evidence) -> Findings:
                 return
         except Endless as endless:
             raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
-        dtypes = [(number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
-                  for number, y, wide in zip(evidence.forward.checked, seen(here).outputs, evidence.outputs, strict=False)]
-        judged = [] if any(given != wanted for _, given, wanted in dtypes) else beside_rounding(
-            here, nearby, usual, seen, native, U32, LEAST)
+        dtypes = [
+            (number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
+            for number, y, wide in zip(
+                evidence.forward.checked, seen(here).outputs, evidence.outputs, strict=False
+            )
+        ]
+        judged = (
+            []
+            if any(given != wanted for _, given, wanted in dtypes)
+            else beside_rounding(here, nearby, usual, seen, native, U32, LEAST)
+        )
     for number, given, wanted in dtypes:
         if given != wanted:
             names = [str(dtype).removeprefix("torch.") for dtype in (given, wanted)]
-            yield Finding("GV226", f"with float32 inputs {evidence.name_of(number)} is {names[0]}, and not {names[1]}", output=number,
-                          hint="make what forward computes in the dtype of its inputs")
+            yield Finding(
+                "GV226",
+                f"with float32 inputs {evidence.name_of(number)} is {names[0]}, and not {names[1]}",
+                output=number,
+                hint="make what forward computes in the dtype of its inputs",
+            )
     if any(bool((each.usual.isfinite() & ~each.seen.isfinite()).any()) for each in judged[:count]):
         raise NotApplicable("the forward overflows in float32")
     if not all(bool(each.known.all()) for each in judged[:count]):
         raise NotApplicable(LOSES)
-    if any(bool(each.wrong.any()) for each in judged[:count]):      # what is drawn at random is, say
+    # What is drawn at random is, say
+    if any(bool(each.wrong.any()) for each in judged[:count]):
         raise NotApplicable("the forward gives other numbers in float32")
     for n, each in enumerate(judged):
         off_by, size = each.off, each.usual.norm(dim=1)
-        if n >= count and each.wrong.any() and bool((each.wrong & (off_by > evidence.leftover * size)).any()):
+        if (
+            n >= count
+            and each.wrong.any()
+            and bool((each.wrong & (off_by > evidence.leftover * size)).any())
+        ):
             at, mine, theirs, _, _ = worst_element(each)
             _, name, what = where(evidence, n, at)
-            yield Finding("GV226", f"with float32 inputs {what} is {mine:.6g}, and not {theirs:.6g} as in float64", input=name, hint=IN_FLOAT32)
+            yield Finding(
+                "GV226",
+                f"with float32 inputs {what} is {mine:.6g}, and not {theirs:.6g} as in float64",
+                input=name,
+                hint=IN_FLOAT32,
+            )
             return
 
 
@@ -367,19 +584,34 @@ def _like_float64(evidence: Evidence, seen: Called) -> bool:
     """Are the dtypes narrow, and are the numbers those of the base call?"""
     gradients = zip(evidence.worked.gradients, evidence.subject.inputs, strict=True)
     base = [*evidence.outputs, *(torch.zeros_like(x) if g is None else g for g, x in gradients)]
-    narrow = all(y.dtype == NARROW.get(wide.dtype, wide.dtype) for y, wide in zip(seen.outputs, evidence.outputs, strict=False))
+    narrow = all(
+        y.dtype == NARROW.get(wide.dtype, wide.dtype)
+        for y, wide in zip(seen.outputs, evidence.outputs, strict=False)
+    )
     pairs = [(flat_real(wide), flat_real(y)) for wide, y in zip(base, seen.outputs, strict=True)]
-    return narrow and all(worst_of(off(wide, y), LEAST * largest(wide)) is None for wide, y in pairs)
+    return narrow and all(
+        worst_of(off(wide, y), LEAST * largest(wide)) is None for wide, y in pairs
+    )
 
 
-def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype], refuses: bool = False) -> Subject:
-    """The same function with its tensors in other precisions, one after the other. `refuses`: raises NotApplicable where numbers are lost."""
+def _cast(
+    subject: Subject, *to: Mapping[torch.dtype, torch.dtype], refuses: bool = False
+) -> Subject:
+    """The same function with its tensors in other precisions, one after the other. `refuses`:
+    raises NotApplicable where numbers are lost."""
     arguments = list(subject.arguments)
     for dtypes in to:
-        arguments = [replace(a, value=a.value.to(dtypes[a.value.dtype])) if a.is_tensor and a.value.dtype in dtypes else a for a in arguments]
+        arguments = [
+            replace(a, value=a.value.to(dtypes[a.value.dtype]))
+            if a.is_tensor and a.value.dtype in dtypes
+            else a
+            for a in arguments
+        ]
     for before, after in zip(subject.arguments, arguments, strict=True):
         if refuses and before.is_tensor and before.value.is_floating_point():
-            lost = (before.value.isfinite() & ~after.value.isfinite()) | ((before.value != 0) & (after.value == 0))
+            lost = (before.value.isfinite() & ~after.value.isfinite()) | (
+                (before.value != 0) & (after.value == 0)
+            )
             if bool(lost.any()):
                 raise NotApplicable(f"the numbers of {before.name} do not fit in float32")
     return subject.twin(arguments)
@@ -387,6 +619,12 @@ def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype], refuses: boo
 
 def without_a_leg(dtype: str, refusal: str) -> Finding:
     """`refusal`: what the function says to float64."""
-    message = (f"gradients in {dtype} are judged against float64, which the function refuses ({refusal.rstrip('.')}), and the spec names no "
-               "`reference` in its place")
-    return Finding("GV007", message, hint="let the function take float64, or name a `reference` in torch operations")
+    message = (
+        f"gradients in {dtype} are judged against float64, which the function refuses "
+        f"({refusal.rstrip('.')}), and the spec names no `reference` in its place"
+    )
+    return Finding(
+        "GV007",
+        message,
+        hint="let the function take float64, or name a `reference` in torch operations",
+    )

@@ -20,15 +20,17 @@ from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
-# ---- What a rule is: a function `gvNNN(evidence)` that yields what is wrong (Finding), what was compared (Comparison), and, as text,
-# what `-v` is to say of a rule that ran. What has to hold before it is asked is declared in the catalogue (`needs`)
+# ---- What a rule is: a function `gvNNN(evidence)` that yields what is wrong (Finding), what was
+# compared (Comparison), and, as text, what `-v` is to say of a rule that ran. What has to hold
+# before it is asked is declared in the catalogue (`needs`)
 Findings = Iterator[Finding]
 Told = Iterator[Finding | Comparison | str]
 """What a rule yields."""
 
 
 class NotApplicable(Exception):  # noqa: N818 - no error: an answer
-    """Raised by a rule where only the measurement shows that it cannot run; its text says why, in a few words."""
+    """Raised by a rule where only the measurement shows that it cannot run; its text says why, in a
+    few words."""
 
 
 class Found(Exception):  # noqa: N818 - no error: an answer
@@ -43,8 +45,9 @@ class Found(Exception):  # noqa: N818 - no error: an answer
 def refused(
     code: str, when: str, hint: str | None = None, only: str = "", **about: Any
 ) -> Iterator[None]:
-    """What the user's code raises inside is what the rule finds; with `only`, what is raised under that code, and what else is raised makes the rule
-    not applicable. `about`: fields of the finding."""
+    """What the user's code raises inside is what the rule finds; with `only`, what is raised under
+    that code, and what else is raised makes the rule not applicable. `about`: fields of the
+    finding."""
     try:
         yield
     except UserCodeError as error:
@@ -58,28 +61,67 @@ def refused(
 DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
 _NAMES: Mapping[Seen, Outcome] = {
-    Seen.PASS: "pass", Seen.MISMATCH: "mismatch", Seen.KINK: "kink", Seen.JUMP: "jump", Seen.STAIRCASE: "staircase", Seen.UNDECIDED: "undecided",
-    Seen.NON_FINITE: "non_finite"}
+    Seen.PASS: "pass",
+    Seen.MISMATCH: "mismatch",
+    Seen.KINK: "kink",
+    Seen.JUMP: "jump",
+    Seen.STAIRCASE: "staircase",
+    Seen.UNDECIDED: "undecided",
+    Seen.NON_FINITE: "non_finite",
+}
 
 
-def comparison(rule: str, argument: Argument, output: int | None, value: Tensor | None, pair: Pair) -> Comparison:
-    """One pair as the report has it, with the elements that are not right, or the one nearest to its tolerance. `value` is the output tensor, None
-    where the comparison is over all outputs together."""
-    bad, ratios = [element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK)], pair.ratios
+def comparison(
+    rule: str, argument: Argument, output: int | None, value: Tensor | None, pair: Pair
+) -> Comparison:
+    """One pair as the report has it, with the elements that are not right, or the one nearest to
+    its tolerance. `value` is the output tensor, None where the comparison is over all outputs
+    together."""
+    bad, ratios = (
+        [element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK)],
+        pair.ratios,
+    )
     return Comparison(
-        rule, argument.name, output, pair.compared, mismatched=pair.count(Seen.MISMATCH), kinks=pair.count(Seen.KINK),
-        undecided=pair.count(*_OPEN), non_finite=pair.count(Seen.NON_FINITE), max_abs_error=pair.max_abs_error,
-        max_rel_error=pair.max_rel_error, resolution=pair.resolution, groups=pair.groups, row_groups=pair.row_groups, lines=pair.lines,
+        rule,
+        argument.name,
+        output,
+        pair.compared,
+        mismatched=pair.count(Seen.MISMATCH),
+        kinks=pair.count(Seen.KINK),
+        undecided=pair.count(*_OPEN),
+        non_finite=pair.count(Seen.NON_FINITE),
+        max_abs_error=pair.max_abs_error,
+        max_rel_error=pair.max_rel_error,
+        resolution=pair.resolution,
+        groups=pair.groups,
+        row_groups=pair.row_groups,
+        lines=pair.lines,
         worst=tuple(_entry(element, argument.value, value) for element in bad or pair.worst[:1]),
-        error_map=ErrorMap(tuple(map(tuple, ratios.tolist()))) if ratios is not None and pair.count(Seen.MISMATCH) else None)
+        error_map=ErrorMap(tuple(map(tuple, ratios.tolist())))
+        if ratios is not None and pair.count(Seen.MISMATCH)
+        else None,
+    )
 
 
 def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
     input_index, input_part = place(x.shape, x.is_complex(), element.input_index)
-    output_index, output_part = place(y.shape, y.is_complex(), element.output_index) if y is not None else ((), None)
+    output_index, output_part = (
+        place(y.shape, y.is_complex(), element.output_index) if y is not None else ((), None)
+    )
     size = max(abs(element.analytic), abs(element.numeric))
-    return Entry(output_index, input_index, element.analytic, element.numeric, element.bar, element.tolerance, element.error,
-                 element.error / size if size else 0.0, _NAMES[element.outcome], output_part, input_part)
+    return Entry(
+        output_index,
+        input_index,
+        element.analytic,
+        element.numeric,
+        element.bar,
+        element.tolerance,
+        element.error,
+        element.error / size if size else 0.0,
+        _NAMES[element.outcome],
+        output_part,
+        input_part,
+    )
 
 
 def element_name(name: str, x: Tensor, coordinate: int) -> str:
@@ -105,8 +147,9 @@ def apart(mine: float, theirs: float) -> tuple[str, str]:
 def place_name(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:
     """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
     argument, y = evidence.inputs[index], evidence.outputs[output]
+    name = evidence.name_of(evidence.forward.checked[output])
     x = element_name(argument.name, argument.value, element.input_index)
-    return f"{element_name(evidence.name_of(evidence.forward.checked[output]), y, element.output_index)} / {x}"
+    return f"{element_name(name, y, element.output_index)} / {x}"
 
 
 def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
@@ -115,29 +158,58 @@ def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
     if elements:
         yield f"{elements:,} elements {LEFT_OUT}{evidence.spending.ended}"
     if evidence.choice is not None and evidence.choice.left:
-        yield f"{evidence.choice.left:,} flagged {evidence.choice.mode.lines} {LEFT_OUT}{evidence.spending.ended}"
+        yield (
+            f"{evidence.choice.left:,} flagged {evidence.choice.mode.lines} "
+            f"{LEFT_OUT}{evidence.spending.ended}"
+        )
 
 
-def differs(code: str, argument: Argument, output: int | None, y: Tensor | None, pair: Pair, against: str, hint: str | None,
-            theirs: str = "expected", output_name: str | None = None) -> Finding:
-    """"{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
+def differs(
+    code: str,
+    argument: Argument,
+    output: int | None,
+    y: Tensor | None,
+    pair: Pair,
+    against: str,
+    hint: str | None,
+    theirs: str = "expected",
+    output_name: str | None = None,
+) -> Finding:
+    """ "{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
     worst, output_name = pair.worst[0], output_name or f"y{output}"
     where = element_name(argument.name, argument.value, worst.input_index)
     if y is not None and output is not None:
         where = f"{element_name(output_name, y, worst.output_index)} / {where}"
-    what = f"d {output_name} / d {argument.name}" if output is not None else f"the gradient of {argument.name}"
+    what = (
+        f"d {output_name} / d {argument.name}"
+        if output is not None
+        else f"the gradient of {argument.name}"
+    )
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
     lines = pair.lines or "elements"
-    share = f"the one {lines[:-1]}" if total == 1 else f"all {total:,} {lines}" if wrong == total else f"{wrong:,} of {total:,} {lines}"
+    share = (
+        f"the one {lines[:-1]}"
+        if total == 1
+        else f"all {total:,} {lines}"
+        if wrong == total
+        else f"{wrong:,} of {total:,} {lines}"
+    )
     verb = "differs" if wrong == 1 else "differ"
     analytic, numeric = apart(worst.analytic, worst.numeric)
-    message = f"{share} of {what} {verb} from {against}; worst at {where}: analytic {analytic}, {theirs} {numeric}"
+    message = (
+        f"{share} of {what} {verb} from {against}; worst at {where}: analytic {analytic}, {theirs} "
+        f"{numeric}"
+    )
     return Finding(code, message, input=argument.name, output=output, hint=hint)
 
 
 def changed(name: str, tensor: Tensor, change: Change | None) -> str:
-    """": x[0,1] was 2 before, 1 after": the first changed element of a tensor; nothing where it is complex."""
+    """ ": x[0,1] was 2 before, 1 after": the first changed element of a tensor; nothing where it is
+    complex."""
     if change is None:
         return ""
     coordinate, before, after = change
-    return f": {element_name(name, tensor, coordinate) or 'it'} was {before:.6g} before, {after:.6g} after"
+    return (
+        f": {element_name(name, tensor, coordinate) or 'it'} was {before:.6g} before, {after:.6g} "
+        "after"
+    )

@@ -1,4 +1,5 @@
-"""What a check could not judge: a forward that is not finite, elements that stay open, nothing to compare, inputs at which nothing could fail."""
+"""What a check could not judge: a forward that is not finite, elements that stay open, nothing to
+compare, inputs at which nothing could fail."""
 
 from __future__ import annotations
 
@@ -23,83 +24,161 @@ from gradverify.subject.failure import type_name
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
-STEP = 1e-3     # of each element: an infinity that such a step does not change is a mask
+STEP = 1e-3  # of each element: an infinity that such a step does not change is a mask
 
 
 def gv006(evidence: Evidence) -> Findings:
     moved = None
     for place, output in zip(evidence.forward.checked, evidence.outputs, strict=True):
         values = flat_real(output)
-        if values.isfinite().all():     # by torch: its gelu is five times as fast after its first abs (measured)
+        # By torch: its gelu is five times as fast after its first abs (measured)
+        if values.isfinite().all():
             continue
         bad = values.isnan()
         if values.isinf().any():
-            moved = evidence.function.values([(x * (1 + STEP)).requires_grad_() for x in evidence.subject.inputs]) if moved is None else moved
+            moved = (
+                evidence.function.values(
+                    [(x * (1 + STEP)).requires_grad_() for x in evidence.subject.inputs]
+                )
+                if moved is None
+                else moved
+            )
             there = flat_all([moved[evidence.forward.checked.index(place)]])
             bad = bad | (values.isinf() & (there != values))
         if bad.any():
             first = int(bad.nonzero()[0])
             where = element_name(evidence.name_of(place), output, first)
-            yield Finding("GV006", f"{int(bad.sum())} of {values.numel()} numbers of {evidence.name_of(place)} are not finite; first at {where}: "
-                          f"{float(values[first])}", output=place, hint="repair forward, or choose inputs where it is finite (`uniform`, `avoid`)")
+            yield Finding(
+                "GV006",
+                f"{int(bad.sum())} of {values.numel()} numbers of {evidence.name_of(place)} are "
+                f"not finite; first at {where}: {float(values[first])}",
+                output=place,
+                hint="repair forward, or choose inputs where it is finite (`uniform`, `avoid`)",
+            )
         elif values.numel() and bool(torch.isinf(values).all()):
-            yield Finding("GV006", f"{evidence.name_of(place)} is infinite throughout: there is nothing to compare", output=place)
+            yield Finding(
+                "GV006",
+                f"{evidence.name_of(place)} is infinite throughout: there is nothing to compare",
+                output=place,
+            )
 
 
 # ---- GV007 undecided: the error bar is wider than the tolerance
 CODE = "GV007"
 INDICES = "whole numbers that are indices or counts need `dtype: int64`"
-SHARE = 1e-4        # of the elements may stay undecided in a check that passes (command-line.md)
-SEEMS = 0.5         # of the larger of both: what rounding leaves open is seldom off by so much
-STEPS = frozenset({Limit.NOISE, Limit.TRUNCATION, Limit.INCONSISTENT, Limit.JUMP, Limit.STAIRCASE, Limit.CANCELS, Limit.INFINITE, Limit.ROUNDED})
+SHARE = 1e-4  # of the elements may stay undecided in a check that passes (command-line.md)
+SEEMS = 0.5  # of the larger of both: what rounding leaves open is seldom off by so much
+STEPS = frozenset(
+    {
+        Limit.NOISE,
+        Limit.TRUNCATION,
+        Limit.INCONSISTENT,
+        Limit.JUMP,
+        Limit.STAIRCASE,
+        Limit.CANCELS,
+        Limit.INFINITE,
+        Limit.ROUNDED,
+    }
+)
 """What the steps of a narrow type look like."""
 
-ALONE = "it runs in float32 alone, whose rounding is in the way: name a `reference` in torch operations, or give `atol: {0}` if that will do"
-INSIDE = "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or compute in float64 inside"
+ALONE = (
+    "it runs in float32 alone, whose rounding is in the way: name a `reference` in torch "
+    "operations, or give `atol: {0}` if that will do"
+)
+INSIDE = (
+    "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or "
+    "compute in float64 inside"
+)
 _OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
 def unfinished(rule: str, why: object) -> Finding:
     """Of a comparison of gradients that ended early: nothing is known of the rest."""
-    return Finding(CODE, f"{rule} was not finished: {why}", hint="check a smaller input, or raise `budget` and `timeout`")
+    return Finding(
+        CODE,
+        f"{rule} was not finished: {why}",
+        hint="check a smaller input, or raise `budget` and `timeout`",
+    )
 
 
 def gv007(evidence: Evidence) -> Findings:
     pairs = evidence.jacobian.pairs
     total = sum(pair.compared for pair in pairs.values())
     undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
-    least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0      # a single line may be all that was compared
+    # A single line may be all that was compared
+    least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0
     few = undecided <= max(least, SHARE * total) and undecided < total
     if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
     (index, output), worst = max(pairs.items(), key=lambda item: item[1].count(*_OPEN))
     argument, steps = evidence.inputs[index], any(limit in STEPS for limit, _ in worst.limits)
     # rounding to a narrow type inside may hide the derivative; a 16-bit check removes it
-    asks = steps and evidence.subject.narrow is None and evidence.surrogate is None and evidence.settings.eps == "auto"
+    asks = (
+        steps
+        and evidence.subject.narrow is None
+        and evidence.surrogate is None
+        and evidence.settings.eps == "auto"
+    )
     narrow = sixteen_inside(evidence.subject) if asks else ""
     limit = worst.limits[0][0] if worst.limits else Limit.NOISE
     hint = WORDS[limit].advice
-    if limit is Limit.JUMP and argument.value.is_floating_point() and bool((argument.value == argument.value.round()).all()):
+    if (
+        limit is Limit.JUMP
+        and argument.value.is_floating_point()
+        and bool((argument.value == argument.value.round()).all())
+    ):
         hint = f"{hint}; {INDICES}"
     if narrow:
         hint = INSIDE.format(narrow)
-    elif steps and isinstance(evidence.in_float64, str) and evidence.in_float64:    # a float32 function that refuses float64
-        needed = [each.error + each.bar for seen in pairs.values() for each in seen.worst if each.outcome in _OPEN]
+    # A float32 function that refuses float64
+    elif steps and isinstance(evidence.in_float64, str) and evidence.in_float64:
+        needed = [
+            each.error + each.bar
+            for seen in pairs.values()
+            for each in seen.worst
+            if each.outcome in _OPEN
+        ]
         largest = max((each for each in needed if math.isfinite(each)), default=0.0)
-        hint = ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}") if largest > 0 else WORDS[Limit.STAIRCASE].advice
-    why = f"forward computes in {narrow} inside, and moves in its steps" if narrow else _why(evidence, index, output, worst)
-    yield Finding(CODE, f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
-                  input=argument.name, output=evidence.forward.checked[output], hint=hint)
+        hint = (
+            ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}")
+            if largest > 0
+            else WORDS[Limit.STAIRCASE].advice
+        )
+    why = (
+        f"forward computes in {narrow} inside, and moves in its steps"
+        if narrow
+        else _why(evidence, index, output, worst)
+    )
+    yield Finding(
+        CODE,
+        f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
+        input=argument.name,
+        output=evidence.forward.checked[output],
+        hint=hint,
+    )
 
 
 def _seems_wrong(pair: Pair) -> bool:
-    """Is an open element off by half and more, and by more than the bar of the finite difference that it is held against?
+    """Is an open element off by half and more, and by more than the bar of the finite difference
+    that it is held against?
 
-    At a jump, and on treads too flat for the gradient, that bar bounds no derivative: the imaginary part of a complex logarithm, at its branch cut.
+    At a jump, and on treads too flat for the gradient, that bar bounds no derivative: the imaginary
+    part of a complex logarithm, at its branch cut.
     """
-    measured = (each for each in pair.worst if each.limit is not Limit.STUCK and (
-        each.outcome is Outcome.UNDECIDED or (each.outcome is Outcome.STAIRCASE and abs(each.analytic) < abs(each.numeric))))
-    return any(each.error - each.bar > SEEMS * max(abs(each.analytic), abs(each.numeric)) for each in measured)
+    measured = (
+        each
+        for each in pair.worst
+        if each.limit is not Limit.STUCK
+        and (
+            each.outcome is Outcome.UNDECIDED
+            or (each.outcome is Outcome.STAIRCASE and abs(each.analytic) < abs(each.numeric))
+        )
+    )
+    return any(
+        each.error - each.bar > SEEMS * max(abs(each.analytic), abs(each.numeric))
+        for each in measured
+    )
 
 
 def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
@@ -108,17 +187,26 @@ def _why(evidence: Evidence, index: int, output: int, pair: Pair) -> str:
         return WORDS[pair.limits[0][0] if pair.limits else Limit.NOISE].reason
     where = f"at {place_name(evidence, index, output, element)}"
     if element.limit is Limit.STUCK:
-        x = element_name(evidence.inputs[index].name, evidence.inputs[index].value, element.input_index)
-        return f"{where} the step does not move the input: {x} + {evidence.settings.eps:g} = {x} in {evidence.settings.dtype}"
+        x = element_name(
+            evidence.inputs[index].name, evidence.inputs[index].value, element.input_index
+        )
+        return (
+            f"{where} the step does not move the input: {x} + {evidence.settings.eps:g} = {x} in "
+            f"{evidence.settings.dtype}"
+        )
     reason = WORDS[element.limit].reason
     if element.outcome is Outcome.UNDECIDED:
-        return f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the tolerance {element.tolerance:.2g}; {reason}"
+        return (
+            f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the "
+            f"tolerance {element.tolerance:.2g}; {reason}"
+        )
     return f"{where} {reason}"
 
 
 # ---- GV008 nothing-checked: there is nothing to compare
 PLAIN = "a list of numbers is no tensor: say `{values: …}` or `{shape: …}`"
-COMPARE = ("finite differences", "reference", "given numbers")     # of what a rule looks for causes in, if it compares gradients
+# Of what a rule looks for causes in, if it compares gradients
+COMPARE = ("finite differences", "reference", "given numbers")
 
 
 def gv008(evidence: Evidence) -> Findings:
@@ -128,68 +216,116 @@ def gv008(evidence: Evidence) -> Findings:
     for argument in evidence.subject.arguments:
         if not argument.is_tensor and out_of_reach(argument.value):
             kind = type_name(argument.value)
-            message = f"the tensors inside {argument.name} (a {kind}) are not differentiated: they cannot be taken out of it"
-            yield Finding("GV008", message, severity="warning", input=argument.name,
-                          hint="check a function that takes them as arguments, or in a dict, list or dataclass")
+            message = (
+                f"the tensors inside {argument.name} (a {kind}) are not differentiated: they "
+                "cannot be taken out of it"
+            )
+            yield Finding(
+                "GV008",
+                message,
+                severity="warning",
+                input=argument.name,
+                hint="check a function that takes them as arguments, or in a dict, list or "
+                "dataclass",
+            )
 
 
-def uncompared(evidence: Evidence, runs: Mapping[str, RuleRun], comparisons: Iterable[Comparison]) -> Finding | None:
-    """Of a check under all rules that found no error: that it did not compare what it was asked to compare."""
+def uncompared(
+    evidence: Evidence, runs: Mapping[str, RuleRun], comparisons: Iterable[Comparison]
+) -> Finding | None:
+    """Of a check under all rules that found no error: that it did not compare what it was asked to
+    compare."""
     if all(run.status == "ignored" for code, run in runs.items() if not code.startswith("GV0")):
         return Finding("GV008", "every rule that looks at a gradient is ignored")
     settings, book = evidence.settings, {info.code: info for info in asked()}
     compare = [code for code, info in book.items() if info.causes in COMPARE]
     if not any(not settings.select or code.startswith(settings.select) for code in compare):
         return None
-    if any(each.elements and each.rule in compare for each in comparisons) or (evidence.empty and runs["GV221"].status == "ran"):
+    if any(each.elements and each.rule in compare for each in comparisons) or (
+        evidence.empty and runs["GV221"].status == "ran"
+    ):
         return None
     if evidence.empty:
-        return Finding("GV008", "there is no element to compare, and GV221, which looks at empty tensors, is not to run",
-                       hint="select GV221 too, or give a tensor with elements")
+        return Finding(
+            "GV008",
+            "there is no element to compare, and GV221, which looks at empty tensors, is not to "
+            "run",
+            hint="select GV221 too, or give a tensor with elements",
+        )
     run = next((runs[code] for code in compare if runs[code].status == "ran"), runs["GV101"])
     if run.status == "ignored":
-        return Finding("GV008", "GV101 is ignored, and no other rule compared an element of a gradient",
-                       hint="for the other rules alone select them, as in `rules: {select: [GV2]}`")
-    return Finding("GV008", f"{run.code} compared no element of a gradient" + (f": {run.reason}" if run.reason else ""))
+        return Finding(
+            "GV008",
+            "GV101 is ignored, and no other rule compared an element of a gradient",
+            hint="for the other rules alone select them, as in `rules: {select: [GV2]}`",
+        )
+    return Finding(
+        "GV008",
+        f"{run.code} compared no element of a gradient" + (f": {run.reason}" if run.reason else ""),
+    )
 
 
 def _may_be_empty(case: Case) -> bool:
-    """Does a zero size come from the spec, or from whoever handed the tensors over, and not from a function or a file that the spec names?"""
+    """Does a zero size come from the spec, or from whoever handed the tensors over, and not from a
+    function or a file that the spec names?"""
     recipes = [recipe for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes]
     made = case.inputs_from is not None or any(recipe.draw == "file" for recipe in recipes)
-    return not made or any(0 in (recipe.shape or ()) or recipe.arguments == [] for recipe in recipes)
+    return not made or any(
+        0 in (recipe.shape or ()) or recipe.arguments == [] for recipe in recipes
+    )
 
 
 def _graphless(outputs: Sequence[Any]) -> str:
-    """Why no output can be differentiated: there is no tensor, none of floating numbers, or none with a graph."""
+    """Why no output can be differentiated: there is no tensor, none of floating numbers, or none
+    with a graph."""
     tensors = [(place, y) for place, y in enumerate(outputs) if isinstance(y, Tensor)]
     if not tensors:
         kinds = dict.fromkeys("None" if y is None else type_name(y) for y in outputs)
         return f"the function returned no tensor: {', '.join(kinds) or 'nothing at all'}"
     if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
         place, y = tensors[0]
-        return f"no output has floating or complex numbers: y{place} is {str(y.dtype).removeprefix('torch.')}"
+        return (
+            f"no output has floating or complex numbers: y{place} is "
+            f"{str(y.dtype).removeprefix('torch.')}"
+        )
     return "no output has a graph that leads back to the inputs"
 
 
 def _reason(evidence: Evidence) -> str | None:
     if not evidence.inputs:
-        return "no input is differentiable: give at least one floating or complex tensor without `requires_grad: false`"
+        return (
+            "no input is differentiable: give at least one floating or complex tensor without "
+            "`requires_grad: false`"
+        )
     seen = evidence.forward
-    missing = [place for place in evidence.settings.outputs or () if place not in seen.checked and place not in seen.detached]
+    missing = [
+        place
+        for place in evidence.settings.outputs or ()
+        if place not in seen.checked and place not in seen.detached
+    ]
     if missing:
         returned = "1 output" if len(seen.outputs) == 1 else f"{len(seen.outputs)} outputs"
-        return f"outputs: there is no floating output {missing[0]}; the function returned {returned}"
+        return (
+            f"outputs: there is no floating output {missing[0]}; the function returned {returned}"
+        )
     if not seen.checked and not evidence.moving:
         return _graphless(seen.outputs)
-    elements = sum(y.numel() for y in evidence.outputs) * sum(x.numel() for x in evidence.subject.inputs)
-    if elements == 0 and seen.checked and not (evidence.empty and _may_be_empty(evidence.subject.case)):
+    elements = sum(y.numel() for y in evidence.outputs) * sum(
+        x.numel() for x in evidence.subject.inputs
+    )
+    if (
+        elements == 0
+        and seen.checked
+        and not (evidence.empty and _may_be_empty(evidence.subject.case))
+    ):
         return "the outputs have no elements, and no input of the spec asks for an empty tensor"
     return None
 
 
 # ---- GV009 could-not-fail: at these inputs a wrong gradient would pass too
-ELSEWHERE = "draw inputs at which the function changes, or check an output that does, if there are any"
+ELSEWHERE = (
+    "draw inputs at which the function changes, or check an output that does, if there are any"
+)
 
 
 def gv009(evidence: Evidence) -> Findings:
@@ -197,11 +333,23 @@ def gv009(evidence: Evidence) -> Findings:
     largest = max((pair.largest for pair in pairs), default=0.0)
     atol, _ = evidence.settings.tolerances()
     if all(pair.largest == 0.0 for pair in pairs):
-        yield Finding("GV009", "every gradient is zero at these inputs: a backward that returns nothing would pass too",
-                      hint=ELSEWHERE)
+        yield Finding(
+            "GV009",
+            "every gradient is zero at these inputs: a backward that returns nothing would pass "
+            "too",
+            hint=ELSEWHERE,
+        )
     elif largest <= 1.0 and atol == 0 and all(pair.verdict == Verdict.PASS for pair in pairs):
-        yield Finding("GV009", "every gradient is zero up to rounding at these inputs: a backward that returns nothing would pass too",
-                      hint=ELSEWHERE)
+        yield Finding(
+            "GV009",
+            "every gradient is zero up to rounding at these inputs: a backward that returns "
+            "nothing would pass too",
+            hint=ELSEWHERE,
+        )
     elif largest <= 1.0 and atol > 0:
-        yield Finding("GV009", f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns zeros would pass too",
-                      hint="lower `atol`, or leave it out")
+        yield Finding(
+            "GV009",
+            f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns "
+            "zeros would pass too",
+            hint="lower `atol`, or leave it out",
+        )

@@ -1,4 +1,5 @@
-"""Who runs cases: this process itself, or worker processes that a supervisor looks after. Both yield the same events."""
+"""Who runs cases: this process itself, or worker processes that a supervisor looks after. Both
+yield the same events."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from gradverify.running.signals import Signals
 from gradverify.running.supervisor import BEGAN, Lost, Supervisor, Task
 from gradverify.source.modules import python_path
 
-LOADING = 600.0     # seconds for importing and building what a check names: an extension that is compiled on import takes minutes
+# Seconds for importing and building what a check names: an extension that is compiled on import
+# takes minutes
+LOADING = 600.0
 
 CheckEvent = CheckStarted | CheckFinished
 
@@ -48,10 +51,13 @@ class Here:
             yield CheckFinished(decoded(case, encoded(case, self._result(case))))
 
     def _result(self, case: Case) -> CaseResult:
-        """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if the checked code swallowed it."""
+        """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if
+        the checked code swallowed it."""
         with interruptible():
             try:
-                return self.runner(case, self.planned) if self.runner else run_case(case, self.planned)
+                return (
+                    self.runner(case, self.planned) if self.runner else run_case(case, self.planned)
+                )
             except BaseException as error:
                 if is_interrupt(error):
                     raise
@@ -63,8 +69,10 @@ class Here:
 
 @dataclass
 class Workers:
-    """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`: seconds for every case, in place of its own;
-    `loading`: for importing what it names. `signals`: those that the caller handles; None: this one handles them."""
+    """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`:
+    seconds for every case, in place of its own;
+    `loading`: for importing what it names. `signals`: those that the caller handles; None: this one
+    handles them."""
 
     jobs: int = 1
     timeout: float | None = None
@@ -79,13 +87,18 @@ class Workers:
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
         known = {str(place): case for place, case in enumerate(cases)}
-        begun, found = dict[str, float](), dict[str, Json]()      # when a task began, and what it found so far
-        for happening in self.supervisor().run([self._task(name, case) for name, case in known.items()]):
+        # When a task began, and what it found so far
+        begun, found = dict[str, float](), dict[str, Json]()
+        for happening in self.supervisor().run(
+            [self._task(name, case) for name, case in known.items()]
+        ):
             name = happening.task.name
             case = known[name]
             if isinstance(happening, Lost):
                 took = time.perf_counter() - begun[name]
-                yield CheckFinished(replace(of_lost(case, happening, found.get(name)), seconds=took))
+                yield CheckFinished(
+                    replace(of_lost(case, happening, found.get(name)), seconds=took)
+                )
             elif happening.kind == BEGAN:
                 if name not in begun:
                     yield CheckStarted(case.id, case.name)
@@ -95,7 +108,7 @@ class Workers:
             elif happening.kind == "found":
                 found[name] = happening.payload
             elif self.planned is not None and happening.kind == "plan":
-                with suppress(ValueError):      # written by what ran there
+                with suppress(ValueError):  # written by what ran there
                     self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
     def close(self) -> None:
@@ -109,16 +122,25 @@ class Workers:
 
     def supervisor(self) -> Supervisor:
         if self._supervisor is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="gradverify-", ignore_cleanup_errors=True
+            )
             hire = hiring(self.jobs, Path(self._folder.name))
             self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
         return self._supervisor
 
     def _task(self, name: str, case: Case) -> Task:
-        if self.timeout is not None:        # also for the check itself, which stops before it is ended
+        # Also for the check itself, which stops before it is ended
+        if self.timeout is not None:
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
         limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
-        return Task(name, json.dumps(to_json(case, exact=True)).encode(), limits, cuda_of(case), _server(case))
+        return Task(
+            name,
+            json.dumps(to_json(case, exact=True)).encode(),
+            limits,
+            cuda_of(case),
+            _server(case),
+        )
 
 
 Crew = Here | Workers
@@ -126,17 +148,32 @@ Crew = Here | Workers
 
 
 def _server(case: Case) -> str:
-    """Which checks may share the process that imports what they name: those of one spec file that name modules of one package."""
+    """Which checks may share the process that imports what they name: those of one spec file that
+    name modules of one package."""
     oracles = case.oracles
-    names = (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate, *case.search.imports)
-    places = {"gradverify" if name in BUILTINS else name.rpartition(":")[0] if ".py:" in name else name.partition(":")[0].partition(".")[0]
-              for name in names if name}
+    names = (
+        case.target,
+        case.inputs_from,
+        oracles.reference,
+        oracles.gradient,
+        oracles.surrogate,
+        *case.search.imports,
+    )
+    places = {
+        "gradverify"
+        if name in BUILTINS
+        else name.rpartition(":")[0]
+        if ".py:" in name
+        else name.partition(":")[0].partition(".")[0]
+        for name in names
+        if name
+    }
     return json.dumps([case.spec.path, sorted(places), bool(cuda_of(case))])
 
 
 def hiring(jobs: int, folder: Path) -> Callable[[], Worker]:
-    """How a worker is started: with the folder, environment and path of this process as they are now. Where the process that
-    it is forked from has ended, there is a new one."""
+    """How a worker is started: with the folder, environment and path of this process as they are
+    now. Where the process that it is forked from has ended, there is a new one."""
     from gradverify.running.worker import Setup, serve
 
     context = start_method()

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-STATE, PPID, GROUP, SESSION = 0, 1, 2, 3    # places in /proc/PID/stat behind the name in parentheses, which may hold blanks
-DEAD = ("Z", "X")                           # states of a process that has ended, and that nobody has asked for
-DEAD_COUNT = 16                             # so many of these count as one: they hold a number and nothing else
-STOPS_WITHIN = 5.0                          # seconds for all processes of a family to be found
-SUBREAPER = 36      # of Linux's prctl: whoever loses its parent below this process becomes its child
+# Places in /proc/PID/stat behind the name in parentheses, which may hold blanks
+STATE, PPID, GROUP, SESSION = 0, 1, 2, 3
+# States of a process that has ended, and that nobody has asked for
+DEAD = ("Z", "X")
+# So many of these count as one: they hold a number and nothing else
+DEAD_COUNT = 16
+STOPS_WITHIN = 5.0  # seconds for all processes of a family to be found
+# Of Linux's prctl: whoever loses its parent below this process becomes its child
+SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +49,69 @@ def sizes(pids: Iterable[int]) -> dict[int, int]:
 def end_family(pid: int, *, alive: bool) -> None:
     """Kills what a process started, and the process itself if it is `alive`.
 
-    All are stopped before the first is killed, whole groups at once: none forks, or loses its parent, while the others are looked for. A group
-    that others belong to as well is left alone, and its members are ended one by one.
+    All are stopped before the first is killed, whole groups at once: none forks, or loses its
+    parent, while the others are looked for. A group that others belong to as well is left alone,
+    and its members are ended one by one.
     """
     stopped = {pid} if alive else set[int]()
-    groups = set(stopped)       # a worker leads a group of its own
+    groups = set(stopped)  # a worker leads a group of its own
     _send(stopped, groups, signal.SIGSTOP)
     until = time.monotonic() + STOPS_WITHIN
     while time.monotonic() < until:
         known = _known()
         members = _family(pid, known) | {pid}
-        fresh = {each for each in members if each in known and known[each].state not in DEAD} - stopped - {pid}
+        fresh = (
+            {each for each in members if each in known and known[each].state not in DEAD}
+            - stopped
+            - {pid}
+        )
         if not fresh:
             break
-        others = {process.group for each, process in known.items() if each not in members and process.state not in DEAD}
-        groups |= {known[each].group for each in fresh} - others - {0, 1, os.getpgrp()}     # a worker that has just begun is still of ours
+        others = {
+            process.group
+            for each, process in known.items()
+            if each not in members and process.state not in DEAD
+        }
+        # A worker that has just begun is still of ours
+        groups |= {known[each].group for each in fresh} - others - {0, 1, os.getpgrp()}
         _send(fresh, groups, signal.SIGSTOP)
         stopped |= fresh
     _send(stopped, groups, signal.SIGKILL)
 
 
 def end_with_caller() -> None:
-    """This process leaves its caller's session, so that what kills all of that together leaves it to kill, when it ends, whatever it started."""
+    """This process leaves its caller's session, so that what kills all of that together leaves it
+    to kill, when it ends, whatever it started."""
     with contextlib.suppress(OSError):
         os.setsid()
     own = os.getpid()
 
     def end() -> None:
-        if os.getpid() == own:      # and no child that was forked from it
+        if os.getpid() == own:  # and no child that was forked from it
             end_family(own, alive=False)
 
     atexit.register(end)
 
 
 def adopt_orphans() -> None:
-    """Linux: what processes below this one leave behind when they end becomes this one's own child, and not the system's."""
+    """Linux: what processes below this one leave behind when they end becomes this one's own child,
+    and not the system's."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(server: int, workers: Collection[int]) -> None:
-    """Kills what workers that have ended left to the process that they were forked from: of its children in other sessions, all but `workers`."""
+    """Kills what workers that have ended left to the process that they were forked from: of its
+    children in other sessions, all but `workers`."""
     known = _known()
     own = known[server].session if server in known else None
     for pid, process in known.items():
-        if process.parent == server and process.session != own and pid not in workers and process.state not in DEAD:
+        if (
+            process.parent == server
+            and process.session != own
+            and pid not in workers
+            and process.state not in DEAD
+        ):
             end_family(pid, alive=True)
 
 
@@ -105,7 +127,11 @@ def _send(pids: Iterable[int], groups: Iterable[int], number: signal.Signals) ->
 def _family(pid: int, known: Mapping[int, _Process]) -> frozenset[int]:
     found = {child for child, process in known.items() if process.session == pid}
     while True:
-        more = {child for child, process in known.items() if process.parent in found or process.parent == pid} - found
+        more = {
+            child
+            for child, process in known.items()
+            if process.parent in found or process.parent == pid
+        } - found
         if not more:
             return frozenset(found - {pid})
         found |= more
@@ -118,5 +144,7 @@ def _known() -> dict[int, _Process]:
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        known[int(folder.name)] = _Process(fields[STATE], *(int(fields[place]) for place in (PPID, GROUP, SESSION)))
+        known[int(folder.name)] = _Process(
+            fields[STATE], *(int(fields[place]) for place in (PPID, GROUP, SESSION))
+        )
     return known

@@ -19,14 +19,31 @@ from gradverify.report.numbers import limit as limit_of
 from gradverify.running.supervisor import MOST, Lost
 
 # ---- The result of a case that was not run, or of which nothing came back
-GARBLED = "code that ran there replaced what results go through, or writes to file descriptors that are not its own"
+GARBLED = (
+    "code that ran there replaced what results go through, or writes to file descriptors that are "
+    "not its own"
+)
 
 
-def without_running(case: Case, verdict: Verdict, reason: str, missing: str | None = None) -> CaseResult:
+def without_running(
+    case: Case, verdict: Verdict, reason: str, missing: str | None = None
+) -> CaseResult:
     """`missing`: the kind of device that is not there."""
     settings = case.settings
-    return CaseResult(case.id, case.spec, case.name, FunctionInfo(case.target), settings.device, settings.dtype, settings.seed, to_json(settings),
-                      verdict, expect=case.expect, reason=reason, missing=missing)
+    return CaseResult(
+        case.id,
+        case.spec,
+        case.name,
+        FunctionInfo(case.target),
+        settings.device,
+        settings.dtype,
+        settings.seed,
+        to_json(settings),
+        verdict,
+        expect=case.expect,
+        reason=reason,
+        missing=missing,
+    )
 
 
 def faulty(case: Case, error: BaseException) -> CaseResult:
@@ -35,7 +52,8 @@ def faulty(case: Case, error: BaseException) -> CaseResult:
 
 
 def encoded(case: Case, result: CaseResult) -> Json:
-    """A result as plain data. What cannot be encoded, or read again, is a fault of ours that costs this check only."""
+    """A result as plain data. What cannot be encoded, or read again, is a fault of ours that costs
+    this check only."""
     try:
         data = to_json(result)
         _read(data)
@@ -45,7 +63,8 @@ def encoded(case: Case, result: CaseResult) -> Json:
 
 
 def decoded(case: Case, data: Json) -> CaseResult:
-    """The inverse of `encoded`. What is no result of this case was written by what ran in its process."""
+    """The inverse of `encoded`. What is no result of this case was written by what ran in its
+    process."""
     try:
         result = _read(data)
     except Exception:
@@ -56,7 +75,8 @@ def decoded(case: Case, data: Json) -> CaseResult:
 
 
 def _read(data: Json) -> CaseResult:
-    """Raises ValueError where anything had to be converted, as True into 1; a whole number may stand for a float."""
+    """Raises ValueError where anything had to be converted, as True into 1; a whole number may
+    stand for a float."""
     result = from_json(CaseResult, data)
     sent, read = (repr(loads(dumps(each), parse_int=float)) for each in (data, to_json(result)))
     if sent != read:
@@ -65,40 +85,57 @@ def _read(data: Json) -> CaseResult:
 
 
 def _garbled(case: Case, what: str) -> CaseResult:
-    finding = Finding("GV004", f"what the process of this check sent back is {what}", "crashed", hint=GARBLED)
+    finding = Finding(
+        "GV004", f"what the process of this check sent back is {what}", "crashed", hint=GARBLED
+    )
     return replace(without_running(case, "error", finding.message), findings=(finding,))
 
 
 # ---- The result of a case whose process ended, or was ended, before it had one: GV004 and GV005
 _LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
-_BUILTINS = f"{_PACKAGE}functions/"      # what a spec may name is checked like anybody's code
+_BUILTINS = f"{_PACKAGE}functions/"  # what a spec may name is checked like anybody's code
 _STANDARD = f"{Path(linecache.__file__).parent}/"
 FRAMES = 8
 OUT_OF_MEMORY = "the system ends a process so where memory runs out"
-LONGER = "`timeout` in the check, or `--timeout`, gives it longer; a smaller input, or `mode: blocks`, takes less"
-SIGNAL_HINTS = {"SIGSEGV": "native code read or wrote where it must not: an index, a stride, a size or a freed tensor",
-                "SIGABRT": "native code gave up: an assertion, or memory freed twice",
-                "SIGKILL": f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
-                "SIGFPE": "native code divided an integer by zero",
-                "SIGILL": "native code was compiled for another processor"}
+LONGER = (
+    "`timeout` in the check, or `--timeout`, gives it longer; a smaller input, or `mode: blocks`, "
+    "takes less"
+)
+SIGNAL_HINTS = {
+    "SIGSEGV": "native code read or wrote where it must not: an index, a stride, a size or a freed "
+    "tensor",
+    "SIGABRT": "native code gave up: an assertion, or memory freed twice",
+    "SIGKILL": f"{OUT_OF_MEMORY}: check a smaller input, or run fewer checks at a time (`-j`)",
+    "SIGFPE": "native code divided an integer by zero",
+    "SIGILL": "native code was compiled for another processor",
+}
 
 
 def of_lost(case: Case, lost: Lost, found: Json = None) -> CaseResult:
-    """Verdict error, whatever status its process ended with; but a failure that it had `found` before is one."""
+    """Verdict error, whatever status its process ended with; but a failure that it had `found`
+    before is one."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
     before = None if found is None else decoded(case, found)
     if before is not None and before.verdict == "fail":
         return replace(before, findings=(*before.findings, finding), captured=lost.died.printed)
-    return replace(without_running(case, "error", finding.message), findings=(finding,), captured=lost.died.printed)
+    return replace(
+        without_running(case, "error", finding.message),
+        findings=(finding,),
+        captured=lost.died.printed,
+    )
 
 
 def _timed_out(lost: Lost) -> Finding:
     limit = limit_of(lost.died.number)
     if lost.while_loading:
-        return Finding("GV005", f"importing and building what the check names did not end within {limit}", "timed-out",
-                       hint="run the import by itself; a longer `timeout`, or `--timeout`, holds for it too")
+        return Finding(
+            "GV005",
+            f"importing and building what the check names did not end within {limit}",
+            "timed-out",
+            hint="run the import by itself; a longer `timeout`, or `--timeout`, holds for it too",
+        )
     return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=LONGER)
 
 
@@ -107,23 +144,48 @@ def _crashed(lost: Lost) -> Finding:
     while_ = " while it was imported" if lost.while_loading else ""
     if died.how == "signal":
         number = int(died.number)
-        hint = SIGNAL_HINTS.get(signal.Signals(number).name) if number in signal.Signals._value2member_map_ else None
+        hint = (
+            SIGNAL_HINTS.get(signal.Signals(number).name)
+            if number in signal.Signals._value2member_map_
+            else None
+        )
         message = f"the process of this check was ended{while_} by {_name(number)}"
     elif died.how == "status":
-        message = f"the process of this check ended{while_} with status {int(died.number)} before there was a result"
-        hint = "the code, or a library that it calls, ended the process itself (exit, _exit, exec): what it checked is not known"
+        message = (
+            f"the process of this check ended{while_} with status {int(died.number)} before there "
+            "was a result"
+        )
+        hint = (
+            "the code, or a library that it calls, ended the process itself (exit, _exit, exec): "
+            "what it checked is not known"
+        )
     elif died.how == "processes":
-        message = f"this check had started {int(died.number)} processes{while_} that ran at the same time, and was ended: no more than {MOST} may"
+        message = (
+            f"this check had started {int(died.number)} processes{while_} that ran at the same "
+            f"time, and was ended: no more than {MOST} may"
+        )
         hint = "code that forks and does not end the child forks in the child too"
     elif died.how in ("server", "parent"):
         by = f" by {_name(int(died.number))}" if died.number else ""
         while_ = "was imported" if lost.while_loading else "ran"
-        message = f"the process that all checks are started from was ended{by} while this check {while_}, and again when it ran alone"
-        hint = f"the code ends its parent process (`os.kill(os.getppid(), …)`), or memory ran out: {OUT_OF_MEMORY}"
+        message = (
+            f"the process that all checks are started from was ended{by} while this check "
+            f"{while_}, and again when it ran alone"
+        )
+        hint = (
+            "the code ends its parent process (`os.kill(os.getppid(), …)`), or memory ran out: "
+            f"{OUT_OF_MEMORY}"
+        )
     elif died.how == "garbled":
-        message, hint = f"the process of this check wrote{while_} into the pipe that its result goes through", GARBLED
+        message, hint = (
+            f"the process of this check wrote{while_} into the pipe that its result goes through",
+            GARBLED,
+        )
     else:
-        message = f"the process of this check went on{while_} but closed the pipe that its result goes through"
+        message = (
+            f"the process of this check went on{while_} but closed the pipe that its result goes "
+            "through"
+        )
     return Finding("GV004", message, "crashed", hint=hint)
 
 
@@ -137,51 +199,101 @@ def _name(number: int) -> str:
 def _of_thread(stack: str) -> str:
     """The part of the thread that ran."""
     threads = re.split(r"\n(?=(?:Current )?[Tt]hread 0x)", stack)
-    return next((thread for thread in threads if thread.lstrip().startswith(("Current thread", "Fatal")) and "File" in thread), threads[0])
+    return next(
+        (
+            thread
+            for thread in threads
+            if thread.lstrip().startswith(("Current thread", "Fatal")) and "File" in thread
+        ),
+        threads[0],
+    )
 
 
 def _frames(stack: str) -> Iterator[Frame]:
-    """The user's frames of the thread that ran, innermost last, of a stack as faulthandler writes it (innermost first)."""
+    """The user's frames of the thread that ran, innermost last, of a stack as faulthandler writes
+    it (innermost first)."""
     found = [match for match in _LINE.finditer(_of_thread(stack)) if not _is_ours(match["file"])]
     for match in reversed(found[:FRAMES]):
         line = int(match["line"])
-        yield Frame(shown_path(match["file"]), line, match["function"], linecache.getline(match["file"], line).strip())
+        yield Frame(
+            shown_path(match["file"]),
+            line,
+            match["function"],
+            linecache.getline(match["file"], line).strip(),
+        )
 
 
 def _is_ours(file: str) -> bool:
     if file.startswith(_BUILTINS):
         return False
     installed = "/site-packages/" in file
-    return file.startswith((_PACKAGE, "<")) or (file.startswith(_STANDARD) and not installed) or "/site-packages/torch/" in file
+    return (
+        file.startswith((_PACKAGE, "<"))
+        or (file.startswith(_STANDARD) and not installed)
+        or "/site-packages/torch/" in file
+    )
 
 
 # ---- Results that the measurement itself makes undecided: the check replaced what gradients are
 # measured with, or memory ran short
-NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory|CUDA out of memory")     # of Python, NumPy and torch, as they say it
-SMALLER = "check a smaller input, run fewer checks at a time (`-j`), or see what else holds memory there (`ulimit -d`, `nvidia-smi`)"
+# Of Python, NumPy and torch, as they say it
+NO_MEMORY = re.compile(r"MemoryError|[Cc]an(?:'t|not) allocate memory|CUDA out of memory")
+SMALLER = (
+    "check a smaller input, run fewer checks at a time (`-j`), or see what else holds memory there "
+    "(`ulimit -d`, `nvidia-smi`)"
+)
 
 
-def undecided(result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()) -> CaseResult:
-    """The result of a check at whose end something of `subject.instruments` was `replaced`: nothing of what passed or failed it can be said, and what
-    went wrong within our own code is no fault of ours. What the function's own code raised stands. `before`: what was replaced already when the
+def undecided(
+    result: CaseResult, replaced: tuple[str, ...], before: tuple[str, ...] = ()
+) -> CaseResult:
+    """The result of a check at whose end something of `subject.instruments` was `replaced`: nothing
+    of what passed or failed it can be said, and what went wrong within our own code is no fault of
+    ours. What the function's own code raised stands. `before`: what was replaced already when the
     check began."""
     if not replaced or result.verdict in ("skip", "not_run", "undecided"):
         return result
     found = replaced[0]
-    if found not in before and result.verdict == "error" and not result.faults and any(finding.frames for finding in result.findings):
+    if (
+        found not in before
+        and result.verdict == "error"
+        and not result.faults
+        and any(finding.frames for finding in result.findings)
+    ):
         return result
-    what = f"{found.split()[1]} was replaced before this check, in the same process" if found in before else f"the check {found}"
-    finding = Finding("GV007", f"{what}, which gradients are measured with: no verdict can be given", "undecided",
-                      hint="put it back before the call returns; all code of a process shares it")
-    return replace(result, verdict="undecided", reason=finding.message, findings=(finding,), faults=())
+    what = (
+        f"{found.split()[1]} was replaced before this check, in the same process"
+        if found in before
+        else f"the check {found}"
+    )
+    finding = Finding(
+        "GV007",
+        f"{what}, which gradients are measured with: no verdict can be given",
+        "undecided",
+        hint="put it back before the call returns; all code of a process shares it",
+    )
+    return replace(
+        result, verdict="undecided", reason=finding.message, findings=(finding,), faults=()
+    )
 
 
 def short_of_memory(result: CaseResult) -> CaseResult:
-    """Where there was too little memory for our own computing the check could not be judged, and nothing is at fault. What the user's code raised for
-    want of memory gets a hint."""
+    """Where there was too little memory for our own computing the check could not be judged, and
+    nothing is at fault. What the user's code raised for want of memory gets a hint."""
     if any(NO_MEMORY.search(fault.what) for fault in result.faults):
-        finding = Finding("GV008", f"measuring it takes more memory than there is on {result.device}", "nothing-checked", hint=SMALLER)
-        return replace(result, verdict="error", reason=finding.message, findings=(finding,), faults=())
-    findings = (replace(each, hint=SMALLER) if not each.hint and each.severity == "error" and NO_MEMORY.search(each.message) else each
-                for each in result.findings)
+        finding = Finding(
+            "GV008",
+            f"measuring it takes more memory than there is on {result.device}",
+            "nothing-checked",
+            hint=SMALLER,
+        )
+        return replace(
+            result, verdict="error", reason=finding.message, findings=(finding,), faults=()
+        )
+    findings = (
+        replace(each, hint=SMALLER)
+        if not each.hint and each.severity == "error" and NO_MEMORY.search(each.message)
+        else each
+        for each in result.findings
+    )
     return replace(result, findings=tuple(findings))

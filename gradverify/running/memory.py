@@ -1,4 +1,5 @@
-"""`--lf`: which checks were not as expected last time, kept from run to run in a folder of the project; once lost, none is remembered."""
+"""`--lf`: which checks were not as expected last time, kept from run to run in a folder of the
+project; once lost, none is remembered."""
 
 from __future__ import annotations
 
@@ -16,62 +17,93 @@ from gradverify.model.result import CaseResult
 FOLDER, FILE, VERSION = ".gradverify_cache", "failed.json", 1
 OWN_FILES = {
     ".gitignore": "# made by gradverify\n*\n",
-    "CACHEDIR.TAG": "Signature: 8a477f597d28d172789f06886806bc55\n# made by gradverify; see https://bford.info/cachedir/\n"}
+    "CACHEDIR.TAG": "Signature: 8a477f597d28d172789f06886806bc55\n# made by gradverify; see "
+    "https://bford.info/cachedir/\n",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`root` holds the memory; ids are of specs relative to `cwd`, in the memory relative to `root`. Both are absolute."""
+    """`root` holds the memory; ids are of specs relative to `cwd`, in the memory relative to
+    `root`. Both are absolute."""
 
     root: Path
     cwd: Path
-    _seen: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)     # a spec holds up to thousands of checks
+    # A spec holds up to thousands of checks
+    _seen: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def key(self, id: str) -> str:
         """The same for one check, from whichever folder it is run."""
         path, colons, name = id.partition("::")
         if path not in self._seen:
-            self._seen[path] = Path(os.path.relpath((self.cwd / path).resolve(), self.root)).as_posix()
+            self._seen[path] = Path(
+                os.path.relpath((self.cwd / path).resolve(), self.root)
+            ).as_posix()
         return self._seen[path] + colons + name
 
     def read(self) -> frozenset[str]:
-        """The keys remembered; none where the file is missing, damaged, or of another version of this format."""
+        """The keys remembered; none where the file is missing, damaged, or of another version of
+        this format."""
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             data = json.loads((self.root / FOLDER / FILE).read_text(encoding="utf-8"))
             if data["version"] == VERSION:
-                return frozenset(key for key in data["failed"] if isinstance(key, str) and "::" in key and "\0" not in key)
+                return frozenset(
+                    key
+                    for key in data["failed"]
+                    if isinstance(key, str) and "::" in key and "\0" not in key
+                )
         return frozenset()
 
 
 def memory_at(cwd: Path) -> Memory:
-    """Of the nearest folder, at or above `cwd`, that holds a pyproject.toml or is a repository; else `cwd` itself."""
+    """Of the nearest folder, at or above `cwd`, that holds a pyproject.toml or is a repository;
+    else `cwd` itself."""
     cwd = cwd.resolve()
     return Memory(nearest_with(cwd, "pyproject.toml", REPOSITORY) or cwd, cwd)
 
 
 def recall(memory: Memory, files: Iterable[Path], ids: Iterable[str]) -> frozenset[str]:
-    """The keys remembered, but for checks that are gone. `files`: the specs that were read, `ids`: of all checks in them, also of those that are not
-    to run."""
+    """The keys remembered, but for checks that are gone. `files`: the specs that were read, `ids`:
+    of all checks in them, also of those that are not to run."""
     specs, keys = {memory.key(file.as_posix()) for file in files}, set(map(memory.key, ids))
-    return frozenset(key for key in memory.read() if key in keys or key.partition("::")[0] not in specs)
+    return frozenset(
+        key for key in memory.read() if key in keys or key.partition("::")[0] not in specs
+    )
 
 
-def remember(memory: Memory, files: Iterable[Path], ids: Collection[str], results: Sequence[CaseResult], cases: Sequence[Case]) -> None:
-    """Takes the results of a run of `cases`, or of a part of them, into the memory. What was not run, or skipped because this machine lacks
-    something, stays what it was. Writes nothing where nothing changes, nor where nothing can be written."""
+def remember(
+    memory: Memory,
+    files: Iterable[Path],
+    ids: Collection[str],
+    results: Sequence[CaseResult],
+    cases: Sequence[Case],
+) -> None:
+    """Takes the results of a run of `cases`, or of a part of them, into the memory. What was not
+    run, or skipped because this machine lacks something, stays what it was. Writes nothing where
+    nothing changes, nor where nothing can be written."""
     left_out = {case.id for case in cases if case.skip is not None}
-    failed = {memory.key(result.id) for result in results if result.ok is False and result.verdict != "not_run"}
-    ok = {memory.key(result.id) for result in results if result.ok and (result.verdict != "skip" or result.id in left_out)}
+    failed = {
+        memory.key(result.id)
+        for result in results
+        if result.ok is False and result.verdict != "not_run"
+    }
+    ok = {
+        memory.key(result.id)
+        for result in results
+        if result.ok and (result.verdict != "skip" or result.id in left_out)
+    }
     folder = memory.root / FOLDER
     with suppress(OSError):
         if not folder.is_dir() and not failed:
             return
         folder.mkdir(exist_ok=True)
-        for name, text in OWN_FILES.items():        # ignored by git and by backups from the beginning
+        # Ignored by git and by backups from the beginning
+        for name, text in OWN_FILES.items():
             if not (folder / name).exists():
                 (folder / name).write_text(text)
         new = recall(memory, files, ids) - ok | failed
         if new != memory.read():
-            (folder / FILE).write_text(json.dumps({"version": VERSION, "failed": sorted(new)}, indent=1) + "\n", encoding="utf-8")
-
-
+            (folder / FILE).write_text(
+                json.dumps({"version": VERSION, "failed": sorted(new)}, indent=1) + "\n",
+                encoding="utf-8",
+            )

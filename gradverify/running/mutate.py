@@ -15,12 +15,15 @@ from gradverify.running.staying import staying
 
 
 def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[MutatedCheck]:
-    """Each case under all damage that can be done to it, as it ends; `began` is told before it begins. Imports torch."""
+    """Each case under all damage that can be done to it, as it ends; `began` is told before it
+    begins. Imports torch."""
     machine = devices() if any(case.skip is None for case in cases) else None
     for case in cases:
         missing = lack(case, machine)
         if missing is not None:
-            yield MutatedCheck(case.id, case.name, case.target, left_out=f"skipped: {missing.reason}")
+            yield MutatedCheck(
+                case.id, case.name, case.target, left_out=f"skipped: {missing.reason}"
+            )
             continue
         began(case)
         with interruptible():
@@ -41,9 +44,21 @@ def mutate_case(case: Case) -> MutatedCheck:
             with importable(case.search):
                 result = mutate(case)
         except UserCodeError as error:
-            result = MutatedCheck(case.id, case.name, case.target, left_out=f"it does not pass undamaged: {error.message}", broken=True)
+            result = MutatedCheck(
+                case.id,
+                case.name,
+                case.target,
+                left_out=f"it does not pass undamaged: {error.message}",
+                broken=True,
+            )
         except BaseException as error:
             if is_interrupt(error) or not is_users(error):
                 raise
-            result = MutatedCheck(case.id, case.name, case.target, left_out=f"the function's code raised {describe(error)}", broken=True)
+            result = MutatedCheck(
+                case.id,
+                case.name,
+                case.target,
+                left_out=f"the function's code raised {describe(error)}",
+                broken=True,
+            )
     return replace(result, seconds=time.perf_counter() - started)

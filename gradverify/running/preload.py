@@ -1,4 +1,5 @@
-"""What workers need, imported once in the process that they are forked from: torch and gradverify itself, never a user's module."""
+"""What workers need, imported once in the process that they are forked from: torch and gradverify
+itself, never a user's module."""
 
 from __future__ import annotations
 
@@ -15,14 +16,24 @@ from gradverify.running.family import adopt_orphans, end_with_caller
 from gradverify.running.server import lacking
 from gradverify.running.words import leave
 
-# What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative and draw: once here, not once in every worker.
-IN_THE_FIRST = ("torch.fx.experimental.symbolic_shapes", "torch._decomp.decompositions_for_jvp", "torch.utils._device", "numpy.random", "numpy.ma")
+# What torch imports in the first backward (sympy among it, 0.8 s of CPU), forward-mode derivative
+# and draw: once here, not once in every worker.
+IN_THE_FIRST = (
+    "torch.fx.experimental.symbolic_shapes",
+    "torch._decomp.decompositions_for_jvp",
+    "torch.utils._device",
+    "numpy.random",
+    "numpy.ma",
+)
 
-gc.disable()        # what 1,900 modules make stays: looking through it for garbage takes 0.5 of 3.6 s of CPU, and finds next to nothing
-end_with_caller()   # a supervisor that is killed cannot end its workers
+# What 1,900 modules make stays: looking through it for garbage takes 0.5 of 3.6 s of CPU, and finds
+# next to nothing
+gc.disable()
+end_with_caller()  # a supervisor that is killed cannot end its workers
 try:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # those of torch's own modules, which PYTHONWARNINGS=error would make errors of
+        # Those of torch's own modules, which PYTHONWARNINGS=error would make errors of
+        warnings.simplefilter("ignore")
         import gradverify.rules
         import gradverify.running.inline
         import gradverify.subject.instruments
@@ -32,7 +43,7 @@ try:
 
         for _module in pkgutil.iter_modules(gradverify.rules.__path__):
             importlib.import_module(f"gradverify.rules.{_module.name}")
-        catalogue.asked()       # their pages are parsed: 0.2 s
+        catalogue.asked()  # their pages are parsed: 0.2 s
         for _class in (Case, CaseResult):
             reader(_class)
         for _name in IN_THE_FIRST:
@@ -42,8 +53,10 @@ try:
 except BaseException as error:
     if lacking(error) is None:
         raise
-    leave(1)        # the supervisor says what is short
-adopt_orphans()     # of workers that crash: the supervisor ends them
-warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")        # theirs, said where such a one ends
-gc.freeze()     # what is here stays: collections in the workers pass it by, and its memory stays shared with them
+    leave(1)  # the supervisor says what is short
+adopt_orphans()  # of workers that crash: the supervisor ends them
+# theirs, said where such a one ends
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
+# What is here stays: collections in the workers pass it by, and its memory stays shared with them
+gc.freeze()
 gc.enable()

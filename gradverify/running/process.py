@@ -24,13 +24,14 @@ from gradverify.running.server import ended_by, number, status_of
 
 # ---- File descriptors out of the way of code that closes or reuses low numbers
 OPEN = Path("/dev/fd")
-STANDARD = 3        # stdin, stdout, stderr: programs that are started have these
+STANDARD = 3  # stdin, stdout, stderr: programs that are started have these
 
-FIRST = 400     # code that closes 3 to 63, 3 to 255 and the like does not meet them
+FIRST = 400  # code that closes 3 to 63, 3 to 255 and the like does not meet them
 
 
 def high(descriptor: int) -> int:
-    """A duplicate with a high number, where the platform has a choice; not inherited by programs that are started."""
+    """A duplicate with a high number, where the platform has a choice; not inherited by programs
+    that are started."""
     try:
         import fcntl
         import resource
@@ -48,7 +49,8 @@ def moved(descriptor: int) -> int:
 
 
 def keep_to_ourselves() -> None:
-    """No program that is started holds what is open now: a pipe whose end nobody sees while a program that a check left in the background runs."""
+    """No program that is started holds what is open now: a pipe whose end nobody sees while a
+    program that a check left in the background runs."""
     with contextlib.suppress(OSError):
         for name in os.listdir(OPEN):  # noqa: PTH208 - names only
             with contextlib.suppress(OSError):
@@ -57,13 +59,15 @@ def keep_to_ourselves() -> None:
 
 # ---- The file that holds what a check prints: its end is what a report shows, and all that is
 # kept
-KEPT_LINES, KEPT_BYTES = 200, 2**16     # of the end of what a check printed
-MOST = 2**20                            # bytes at which a file is cut to those: a call that prints 100 MB would fill the disk
-CUT = b"\0cut\0"                        # how a file begins that was cut
+KEPT_LINES, KEPT_BYTES = 200, 2**16  # of the end of what a check printed
+# Bytes at which a file is cut to those: a call that prints 100 MB would fill the disk
+MOST = 2**20
+CUT = b"\0cut\0"  # how a file begins that was cut
 
 
 def opened(path: Path | None) -> io.FileIO:
-    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where there is no `path`."""
+    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where
+    there is no `path`."""
     if path is None:
         import tempfile
 
@@ -100,7 +104,8 @@ def tail(path: Path) -> str | None:
 
 
 def end_of(file: io.FileIO) -> str | None:
-    """The last lines of a file, no more of them than a report can carry; None where there are none."""
+    """The last lines of a file, no more of them than a report can carry; None where there are
+    none."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     was_cut = file.read(len(CUT)) == CUT
@@ -110,16 +115,20 @@ def end_of(file: io.FileIO) -> str | None:
     if not shown:
         return None
     of = f"more than {MOST} bytes, of which the rest was not kept" if was_cut else f"{size} bytes"
-    return f"… cut to the end of {of}\n{shown}" if was_cut or size > KEPT_BYTES or len(lines) > KEPT_LINES else shown
+    return (
+        f"… cut to the end of {of}\n{shown}"
+        if was_cut or size > KEPT_BYTES or len(lines) > KEPT_LINES
+        else shown
+    )
 
 
 # ---- One worker process, seen from outside: how it is started, heard, stopped, and how it ended
-SILENT_FOR = 2.0        # seconds between a worker's closed pipe and its end, before it is ended
-STACK_WITHIN = 0.5      # seconds for the Python stack of a hanging worker to be written
-ENDS_WITHIN = 5.0       # seconds for a killed process to be gone
-UNHEARD = 113           # status of a process whose words nobody hears
-LARGEST = 1 << 30       # bytes of one message
-CHUNK = 1 << 20         # bytes that are read at a time
+SILENT_FOR = 2.0  # seconds between a worker's closed pipe and its end, before it is ended
+STACK_WITHIN = 0.5  # seconds for the Python stack of a hanging worker to be written
+ENDS_WITHIN = 5.0  # seconds for a killed process to be gone
+UNHEARD = 113  # status of a process whose words nobody hears
+LARGEST = 1 << 30  # bytes of one message
+CHUNK = 1 << 20  # bytes that are read at a time
 
 HEADER = struct.Struct("!i")
 
@@ -128,9 +137,11 @@ How = Literal["status", "signal", "limit", "silence", "garbled", "processes", "p
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """How a process ended. `number`: its exit status, the signal that ended it, the seconds that it was given, the processes that it had started, or
-    the signal that ended the process that it was forked from ("parent"), or that workers are ("server"), and it with that (0: not known); `stack`: of
-    Python, where it is known, as faulthandler writes it; `printed`: the end of what its task wrote to stdout and stderr."""
+    """How a process ended. `number`: its exit status, the signal that ended it, the seconds that it
+    was given, the processes that it had started, or the signal that ended the process that it was
+    forked from ("parent"), or that workers are ("server"), and it with that (0: not known);
+    `stack`: of Python, where it is known, as faulthandler writes it; `printed`: the end of what its
+    task wrote to stdout and stderr."""
 
     how: How
     number: float
@@ -140,27 +151,30 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What a worker writes to and its supervisor reads after its end: the Python stack, and what a task printed."""
+    """What a worker writes to and its supervisor reads after its end: the Python stack, and what a
+    task printed."""
 
     stack: str
     printed: str
 
 
 Main = Callable[[Connection, Connection, Any, Files], None]
-"""What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone, its set-up, and its files."""
+"""What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone,
+its set-up, and its files."""
 
 
 class Said:
-    """What is said of one task, through a pipe of its own: what an earlier one left running cannot write to it. Of no task: by a worker itself.
-    `pipe` can be waited for; whoever writes half a message into it, and nothing more, holds nobody up."""
+    """What is said of one task, through a pipe of its own: what an earlier one left running cannot
+    write to it. Of no task: by a worker itself. `pipe` can be waited for; whoever writes half a
+    message into it, and nothing more, holds nobody up."""
 
     def __init__(self, pipe: Connection, task: str = "") -> None:
         self.pipe, self._task, self._held, self.garbled = pipe, task, bytearray(), False
-        self.pid: int | None = None     # of the process that does it, once that is known
+        self.pid: int | None = None  # of the process that does it, once that is known
 
     def hear(self) -> list[tuple[str, Json]] | None:
-        """The words that have come, each with what belongs to it; None where the pipe is closed or carries something else. To be asked where
-        there is something to read."""
+        """The words that have come, each with what belongs to it; None where the pipe is closed or
+        carries something else. To be asked where there is something to read."""
         try:
             data = os.read(self.pipe.fileno(), CHUNK)
         except OSError:
@@ -174,7 +188,7 @@ class Said:
             end = HEADER.size + HEADER.unpack_from(self._held)[0]
             if len(self._held) < end <= LARGEST:
                 return
-            head, _, payload = bytes(self._held[HEADER.size:end]).partition(b"\n")
+            head, _, payload = bytes(self._held[HEADER.size : end]).partition(b"\n")
             del self._held[:end]
             try:
                 kind, _, task = head.decode("ascii").partition(" ")
@@ -197,13 +211,15 @@ class Worker:
         self.words, inner = context.Pipe()
         self.said = Said(self.words)
         alive, self._alive = context.Pipe(duplex=False)
-        self._process = context.Process(target=main, args=(inner, alive, setup, self.files), daemon=False)
+        self._process = context.Process(
+            target=main, args=(inner, alive, setup, self.files), daemon=False
+        )
         try:
             self._process.start()
         finally:
             inner.close()
             alive.close()
-        self.server = number()      # the process that it was forked from
+        self.server = number()  # the process that it was forked from
 
     @property
     def sentinel(self) -> int:
@@ -252,7 +268,7 @@ class Worker:
             return None
         try:
             code = status_of(self.sentinel)
-        except EOFError:        # the process that it was forked from ended first
+        except EOFError:  # the process that it was forked from ended first
             return self.died("server", ended_by(self.server))
         if said is not None and said.pid not in (None, self.pid):
             return self.died("parent", max(0, -code))
@@ -262,7 +278,7 @@ class Worker:
         """Of a process that did not end within its limit: asked for its stack, then killed."""
         pid = said.pid if said is not None and said.pid is not None else self.pid
         with contextlib.suppress(OSError, AttributeError):
-            if os.getsid(pid) == self.pid:      # whatever number it sent
+            if os.getsid(pid) == self.pid:  # whatever number it sent
                 os.kill(pid, signal.SIGUSR1)
             self._process.join(STACK_WITHIN)
         return self.died("limit", limit)
@@ -274,7 +290,9 @@ class Worker:
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""
         end_family(self.pid, alive=self._process.is_alive())
-        with contextlib.suppress(OSError):      # later: a worker that finds its supervisor gone ends at once, and what it started loses its parent
+        # later: a worker that finds its supervisor gone ends at once, and what it started loses its
+        # parent
+        with contextlib.suppress(OSError):
             self._alive.close()
             self.words.close()
         self._process.join(ENDS_WITHIN)

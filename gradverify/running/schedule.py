@@ -11,7 +11,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gradverify.model.case import Case
-from gradverify.model.event import CheckFinished, CheckStarted, Environment, Event, RunFinished, RunStarted, Selection
+from gradverify.model.event import (
+    CheckFinished,
+    CheckStarted,
+    Environment,
+    Event,
+    RunFinished,
+    RunStarted,
+    Selection,
+)
 from gradverify.model.paths import repository_folder
 from gradverify.model.problem import SIGNALLED, ProblemsError
 from gradverify.model.report import Gate, judged
@@ -43,8 +51,11 @@ class _Run:
         yield CheckFinished(result)
         self.failed += not judged(result, self.gate).ok
         if self.maxfail is not None and self.failed >= self.maxfail:
-            self.why = ("-x: stopped at the first check that is not as expected" if self.maxfail == 1 else
-                        f"--maxfail: stopped after {self.maxfail} checks that are not as expected")
+            self.why = (
+                "-x: stopped at the first check that is not as expected"
+                if self.maxfail == 1
+                else f"--maxfail: stopped after {self.maxfail} checks that are not as expected"
+            )
 
     def skipped_before(self, id: str | None) -> Iterator[Event]:
         """The skipped cases that stand before a case, or all of them."""
@@ -56,21 +67,35 @@ class _Run:
                 yield from self.tell(self.skips[case.id])
 
 
-def run(cases: Sequence[Case], *, argv: tuple[str, ...], selection: Selection, crew: Crew, maxfail: int | None = None,
-        gate: Gate | None = None) -> Iterator[Event]:
-    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results for what is left. Closes the crew."""
+def run(
+    cases: Sequence[Case],
+    *,
+    argv: tuple[str, ...],
+    selection: Selection,
+    crew: Crew,
+    maxfail: int | None = None,
+    gate: Gate | None = None,
+) -> Iterator[Event]:
+    """The events of a run; checks end in any order. A signal ends it early, with `not_run` results
+    for what is left. Closes the crew."""
     started = time.perf_counter()
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
         machine = _machine(cases, crew, state)
-        begun, ids = datetime.now(UTC).isoformat(timespec="seconds"), tuple(case.id for case in cases)
+        begun, ids = (
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            tuple(case.id for case in cases),
+        )
         yield RunStarted(begun, argv, selection, environment(machine), len(ids), ids)
         if not state.why:
             yield from _checks(cases, crew, machine, state)
     finally:
         crew.close()
-    for place, case in enumerate(state.left.values()):      # of those that the surroundings did not allow one says so
-        yield CheckFinished(without_running(case, "error" if state.unable and place == 0 else "not_run", state.why))
+    # Of those that the surroundings did not allow one says so
+    for place, case in enumerate(state.left.values()):
+        yield CheckFinished(
+            without_running(case, "error" if state.unable and place == 0 else "not_run", state.why)
+        )
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
 
 
@@ -83,11 +108,15 @@ def _machine(cases: Sequence[Case], crew: Crew, state: _Run) -> Devices | None:
         return None
 
 
-def _checks(cases: Sequence[Case], crew: Crew, machine: Devices | None, state: _Run) -> Iterator[Event]:
+def _checks(
+    cases: Sequence[Case], crew: Crew, machine: Devices | None, state: _Run
+) -> Iterator[Event]:
     found = ((case, skipped(case, machine)) for case in cases)
     state.skips = {case.id: result for case, result in found if result is not None}
     try:
-        for event in crew.run([placed(case, machine) for case in cases if case.id not in state.skips]):
+        for event in crew.run(
+            [placed(case, machine) for case in cases if case.id not in state.skips]
+        ):
             if isinstance(event, CheckStarted):
                 yield from state.skipped_before(event.id)
             if state.why:
@@ -112,9 +141,16 @@ def _ended(error: BaseException, state: _Run) -> None:
 
 def environment(machine: Devices | None) -> Environment:
     """Versions without importing what they are of."""
-    return Environment(platform.python_version(), _version("torch"), _version("numpy"), platform.platform(),
-                       machine.cuda if machine else (), machine.threads if machine else None, repository_folder(Path.cwd()),
-                       machine.reduced if machine else ())
+    return Environment(
+        platform.python_version(),
+        _version("torch"),
+        _version("numpy"),
+        platform.platform(),
+        machine.cuda if machine else (),
+        machine.threads if machine else None,
+        repository_folder(Path.cwd()),
+        machine.reduced if machine else (),
+    )
 
 
 def _version(package: str) -> str | None:
@@ -127,4 +163,8 @@ def _version(package: str) -> str | None:
 def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
     """The result of a case that is not to run here, with the reason."""
     missing = lack(case, machine)
-    return None if missing is None else without_running(case, "skip", missing.reason, missing=missing.device)
+    return (
+        None
+        if missing is None
+        else without_running(case, "skip", missing.reason, missing=missing.device)
+    )

@@ -1,4 +1,5 @@
-"""Which cases run: by keyword expression, by tag expression. (`PATH::NAME` is taken apart where paths are: spec/discover.py.)"""
+"""Which cases run: by keyword expression, by tag expression. (`PATH::NAME` is taken apart where
+paths are: spec/discover.py.)"""
 
 from __future__ import annotations
 
@@ -12,27 +13,37 @@ from gradverify.model.problem import Problem, ProblemsError
 # ---- Which cases run: by keyword expression, by tag expression
 _Match = Callable[[str], bool]
 LOGIC = ("and", "or", "not")
-CALL = re.compile(r"\bw\d+\s*\(|\)\s*\(|\(\s*\)")     # what Python would take for a call, or for an empty tuple
+# What Python would take for a call, or for an empty tuple
+CALL = re.compile(r"\bw\d+\s*\(|\)\s*\(|\(\s*\)")
 
 
-def select(cases: Sequence[Case], *, keyword: str | None = None, tags: str | None = None,
-           options: tuple[str, str] = ("-k", "-m")) -> tuple[Case, ...]:
+def select(
+    cases: Sequence[Case],
+    *,
+    keyword: str | None = None,
+    tags: str | None = None,
+    options: tuple[str, str] = ("-k", "-m"),
+) -> tuple[Case, ...]:
     """The cases that fit both, in their order.
 
-    `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole tags. Raises ProblemsError for an
-    expression that cannot be read, which names `options`, as whoever wrote them calls the two.
+    `keyword` is an expression over parts of ids (`softmax and not cuda`), `tags` one over whole
+    tags. Raises ProblemsError for an expression that cannot be read, which names `options`, as
+    whoever wrote them calls the two.
     """
     by_keyword, by_tag = _compile(keyword, options[0]), _compile(tags, options[1])
 
     def fits(case: Case) -> bool:
-        return by_keyword(lambda word: word.lower() in case.id.lower()) and by_tag(lambda word: word in case.tags)
+        return by_keyword(lambda word: word.lower() in case.id.lower()) and by_tag(
+            lambda word: word in case.tags
+        )
 
     return tuple(case for case in cases if fits(case))
 
 
 def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
-    """An expression of words with and, or, not and parentheses, as a predicate of what holds for one word. Words may hold anything but blanks and
-    parentheses (`op[a=1]`, `conv-2d`): each becomes a plain name."""
+    """An expression of words with and, or, not and parentheses, as a predicate of what holds for
+    one word. Words may hold anything but blanks and parentheses (`op[a=1]`, `conv-2d`): each
+    becomes a plain name."""
     if expression is None or not expression.strip():
         return lambda match: True
     words: dict[str, str] = {}
@@ -46,13 +57,19 @@ def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
             raise SyntaxError
         code = compile(source, "", "eval")
     except (SyntaxError, ValueError):
-        raise ProblemsError([Problem(f"{option} {expression!r}: not an expression of words with and, or, not and parentheses")]) from None
+        raise ProblemsError(
+            [
+                Problem(
+                    f"{option} {expression!r}: not an expression of words with and, or, not and "
+                    "parentheses"
+                )
+            ]
+        ) from None
     return lambda match: bool(eval(code, {}, {name: match(word) for word, name in words.items()}))
 
 
 # ---- One of N parts of a selection
 def part(id: str, count: int) -> int:
-    """From 1 to `count`; as even as drawing lots: of n checks a part gets n / count, give or take the square root of that."""
+    """From 1 to `count`; as even as drawing lots: of n checks a part gets n / count, give or take
+    the square root of that."""
     return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8]) % count + 1
-
-

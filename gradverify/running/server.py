@@ -1,4 +1,5 @@
-"""The process that workers are forked from, where the platform has it: it imports torch once, beside whatever this process does meanwhile."""
+"""The process that workers are forked from, where the platform has it: it imports torch once,
+beside whatever this process does meanwhile."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from gradverify.source.modules import python_path
 
 # ---- What the surroundings of a run may lack for worker processes to start: it is the user's to
 # change, and no fault of gradverify's
-DESCRIPTORS = 64        # open files that starting workers takes
-MEMORY = 2 * 2**30      # bytes of addresses that torch and a check take at most
+DESCRIPTORS = 64  # open files that starting workers takes
+MEMORY = 2 * 2**30  # bytes of addresses that torch and a check take at most
 TOO_LONG = "AF_UNIX path too long"
 SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 
@@ -31,34 +32,57 @@ def is_lack(error: BaseException) -> bool:
 
 
 def lacking(error: BaseException | None = None) -> str | None:
-    """The sentence where `error`, or the limits of this process, tell why it cannot start workers; None where they do not."""
+    """The sentence where `error`, or the limits of this process, tell why it cannot start workers;
+    None where they do not."""
     if TOO_LONG in str(error):
         import tempfile
 
-        return ("worker processes are started through a socket in the folder for temporary files, whose name is too long: "
-                f"set TMPDIR to a shorter one than {tempfile.gettempdir()}")
+        return (
+            "worker processes are started through a socket in the folder for temporary files, "
+            f"whose name is too long: set TMPDIR to a shorter one than {tempfile.gettempdir()}"
+        )
     if error is not None and is_lack(error):
-        return f"gradverify cannot run here: {getattr(error, 'strerror', None) or type(error).__name__} (the limits are those of `ulimit -a`)"
+        return (
+            "gradverify cannot run here: "
+            f"{getattr(error, 'strerror', None) or type(error).__name__} (the limits are those of "
+            "`ulimit -a`)"
+        )
     try:
         import resource
     except ImportError:
         return None
-    least = {"open files": (resource.RLIMIT_NOFILE, DESCRIPTORS), "bytes of memory": (resource.RLIMIT_AS, MEMORY),
-             "bytes of data": (resource.RLIMIT_DATA, MEMORY)}
+    least = {
+        "open files": (resource.RLIMIT_NOFILE, DESCRIPTORS),
+        "bytes of memory": (resource.RLIMIT_AS, MEMORY),
+        "bytes of data": (resource.RLIMIT_DATA, MEMORY),
+    }
     found = ((what, resource.getrlimit(kind)[0], enough) for what, (kind, enough) in least.items())
-    return next((f"gradverify cannot run here: it may have {allowed:,} {what}, and needs {enough:,} (`ulimit -a`)"
-                 for what, allowed, enough in found if 0 <= allowed < enough), None)
+    return next(
+        (
+            (
+                f"gradverify cannot run here: it may have {allowed:,} {what}, and needs {enough:,} "
+                "(`ulimit -a`)"
+            )
+            for what, allowed, enough in found
+            if 0 <= allowed < enough
+        ),
+        None,
+    )
 
 
 # ---- The process that workers are forked from, where the platform has it: it imports torch once,
 # beside whatever this process does meanwhile
 PRELOADED = ["gradverify.running.preload"]
-UNSUPPORTED = "checks run in worker processes, which need Linux or macOS: on Windows use WSL, or `gradverify check --no-isolate`"
-ENDS_WITHIN = 5.0       # seconds for a server whose pipes are closed to have ended
+UNSUPPORTED = (
+    "checks run in worker processes, which need Linux or macOS: on Windows use WSL, or `gradverify "
+    "check --no-isolate`"
+)
+ENDS_WITHIN = 5.0  # seconds for a server whose pipes are closed to have ended
 
 
 def start_method() -> ForkServerContext:
-    """Forkserver: a worker starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs after one backward.
+    """Forkserver: a worker starts in 10 to 20 ms, as torch is imported once. Never fork: it hangs
+    after one backward.
 
     Raises ProblemsError where there is none, which is Windows."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
@@ -67,11 +91,13 @@ def start_method() -> ForkServerContext:
 
 
 def begin() -> None:
-    """Starts the process, unless it runs; it imports torch in the background. Raises ProblemsError where the surroundings do not allow it."""
+    """Starts the process, unless it runs; it imports torch in the background. Raises ProblemsError
+    where the surroundings do not allow it."""
     start_method().set_forkserver_preload(PRELOADED)
     try:
         with _same_path():
-            resource_tracker.ensure_running()       # started with the other one, it would take the mask off
+            # Started with the other one, it would take the mask off
+            resource_tracker.ensure_running()
             with _without_interrupts():
                 forkserver.ensure_running()
     except OSError as error:
@@ -82,7 +108,8 @@ def begin() -> None:
 
 
 def end() -> None:
-    """Kills the process, if it runs: while it still imports torch it would hold the terminal and the pipes of one that has ended."""
+    """Kills the process, if it runs: while it still imports torch it would hold the terminal and
+    the pipes of one that has ended."""
     pid = number()
     if pid is not None:
         with contextlib.suppress(OSError):
@@ -97,10 +124,14 @@ def number() -> int | None:
 
 
 def let_go() -> None:
-    """In a worker: the server ends as soon as the supervisor has, and not after the last worker, which may hang for ever. The process that tracks
-    semaphores is the supervisor's alone: what writes to all descriptors made it fail; code that needs one starts its own."""
+    """In a worker: the server ends as soon as the supervisor has, and not after the last worker,
+    which may hang for ever. The process that tracks semaphores is the supervisor's alone: what
+    writes to all descriptors made it fail; code that needs one starts its own."""
     tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
-    for own, name in ((getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd"), (tracker, "_fd")):
+    for own, name in (
+        (getattr(forkserver, "_forkserver", None), "_forkserver_alive_fd"),
+        (tracker, "_fd"),
+    ):
         held = getattr(own, name, None)
         if isinstance(held, int):
             os.close(held)
@@ -108,12 +139,14 @@ def let_go() -> None:
 
 
 def status_of(sentinel: int) -> int:
-    """The exit status, or minus the signal, of a worker whose `sentinel` is ready. Raises EOFError where the server ended before it could tell."""
+    """The exit status, or minus the signal, of a worker whose `sentinel` is ready. Raises EOFError
+    where the server ended before it could tell."""
     return int(forkserver.read_signed(sentinel))
 
 
 def ended_by(pid: int | None) -> int:
-    """The signal that ended a server; 0 where it ended otherwise, or nobody can say. Whoever asks for its end later is told too."""
+    """The signal that ended a server; 0 where it ended otherwise, or nobody can say. Whoever asks
+    for its end later is told too."""
     until = time.monotonic() + ENDS_WITHIN
     while pid is not None and hasattr(os, "waitid") and time.monotonic() < until:
         try:
@@ -128,8 +161,9 @@ def ended_by(pid: int | None) -> int:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C, and a terminal that is closed, are not heard by what is started inside: while it imports, it would answer with a traceback, or
-    end before whoever supervises it. Workers take the mask off again."""
+    """Ctrl-C, and a terminal that is closed, are not heard by what is started inside: while it
+    imports, it would answer with a traceback, or end before whoever supervises it. Workers take the
+    mask off again."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -142,7 +176,8 @@ def _without_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _same_path() -> Iterator[None]:
-    """What is started inside finds the modules that this process finds, and none of the current folder, where a `types.py` may lie."""
+    """What is started inside finds the modules that this process finds, and none of the current
+    folder, where a `types.py` may lie."""
     said = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(python_path())}
     before = {name: os.environ.get(name) for name in said}
     os.environ.update(said)

@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and SIGHUP while workers run: noted, and seen by whoever waits, instead of an exception at any line."""
+"""Ctrl-C, SIGTERM and SIGHUP while workers run: noted, and seen by whoever waits, instead of an
+exception at any line."""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ class Stopped(Exception):  # noqa: N818 - no error: somebody asked the run to en
 
 
 class Signals:
-    """From `hear` to `close`, or as a context. A second Ctrl-C is Python's own KeyboardInterrupt. Outside the main thread nothing can be heard."""
+    """From `hear` to `close`, or as a context. A second Ctrl-C is Python's own KeyboardInterrupt.
+    Outside the main thread nothing can be heard."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self._at_once = False
-        self.bell, self._string = socket.socketpair()       # rings where a signal comes
+        self.bell, self._string = socket.socketpair()  # rings where a signal comes
         for end in (self.bell, self._string):
             end.setblocking(False)
         self._before: dict[int, Any] = {}
@@ -37,7 +39,11 @@ class Signals:
     def hear(self) -> Signals:
         if threading.current_thread() is threading.main_thread() and not self._before:
             self._wakeup = signal.set_wakeup_fd(self._string.fileno(), warn_on_full_buffer=False)
-            self._before = {number: signal.signal(number, self._note) for number in HEARD if not is_ignored(number)}
+            self._before = {
+                number: signal.signal(number, self._note)
+                for number in HEARD
+                if not is_ignored(number)
+            }
         return self
 
     def __enter__(self) -> Signals:
@@ -55,7 +61,8 @@ class Signals:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises Stopped where it comes: for waiting that nothing else would end."""
+        """Inside, a signal raises Stopped where it comes: for waiting that nothing else would
+        end."""
         self._at_once = True
         try:
             self.check()
@@ -65,7 +72,8 @@ class Signals:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Heard inside only, as often as it is entered. A signal that nobody has seen by the end raises Stopped there."""
+        """Heard inside only, as often as it is entered. A signal that nobody has seen by the end
+        raises Stopped there."""
         self.hear()
         try:
             yield

@@ -1,8 +1,11 @@
-"""Tasks in worker processes: one that ends its process, or takes too long, costs itself only. Knows nothing of gradients.
+"""Tasks in worker processes: one that ends its process, or takes too long, costs itself only. Knows
+nothing of gradients.
 
-A worker has one task at a time and does it in a child of its own, which says when it begins and what came of it. What it does not say did not
-happen: a process that ends without an answer, with whatever status, was ended by its task. Where the process that it was forked from ends with it,
-its task is done again with no other beside it, so that the one that does it again is known.
+A worker has one task at a time and does it in a child of its own, which says when it begins and
+what came of it. What it does not say did not
+happen: a process that ends without an answer, with whatever status, was ended by its task. Where
+the process that it was forked from ends with it, its task is done again with no other beside it, so
+that the one that does it again is known.
 """
 
 from __future__ import annotations
@@ -22,13 +25,19 @@ from gradverify.running.process import SILENT_FOR, Died, Said, Worker, cut_at
 from gradverify.running.server import lacking
 from gradverify.running.signals import Signals
 
-START_LIMIT = 300.0     # seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
-FUTILE = 3              # workers in a row that end before they are ready: no further one would be
-PAUSE = 0.2             # seconds before another attempt to start one: a server that has just been killed may still be seen
-LOOKS_EVERY = 1.0       # seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100 processes run
-ENDS_WITHIN = 5.0       # seconds between the answer of a task and the end of its process
-KEPT = 8                # workers that wait for another task of their server, beside those that do one
-MOST = 256 + 8 * (os.cpu_count() or 1)     # processes that a task may have at a time: a compiler for each processor is a chain of four or five
+# Seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
+START_LIMIT = 300.0
+FUTILE = 3  # workers in a row that end before they are ready: no further one would be
+# Seconds before another attempt to start one: a server that has just been killed may still be seen
+PAUSE = 0.2
+# Seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100
+# processes run
+LOOKS_EVERY = 1.0
+ENDS_WITHIN = 5.0  # seconds between the answer of a task and the end of its process
+# Workers that wait for another task of their server, beside those that do one
+KEPT = 8
+# Processes that a task may have at a time: a compiler for each processor is a chain of four or five
+MOST = 256 + 8 * (os.cpu_count() or 1)
 
 
 class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
@@ -37,8 +46,9 @@ class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the same time. `server`: which tasks it may share a
-    worker with, in which each of them finds what the others had loaded."""
+    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the
+    same time. `server`: which tasks it may share a worker with, in which each of them finds what
+    the others had loaded."""
 
     name: str
     payload: bytes
@@ -49,8 +59,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the worker said while the task runs: "result", with which it ends, or anything else; and BEGAN, when a worker took the task, a second time
-    where it was lost with others."""
+    """What the worker said while the task runs: "result", with which it ends, or anything else; and
+    BEGAN, when a worker took the task, a second time where it was lost with others."""
 
     task: Task
     kind: str
@@ -59,7 +69,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker ended, or was ended, without a result. `while_loading`: before the task itself began."""
+    """The worker ended, or was ended, without a result. `while_loading`: before the task itself
+    began."""
 
     task: Task
     died: Died
@@ -72,8 +83,9 @@ Happening = Told | Lost
 
 @dataclass(eq=False)
 class _Job:
-    """A worker with what it does now. `server`: of the tasks that it has done, None where there was none; `started`: it said that it can take a
-    task; `ready`: it can now; `loading`: the task has not begun; `said`: what the task says, `silent`: no more; `alone`: no other runs beside it."""
+    """A worker with what it does now. `server`: of the tasks that it has done, None where there was
+    none; `started`: it said that it can take a task; `ready`: it can now; `loading`: the task has
+    not begun; `said`: what the task says, `silent`: no more; `alone`: no other runs beside it."""
 
     worker: Worker
     deadline: float
@@ -89,17 +101,22 @@ class _Job:
 
 @dataclass
 class Supervisor:
-    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises Stopped where one of `signals` comes,
-    ProblemsError where the surroundings do not let workers start."""
+    """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises
+    Stopped where one of `signals` comes, ProblemsError where the surroundings do not let workers
+    start."""
 
     hire: Callable[[], Worker]
     signals: Signals
     jobs: int = 1
-    _staff: list[_Job] = field(default_factory=list, init=False)       # those that wait longest first
+    # Those that wait longest first
+    _staff: list[_Job] = field(default_factory=list, init=False)
     _futile: int = field(default=0, init=False)
-    _lost: deque[Task] = field(default_factory=deque, init=False)      # together, to be done again one at a time
-    _server: int | None = field(default=None, init=False)              # the last one that was found to have ended
-    _looks: float = field(default=0.0, init=False)                     # when processes are counted again
+    # together, to be done again one at a time
+    _lost: deque[Task] = field(default_factory=deque, init=False)
+    # The last one that was found to have ended
+    _server: int | None = field(default=None, init=False)
+    # When processes are counted again
+    _looks: float = field(default=0.0, init=False)
     _hello: Json = field(default=None, init=False)
 
     def hello(self) -> Json:
@@ -112,7 +129,8 @@ class Supervisor:
         return self._hello
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Happening]:
-        """What happens, as it happens, until every task has its answer or its end. Raises CannotStart."""
+        """What happens, as it happens, until every task has its answer or its end. Raises
+        CannotStart."""
         waiting = deque(tasks)
         while waiting or self._lost or any(job.task for job in self._staff):
             yield from self._feed(waiting)
@@ -128,13 +146,17 @@ class Supervisor:
         why, error = f"{FUTILE} worker processes in a row ended before they were ready", None
         while self._futile < FUTILE:
             try:
-                with self.signals.at_once():        # a process that imports torch answers after seconds
+                # A process that imports torch answers after seconds
+                with self.signals.at_once():
                     worker = self.hire()
                 self._staff.append(_Job(worker, time.monotonic() + START_LIMIT))
                 return
             except (EOFError, OSError) as raised:
                 self._futile, error = self._futile + 1, raised
-                why = f"a worker process could not be started: {type(raised).__name__}{f' ({raised})' if str(raised) else ''}"
+                why = (
+                    "a worker process could not be started: "
+                    f"{type(raised).__name__}{f' ({raised})' if str(raised) else ''}"
+                )
                 time.sleep(PAUSE)
         short = lacking(error)
         raise CannotStart(why) if short is None else ProblemsError([Problem(short)])
@@ -142,7 +164,8 @@ class Supervisor:
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
         """Hands tasks to workers that have loaded what they name, else to new ones."""
         for ended in [job for job in self._staff if job.ready and job.worker.gone]:
-            self._dismiss(ended)      # what an earlier check left behind ended it: no later one is to blame
+            # What an earlier check left behind ended it: no later one is to blame
+            self._dismiss(ended)
         while True:
             task = self._next(waiting)
             if task is None:
@@ -153,7 +176,13 @@ class Supervisor:
                 return
             job.alone = task in self._lost
             (self._lost if job.alone else waiting).remove(task)
-            job.server, job.task, job.ready, job.loading, job.silent = task.server, task, False, True, False
+            job.server, job.task, job.ready, job.loading, job.silent = (
+                task.server,
+                task,
+                False,
+                True,
+                False,
+            )
             job.deadline = time.monotonic() + task.limits[0]
             yield Told(task, BEGAN)
             job.said = job.worker.begin(task.payload)
@@ -164,7 +193,8 @@ class Supervisor:
         return next((job for job in self._staff if job.ready and job.server == server), None)
 
     def _employ_for(self, wanted: int) -> None:
-        """As many workers as there are tasks for, at most `jobs` at work; some that wait stay, as the next tasks may be theirs."""
+        """As many workers as there are tasks for, at most `jobs` at work; some that wait stay, as
+        the next tasks may be theirs."""
         coming = sum(not job.ready for job in self._staff)
         while coming < min(self.jobs, wanted + sum(job.task is not None for job in self._staff)):
             self._employ()
@@ -187,14 +217,16 @@ class Supervisor:
         watched = [job for job in self._staff if not job.ready]
         if not watched:
             return
-        first = min([job.deadline for job in watched] + [self._looks for job in watched if job.task])
+        first = min(
+            [job.deadline for job in watched] + [self._looks for job in watched if job.task]
+        )
         pipes = [each for job in watched for each in (job.worker.words, job.worker.sentinel)]
         tasks = [job.said.pipe for job in watched if job.said is not None and not job.silent]
         heard = set(wait([self.signals.bell, *pipes, *tasks], max(0.0, first - time.monotonic())))
         self.signals.check()
         for job in watched:
             if job not in self._staff:
-                continue        # dismissed with another
+                continue  # dismissed with another
             if job.said is not None and not job.silent and job.said.pipe in heard:
                 yield from self._hear_task(job, job.said)
             elif job.worker.words in heard:
@@ -202,11 +234,19 @@ class Supervisor:
             elif job.worker.sentinel in heard:
                 yield from self._bury(job, job.worker.ended(job.said))
             elif time.monotonic() >= job.deadline:
-                limit = START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1]
-                yield from self._bury(job, job.worker.silent(job.said) if job.silent else job.worker.stopped(limit, job.said))
+                limit = (
+                    START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1]
+                )
+                yield from self._bury(
+                    job,
+                    job.worker.silent(job.said)
+                    if job.silent
+                    else job.worker.stopped(limit, job.said),
+                )
 
     def _look(self) -> Iterator[Happening]:
-        """Ends tasks that have started more processes than the machine can bear, and cuts what they print to what is kept."""
+        """Ends tasks that have started more processes than the machine can bear, and cuts what they
+        print to what is kept."""
         if time.monotonic() < self._looks:
             return
         for job in self._staff:
@@ -217,7 +257,8 @@ class Supervisor:
         self._looks = time.monotonic() + LOOKS_EVERY
 
     def _hear(self, job: _Job) -> Iterator[Happening]:
-        """What a worker itself says: that it is ready, or that the process of its task has ended. Anything else was written by what ran there."""
+        """What a worker itself says: that it is ready, or that the process of its task has ended.
+        Anything else was written by what ran there."""
         words = job.worker.said.hear()
         for kind, payload in words or ():
             match kind, payload:
@@ -225,7 +266,8 @@ class Supervisor:
                     self._hello, self._futile = payload, 0
                     job.started, job.ready, job.deadline = True, True, float("inf")
                 case "ended", [int(code), bool(leaves_some)] if job.said is not None:
-                    while job.task is not None and not job.silent and job.said.pipe.poll():     # what it said before it ended
+                    # What it said before it ended
+                    while job.task is not None and not job.silent and job.said.pipe.poll():
                         yield from self._hear_task(job, job.said)
                     if job.task is not None:
                         yield from self._bury(job, job.worker.child_ended(code, job.said))
@@ -246,7 +288,7 @@ class Supervisor:
         for kind, payload in words or ():
             task = job.task
             if task is None:
-                break       # it has its answer
+                break  # it has its answer
             if kind == "begins":
                 job.loading, job.deadline = False, time.monotonic() + task.limits[1]
             elif kind == "result":
@@ -261,11 +303,16 @@ class Supervisor:
     def _bury(self, job: _Job, died: Died) -> Iterator[Happening]:
         task, with_others = job.task, died.how in ("server", "parent")
         self._dismiss(job)
-        self._futile += not job.started and not (with_others and job.worker.server == self._server)   # one for all that a server took with it
+        # One for all that a server took with it
+        self._futile += not job.started and not (with_others and job.worker.server == self._server)
         if died.how == "server":
             self._server = job.worker.server
-            for idle in [each for each in self._staff if each.task is None and each.worker.server == self._server]:
-                self._dismiss(idle)     # has ended with it, whether that is seen yet or not
+            for idle in [
+                each
+                for each in self._staff
+                if each.task is None and each.worker.server == self._server
+            ]:
+                self._dismiss(idle)  # has ended with it, whether that is seen yet or not
         if task is not None and with_others and not job.alone:
             self._lost.append(task)
         elif task is not None:

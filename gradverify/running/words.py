@@ -10,12 +10,12 @@ from json import dumps
 from os import getpid, write
 from typing import NoReturn
 
-leave: Callable[[int], NoReturn] = os._exit     # also while a check runs, in which it raises
+leave: Callable[[int], NoReturn] = os._exit  # also while a check runs, in which it raises
 
 
 class Words:
-    """What is said of a task, by one thread at a time and by this process only. In the form that `Connection.recv_bytes` reads, without the class:
-    checked code may have replaced it."""
+    """What is said of a task, by one thread at a time and by this process only. In the form that
+    `Connection.recv_bytes` reads, without the class: checked code may have replaced it."""
 
     def __init__(self, descriptor: int, task: str = "") -> None:
         self._descriptor, self._task, self._lock, self._process = (
@@ -34,5 +34,3 @@ class Words:
         with self._lock:
             while data:
                 data = data[write(self._descriptor, data) :]
-
-

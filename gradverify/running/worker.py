@@ -1,4 +1,5 @@
-"""The inside of a worker process: imports what checks name, computes nothing, and forks a child for each check."""
+"""The inside of a worker process: imports what checks name, computes nothing, and forks a child for
+each check."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 
 @dataclass(frozen=True)
 class Setup:
-    """How the process that runs the command is: folder, environment, `sys.path`; `threads` of torch, None: its own choice."""
+    """How the process that runs the command is: folder, environment, `sys.path`; `threads` of
+    torch, None: its own choice."""
 
     folder: str
     environment: Mapping[str, str]
@@ -47,8 +49,8 @@ class Setup:
 
 @dataclass
 class Worker:
-    """A process that has imported what some tasks name. `threads`: of torch, in a child; `search`: where the names of the spec are
-    looked for, once something is `loaded`."""
+    """A process that has imported what some tasks name. `threads`: of torch, in a child; `search`:
+    where the names of the spec are looked for, once something is `loaded`."""
 
     pipe: Connection
     alive: Connection
@@ -60,8 +62,9 @@ class Worker:
 
 
 def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> NoReturn:
-    """Task after task, each in a child, until the supervisor is gone. What a task does to its process nobody else meets: there is nothing to put
-    back. A child is forked before anything is computed: threads of OpenMP or autograd would be missing in it, and waited for."""
+    """Task after task, each in a child, until the supervisor is gone. What a task does to its
+    process nobody else meets: there is nothing to put back. A child is forked before anything is
+    computed: threads of OpenMP or autograd would be missing in it, and waited for."""
     worker = Worker(_out_of_the_way(words), _out_of_the_way(alive), files, 1)
     _settle(setup, files)
     own = Words(worker.pipe.fileno())
@@ -79,9 +82,9 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
             try:
                 task, _, text = worker.pipe.recv_bytes().partition(b"\n")
                 payload, descriptor = json.loads(text), moved(recv_handle(worker.pipe))
-            except (EOFError, OSError):     # the supervisor is gone
+            except (EOFError, OSError):  # the supervisor is gone
                 leave(0)
-            for file in files.stack, files.printed:     # of the task before
+            for file in files.stack, files.printed:  # of the task before
                 os.truncate(file, 0)
             stays, code, again = _load(worker, payload), 0, True
             if stays is None:
@@ -116,7 +119,9 @@ def _do(worker: Worker, payload: Json, saying: Words, stays: str | None) -> bool
     if not worker.watched:
         threading.Thread(target=_watch, args=(worker,), daemon=True).start()
         worker.watched = True
-    return _check(worker, payload, saying, stays) if _is_check(payload) else _propose(payload, saying)
+    return (
+        _check(worker, payload, saying, stays) if _is_check(payload) else _propose(payload, saying)
+    )
 
 
 def _in_child(ask: Callable[[], object]) -> Any:
@@ -150,7 +155,8 @@ def _is_check(payload: Json) -> bool:
 
 
 def _load(worker: Worker, payload: Json) -> str | None:
-    """Imports what a task names. Why this process cannot fork then, and does the task itself; None where it can."""
+    """Imports what a task names. Why this process cannot fork then, and does the task itself; None
+    where it can."""
     if not _is_check(payload):
         return None
     case = from_json(Case, payload)
@@ -209,7 +215,8 @@ def _watch(worker: Worker) -> None:
 
 
 def _settle(setup: Setup, files: Files) -> None:
-    """A session of its own, in which Ctrl-C on the terminal is not heard; streams into files; the folder, environment and path of the command."""
+    """A session of its own, in which Ctrl-C on the terminal is not heard; streams into files; the
+    folder, environment and path of the command."""
     with contextlib.suppress(OSError):
         os.setsid()
     _with_parent()
@@ -246,7 +253,8 @@ def _out_of_the_way(pipe: Connection) -> Connection:
 
 
 def _with_parent() -> None:
-    """Linux: killed when the process that forked it ends, also where no thread can run; orphans of its children become its own."""
+    """Linux: killed when the process that forked it ends, also where no thread can run; orphans of
+    its children become its own."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     adopt_orphans()

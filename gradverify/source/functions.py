@@ -1,4 +1,5 @@
-"""The hand-written backwards of source files, found by their syntax, and which of them a spec leads to. Nothing is imported."""
+"""The hand-written backwards of source files, found by their syntax, and which of them a spec leads
+to. Nothing is imported."""
 
 from __future__ import annotations
 
@@ -11,19 +12,35 @@ from typing import Literal
 
 from gradverify.source.modules import LOCALS, Definition, Library, Meant, Module, dotted
 
-BASES = frozenset(f"torch.autograd.{name}" for name in (
-    "Function", "NestedIOFunction", "function.Function", "function.InplaceFunction", "function.NestedIOFunction", "function.SingleLevelFunction"))
-CUSTOM_OP = ("torch.library.custom_op", "torch._library.custom_ops.custom_op", "torch.library.triton_op", "torch._library.triton_op")
+BASES = frozenset(
+    f"torch.autograd.{name}"
+    for name in (
+        "Function",
+        "NestedIOFunction",
+        "function.Function",
+        "function.InplaceFunction",
+        "function.NestedIOFunction",
+        "function.SingleLevelFunction",
+    )
+)
+CUSTOM_OP = (
+    "torch.library.custom_op",
+    "torch._library.custom_ops.custom_op",
+    "torch.library.triton_op",
+    "torch._library.triton_op",
+)
 REGISTER = "torch.library.register_autograd"
 OPERATOR = "torch.ops."
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A subclass of `torch.autograd.Function`, or an operator (`name`: torch.ops.library.operator) with a backward of its own.
+    """A subclass of `torch.autograd.Function`, or an operator (`name`: torch.ops.library.operator)
+    with a backward of its own.
 
-    `line`: of its definition; `backward`: its line, None where it stands elsewhere; `inside`: the function that it is defined in, so
-    that no spec can name it; `symbol`: of an operator, what Python calls it in the module.
+    `line`: of its definition; `backward`: its line, None where it stands elsewhere; `inside`: the
+    function that it is defined in, so that no spec can name it; `symbol`: of an operator, what
+    Python calls it in the module.
     """
 
     kind: Literal["autograd.Function", "operator"]
@@ -40,11 +57,18 @@ class Function:
 
     @property
     def full_name(self) -> str:
-        return self.name if self.kind == "operator" else f"{self.module.name}.{self.name}" if self.module.name else self.name
+        return (
+            self.name
+            if self.kind == "operator"
+            else f"{self.module.name}.{self.name}"
+            if self.module.name
+            else self.name
+        )
 
 
 def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
-    """All of them, file by file, in the order of their lines. A class without any `forward` is a base for others, and none."""
+    """All of them, file by file, in the order of their lines. A class without any `forward` is a
+    base for others, and none."""
     for module in filter(None, map(library.read, files)):
         found = list(operators(library, module))
         for name in module.definitions:
@@ -57,18 +81,30 @@ def functions(library: Library, files: Iterable[Path]) -> Iterator[Function]:
                 if isinstance(own, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     methods.setdefault(wanted, (home, own))
             body = methods["forward"][1].body if "forward" in methods else []
-            body = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
-            if not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass))):     # a subclass is to define it
+            body = [
+                each
+                for each in body
+                if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            ]
+            # A subclass is to define it
+            if not body or (len(body) == 1 and isinstance(body[0], (ast.Raise, ast.Pass))):
                 continue
             backward = methods.get("backward") or methods.get("vjp")
             line = backward[1].lineno if backward is not None and backward[0] is module else None
             inside = name.partition(f".{LOCALS}")[0] if LOCALS in name else None
-            found.append(Function("autograd.Function", module, name, module.definitions[name].lineno, line, inside))
+            found.append(
+                Function(
+                    "autograd.Function", module, name, module.definitions[name].lineno, line, inside
+                )
+            )
         yield from sorted(found, key=lambda each: each.line)
 
 
-def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Module, str]], set[str]]:
-    """A class and those that it inherits from, nearest first, as far as they can be read; and the dotted names of the others."""
+def lineage(
+    library: Library, module: Module, name: str
+) -> tuple[list[tuple[Module, str]], set[str]]:
+    """A class and those that it inherits from, nearest first, as far as they can be read; and the
+    dotted names of the others."""
     classes: list[tuple[Module, str]] = []
     others: set[str] = set()
     waiting = [(module, name)]
@@ -80,7 +116,9 @@ def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Mod
         classes.append((module, name))
         for base in node.bases:
             text = dotted(base.value if isinstance(base, ast.Subscript) else base)
-            meant = library.resolve(text, module, name.rpartition(".")[0]) if text is not None else ""
+            meant = (
+                library.resolve(text, module, name.rpartition(".")[0]) if text is not None else ""
+            )
             if isinstance(meant, str):
                 others.add(meant)
             elif not meant.rest:
@@ -90,6 +128,7 @@ def lineage(library: Library, module: Module, name: str) -> tuple[list[tuple[Mod
 
 def operators(library: Library, module: Module) -> Iterator[Function]:
     """Operators of `torch.library` that `register_autograd` gives a backward in the same file."""
+
     def operator_of(first: ast.expr | None) -> str | None:
         if isinstance(first, ast.Constant) and isinstance(first.value, str) and "::" in first.value:
             return first.value
@@ -99,31 +138,57 @@ def operators(library: Library, module: Module) -> Iterator[Function]:
         text = dotted(node) if node is not None else None
         return library.resolve(text, module) if text else ""
 
-    named: dict[str, tuple[str, Definition | None]] = {}       # name in the module → `library::operator`, and its definition
+    # Name in the module → `library::operator`, and its definition
+    named: dict[str, tuple[str, Definition | None]] = {}
     for name, node in (*module.definitions.items(), *module.assigned.items()):
         for call in getattr(node, "decorator_list", [node]):
-            if isinstance(call, ast.Call) and meaning(call.func) in CUSTOM_OP and (operator := operator_of(_given(call, call.args, "name"))):
+            if (
+                isinstance(call, ast.Call)
+                and meaning(call.func) in CUSTOM_OP
+                and (operator := operator_of(_given(call, call.args, "name")))
+            ):
                 named[name] = operator, node if isinstance(node, Definition) else None
     found: dict[str, Function] = {}
     for call in ast.walk(module.tree):
         if not isinstance(call, ast.Call):
             continue
         owner, _, attribute = (dotted(call.func) or "").rpartition(".")
-        operator, rest = (named[owner][0], call.args) if attribute == "register_autograd" and owner in named else (None, call.args[1:])
+        operator, rest = (
+            (named[owner][0], call.args)
+            if attribute == "register_autograd" and owner in named
+            else (None, call.args[1:])
+        )
         if operator is None and call.args and meaning(call.func) == REGISTER:
             operator = operator_of(call.args[0])
         if operator is None:
             continue
         meant = meaning(_given(call, rest, "backward"))
-        backward = meant.node if isinstance(meant, Meant) and isinstance(meant.node, ast.FunctionDef) else None
-        symbol, forward = next(((name, definition) for name, (each, definition) in named.items() if each == operator), (None, None))
-        found[operator] = Function("operator", module, f"{OPERATOR}{operator.replace('::', '.')}", (forward or call).lineno,
-                                   None if backward is None else backward.lineno, symbol=symbol)
+        backward = (
+            meant.node
+            if isinstance(meant, Meant) and isinstance(meant.node, ast.FunctionDef)
+            else None
+        )
+        symbol, forward = next(
+            ((name, definition) for name, (each, definition) in named.items() if each == operator),
+            (None, None),
+        )
+        found[operator] = Function(
+            "operator",
+            module,
+            f"{OPERATOR}{operator.replace('::', '.')}",
+            (forward or call).lineno,
+            None if backward is None else backward.lineno,
+            symbol=symbol,
+        )
     yield from found.values()
 
 
 def _given(call: ast.Call, positional: Sequence[ast.expr], name: str) -> ast.expr | None:
-    return positional[0] if positional else next((each.value for each in call.keywords if each.arg == name), None)
+    return (
+        positional[0]
+        if positional
+        else next((each.value for each in call.keywords if each.arg == name), None)
+    )
 
 
 Key = tuple[str, str]
@@ -131,7 +196,9 @@ Key = tuple[str, str]
 
 def key_of(function: Function) -> Key:
     """What one Function is known by: its file and name; an operator by its name alone."""
-    return ("", function.name) if function.kind == "operator" else (str(function.file), function.name)
+    return (
+        ("", function.name) if function.kind == "operator" else (str(function.file), function.name)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +220,11 @@ class Reach:
         """`target` as a case holds it: files are absolute; modules are looked up in `folders`."""
         place, _, attribute = target.rpartition(":")
         module = self.library.read(Path(place)) if place.endswith(".py") else None
-        meant = self.library.lookup(target.replace(":", "."), folders) if module is None else self.library.resolve(attribute, module)
+        meant = (
+            self.library.lookup(target.replace(":", "."), folders)
+            if module is None
+            else self.library.resolve(attribute, module)
+        )
         if key := self._key(meant, "", "apply"):
             return Reached(key)
         through, pending, seen = set[Key](), [meant], set[tuple[Path, str]]()
@@ -162,10 +233,19 @@ class Reach:
             if isinstance(meant, str) or (meant.module.file, meant.name) in seen:
                 continue
             seen.add((meant.module.file, meant.name))
-            names = {text for each in ast.walk(meant.node) if isinstance(each, (ast.Attribute, ast.Name)) and (text := dotted(each)) is not None}
-            # where they are looked up: of a class both in its body and around it, because its methods do not see its names
-            scopes = (meant.name, meant.name.rpartition(".")[0]) if isinstance(meant.node, ast.ClassDef) else (
-                f"{meant.name}.{LOCALS}" if isinstance(meant.node, Definition) else "",)
+            names = {
+                text
+                for each in ast.walk(meant.node)
+                if isinstance(each, (ast.Attribute, ast.Name))
+                and (text := dotted(each)) is not None
+            }
+            # where they are looked up: of a class both in its body and around it, because its
+            # methods do not see its names
+            scopes = (
+                (meant.name, meant.name.rpartition(".")[0])
+                if isinstance(meant.node, ast.ClassDef)
+                else (f"{meant.name}.{LOCALS}" if isinstance(meant.node, Definition) else "",)
+            )
             for text, scope in product(sorted(names), scopes):
                 found = self.library.resolve(text, meant.module, scope)
                 if key := self._key(found, "apply"):
@@ -175,11 +255,19 @@ class Reach:
         return Reached(None, frozenset(through))
 
     def _key(self, meant: Meant | str, *named: str) -> Key | None:
-        """A Function that is named so (with its `apply`), or an operator: torch.ops.library.operator, with or without an overload."""
+        """A Function that is named so (with its `apply`), or an operator:
+        torch.ops.library.operator, with or without an overload."""
         if isinstance(meant, str):
             key = ("", ".".join(meant.split(".")[:4]))
             return key if key in self.functions else None
         key = (str(meant.module.file), meant.name)
         if key in self.functions and meant.rest in named:
             return key
-        return next((known for known, function in self.functions.items() if function.symbol == meant.name and function.module is meant.module), None)
+        return next(
+            (
+                known
+                for known, function in self.functions.items()
+                if function.symbol == meant.name and function.module is meant.module
+            ),
+            None,
+        )

@@ -1,4 +1,5 @@
-"""Globs over files: `*` and `?` within one name, `**` for any number of folders, a folder's name for all that lies in it."""
+"""Globs over files: `*` and `?` within one name, `**` for any number of folders, a folder's name
+for all that lies in it."""
 
 from __future__ import annotations
 
@@ -12,24 +13,29 @@ ANY_DEPTH = "**"
 
 
 def matches(pattern: str, folder: str, file: str) -> bool:
-    """Does the glob `pattern`, relative to `folder`, stand for `file`? Both are absolute; neither needs to exist."""
+    """Does the glob `pattern`, relative to `folder`, stand for `file`? Both are absolute; neither
+    needs to exist."""
     base, wanted = based(pattern, folder)
     if not f"{file}{os.sep}".startswith(f"{base.rstrip(os.sep)}{os.sep}"):
         return False
-    parts = tuple(filter(None, file[len(base):].split(os.sep)))  # noqa: PTH206 - of every changed file and text
+    parts = tuple(filter(None, file[len(base) :].split(os.sep)))  # noqa: PTH206 - of every changed file and text
     is_folder = not wanted or not glob.has_magic(wanted[-1])
-    return _fits(wanted, parts) or (is_folder and any(_fits(wanted, parts[:end]) for end in range(len(parts))))
+    return _fits(wanted, parts) or (
+        is_folder and any(_fits(wanted, parts[:end]) for end in range(len(parts)))
+    )
 
 
 def any_file(pattern: str, folder: str) -> bool:
     """Is there anything that the glob stands for?"""
     base, wanted = based(pattern, folder)
-    names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]     # pathlib refuses `**.cu`; here it is `*.cu`
+    # Pathlib refuses `**.cu`; here it is `*.cu`
+    names = [name if name == ANY_DEPTH else name.replace(ANY_DEPTH, "*") for name in wanted]
     return not wanted or any(True for _ in Path(base).glob("/".join(names)))
 
 
 def based(pattern: str, folder: str) -> tuple[str, tuple[str, ...]]:
-    """The folder that a pattern starts from, its leading `..` followed, and the names below it, which may be globs."""
+    """The folder that a pattern starts from, its leading `..` followed, and the names below it,
+    which may be globs."""
     parts = os.path.normpath(pattern).split(os.sep)  # noqa: PTH206 - PurePath is ten times slower
     if os.path.isabs(pattern):  # noqa: PTH117
         folder, parts = f"{parts[0]}{os.sep}", parts[1:]

@@ -1,4 +1,5 @@
-"""Python files read without importing them: where they are, their definitions, and what the names in them stand for."""
+"""Python files read without importing them: where they are, their definitions, and what the names
+in them stand for."""
 
 from __future__ import annotations
 
@@ -15,20 +16,22 @@ from gradverify.model.paths import files_below, is_file, is_folder, resolved
 
 
 def python_path() -> list[str]:
-    """`sys.path` as Python itself reads it: entries that are no text (a `Path` that somebody inserted) are passed over."""
+    """`sys.path` as Python itself reads it: entries that are no text (a `Path` that somebody
+    inserted) are passed over."""
     return [entry for entry in sys.path if isinstance(entry, str)]
 
 
-LARGEST = 1 << 22       # bytes of a file that is read; what is longer was generated
-LOCALS = "<locals>"     # as in Python's __qualname__
+LARGEST = 1 << 22  # bytes of a file that is read; what is longer was generated
+LOCALS = "<locals>"  # as in Python's __qualname__
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
-    """One file. `name` is what it is imported by from `root`; `definitions`: classes and functions by qualified name; `imported`, `assigned`: what
-    names at its top stand for; `stars`: the modules of `from … import *`."""
+    """One file. `name` is what it is imported by from `root`; `definitions`: classes and functions
+    by qualified name; `imported`, `assigned`: what names at its top stand for; `stars`: the modules
+    of `from … import *`."""
 
     file: Path
     root: Path
@@ -42,7 +45,8 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """What a name leads to: a definition or an assigned expression of a module that was read, and the attributes of it that are named (`rest`)."""
+    """What a name leads to: a definition or an assigned expression of a module that was read, and
+    the attributes of it that are named (`rest`)."""
 
     module: Module
     name: str
@@ -52,7 +56,8 @@ class Meant:
 
 @dataclass
 class Library:
-    """The files read so far. `folders`: where absolute imports are looked up; `unreadable`: the files that could not be read, with the reason."""
+    """The files read so far. `folders`: where absolute imports are looked up; `unreadable`: the
+    files that could not be read, with the reason."""
 
     folders: tuple[Path, ...] = ()
     unreadable: dict[Path, str] = field(default_factory=dict)
@@ -68,8 +73,15 @@ class Library:
             self._modules[file] = None if isinstance(tree, str) else _module(file, tree)
         return self._modules[file]
 
-    def resolve(self, text: str, module: Module, scope: str = "", seen: frozenset[tuple[Path, str]] = frozenset()) -> Meant | str:
-        """What a dotted name means in a module, inside the definition `scope`; its full dotted name where it leads out of what can be read."""
+    def resolve(
+        self,
+        text: str,
+        module: Module,
+        scope: str = "",
+        seen: frozenset[tuple[Path, str]] = frozenset(),
+    ) -> Meant | str:
+        """What a dotted name means in a module, inside the definition `scope`; its full dotted name
+        where it leads out of what can be read."""
         if (module.file, text) in seen:
             return text
         seen |= {(module.file, text)}
@@ -78,28 +90,56 @@ class Library:
             if outer + head in module.definitions:
                 ends = itertools.accumulate((outer + text).split("."), "{}.{}".format)
                 name = max((end for end in ends if end in module.definitions), key=len)
-                return Meant(module, name, module.definitions[name], (outer + text)[len(name) + 1:])
+                return Meant(
+                    module, name, module.definitions[name], (outer + text)[len(name) + 1 :]
+                )
         if head in module.imported:
-            return self.lookup(f"{module.imported[head]}.{rest}".strip("."), (module.root, *self.folders), module, seen)
-        if head in module.assigned:     # `Base = torch.autograd.Function` stands for what it names; any other expression for itself
+            return self.lookup(
+                f"{module.imported[head]}.{rest}".strip("."),
+                (module.root, *self.folders),
+                module,
+                seen,
+            )
+        # `Base = torch.autograd.Function` stands for what it names; any other expression for itself
+        if head in module.assigned:
             named = dotted(module.assigned[head])
-            return Meant(module, head, module.assigned[head], rest) if named is None else self.resolve(f"{named}.{rest}".strip("."), module, "", seen)
+            return (
+                Meant(module, head, module.assigned[head], rest)
+                if named is None
+                else self.resolve(f"{named}.{rest}".strip("."), module, "", seen)
+            )
         for star in module.stars:
-            found = self.lookup(f"{star}.{text}".strip("."), (module.root, *self.folders), module, seen)
+            found = self.lookup(
+                f"{star}.{text}".strip("."), (module.root, *self.folders), module, seen
+            )
             if isinstance(found, Meant) or _is_torch(found):
                 return found
         return text
 
-    def lookup(self, name: str, folders: Sequence[Path], importer: Module | None = None,
-               seen: frozenset[tuple[Path, str]] = frozenset()) -> Meant | str:
-        """What `package.module.attribute` names, looked up in these folders. What is installed is read for an importer in the same package only."""
+    def lookup(
+        self,
+        name: str,
+        folders: Sequence[Path],
+        importer: Module | None = None,
+        seen: frozenset[tuple[Path, str]] = frozenset(),
+    ) -> Meant | str:
+        """What `package.module.attribute` names, looked up in these folders. What is installed is
+        read for an importer in the same package only."""
         parts = name.split(".")
         for folder in () if _is_torch(name) else folders:
             file, used = _located(folder, parts)
-            if file is None or (importer is not None and not _near(file, importer.file) and resolved(file) not in self._modules):
+            if file is None or (
+                importer is not None
+                and not _near(file, importer.file)
+                and resolved(file) not in self._modules
+            ):
                 continue
             module = self.read(file)
-            return name if module is None or used == len(parts) else self.resolve(".".join(parts[used:]), module, "", seen)
+            return (
+                name
+                if module is None or used == len(parts)
+                else self.resolve(".".join(parts[used:]), module, "", seen)
+            )
         return name
 
 
@@ -111,7 +151,7 @@ def parsed(file: Path) -> ast.Module | str:
         if len(text) > LARGEST:
             return f"longer than {LARGEST >> 20} MiB"
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # of odd escapes in other people's strings
+            warnings.simplefilter("ignore")  # of odd escapes in other people's strings
             return ast.parse(text, str(file))
     except SyntaxError as error:
         told = f"{type(error).__name__}: {error.msg}"
@@ -121,7 +161,8 @@ def parsed(file: Path) -> ast.Module | str:
 
 
 def python_files(place: Path) -> Iterator[Path]:
-    """The file itself, or all below a folder, sorted; hidden folders, virtual environments and build output left out."""
+    """The file itself, or all below a folder, sorted; hidden folders, virtual environments and
+    build output left out."""
     return files_below(place, (".py",)) if place.is_dir() else iter((place,))
 
 
@@ -147,15 +188,20 @@ def _is_torch(name: str) -> bool:
 
 
 def _near(file: Path, importer: Path) -> bool:
-    """Is an imported file worth reading? Of what is installed only the importer's own package, beside what was read anyway."""
+    """Is an imported file worth reading? Of what is installed only the importer's own package,
+    beside what was read anyway."""
     if "site-packages" not in file.parts and "dist-packages" not in file.parts:
         return True
     root = root_of(importer)
-    return file.is_relative_to(root) and file.relative_to(root).parts[:1] == importer.relative_to(root).parts[:1]
+    return (
+        file.is_relative_to(root)
+        and file.relative_to(root).parts[:1] == importer.relative_to(root).parts[:1]
+    )
 
 
 def _located(folder: Path, parts: Sequence[str]) -> tuple[Path | None, int]:
-    """The file of the longest importable beginning of a dotted name, and how many of its parts that is."""
+    """The file of the longest importable beginning of a dotted name, and how many of its parts that
+    is."""
     found: tuple[Path | None, int] = (None, 0)
     if is_file(folder / "__init__.py"):
         found = (folder / "__init__.py", 0)
@@ -171,7 +217,8 @@ def _located(folder: Path, parts: Sequence[str]) -> tuple[Path | None, int]:
 
 
 def _scopes(scope: str) -> Iterator[str]:
-    """The prefixes that a name is looked up under, from inside out: those of functions, and of a class in its own body alone, not in its methods."""
+    """The prefixes that a name is looked up under, from inside out: those of functions, and of a
+    class in its own body alone, not in its methods."""
     parts = scope.split(".") if scope else []
     at_hand = len(parts)
     while parts:
@@ -182,53 +229,87 @@ def _scopes(scope: str) -> Iterator[str]:
 
 
 def _module(file: Path, tree: ast.Module) -> Module:
-    """Definitions in all branches and all functions, of names that are defined twice the first; imports anywhere; assignments at the top."""
+    """Definitions in all branches and all functions, of names that are defined twice the first;
+    imports anywhere; assignments at the top."""
     root = root_of(file)
     path = file.relative_to(root).with_suffix("")
     definitions: dict[str, Definition] = {}
     imported: dict[str, str] = {}
     assigned: dict[str, ast.expr] = {}
     stars: list[str] = []
-    waiting: list[tuple[ast.AST, str]] = [(tree, "")]       # a stack: a thousand `elif`s are nested as deep
+    # A stack: a thousand `elif`s are nested as deep
+    waiting: list[tuple[ast.AST, str]] = [(tree, "")]
     while waiting:
         node, prefix = waiting.pop()
         if isinstance(node, Definition):
             definitions.setdefault(prefix + node.name, node)
-            prefix += f"{node.name}." if isinstance(node, ast.ClassDef) else f"{node.name}.{LOCALS}."
+            prefix += (
+                f"{node.name}." if isinstance(node, ast.ClassDef) else f"{node.name}.{LOCALS}."
+            )
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
                 imported.setdefault(alias.asname or top, alias.name if alias.asname else top)
         elif isinstance(node, ast.ImportFrom):
             above = file.parents[min(node.level, len(file.parents)) - 1] if node.level else root
-            base = [*above.relative_to(root).parts, *filter(None, [node.module])] if above.is_relative_to(root) else []
+            base = (
+                [*above.relative_to(root).parts, *filter(None, [node.module])]
+                if above.is_relative_to(root)
+                else []
+            )
             stars += [".".join(base) for alias in node.names if alias.name == "*"]
-            imported |= {alias.asname or alias.name: ".".join((*base, alias.name)) for alias in node.names if alias.name != "*"}
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and not prefix and node.value is not None:
+            imported |= {
+                alias.asname or alias.name: ".".join((*base, alias.name))
+                for alias in node.names
+                if alias.name != "*"
+            }
+        elif (
+            isinstance(node, (ast.Assign, ast.AnnAssign)) and not prefix and node.value is not None
+        ):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            assigned |= {target.id: node.value for target in targets if isinstance(target, ast.Name)}
-        waiting += [(child, prefix) for child in reversed(list(ast.iter_child_nodes(node))) if not isinstance(child, ast.expr)]
-    return Module(file, root, ".".join(path.parts[:-1] if path.name == "__init__" else path.parts), tree, definitions, imported, assigned, stars)
+            assigned |= {
+                target.id: node.value for target in targets if isinstance(target, ast.Name)
+            }
+        waiting += [
+            (child, prefix)
+            for child in reversed(list(ast.iter_child_nodes(node)))
+            if not isinstance(child, ast.expr)
+        ]
+    return Module(
+        file,
+        root,
+        ".".join(path.parts[:-1] if path.name == "__init__" else path.parts),
+        tree,
+        definitions,
+        imported,
+        assigned,
+        stars,
+    )
 
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def place_of(text: str, folders: Sequence[str]) -> Path | None:
-    """The file or folder that `text` names: a path, else a module looked up in `folders`. None where there is none, or it has no Python source."""
+    """The file or folder that `text` names: a path, else a module looked up in `folders`. None
+    where there is none, or it has no Python source."""
     path = Path(text)
     if is_folder(path) or (is_file(path) and path.suffix == ".py"):
         return path
     parts = text.split(".") if MODULE.fullmatch(text) else []
-    for folder in map(Path, folders if parts else ()):     # parents are not imported, only their folders looked into
+    # Parents are not imported, only their folders looked into
+    for folder in map(Path, folders if parts else ()):
         file, used = _located(folder, parts)
         if file is not None and used == len(parts):
             return file.parent if file.name == "__init__.py" else file
-    return next((place for folder in folders if parts and is_folder(place := Path(folder, *parts))), None)
+    return next(
+        (place for folder in folders if parts and is_folder(place := Path(folder, *parts))), None
+    )
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """Relative to the current folder where it lies below it and is not installed there; else relative to where it is imported from."""
+    """Relative to the current folder where it lies below it and is not installed there; else
+    relative to where it is imported from."""
     root = root_of(path)
     installed = {"site-packages", "dist-packages"} & set(path.parts)
     if path.is_relative_to(cwd) and not installed:

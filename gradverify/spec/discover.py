@@ -1,4 +1,5 @@
-"""Paths as a person gives them to spec files: folders searched, `PATH::NAME` taken apart, and where to look when nothing is given."""
+"""Paths as a person gives them to spec files: folders searched, `PATH::NAME` taken apart, and where
+to look when nothing is given."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ PYTHON = re.compile(r"\.py(:\w+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`files` are relative to cwd where they lie below it, in the order given, each once. `names`: file → the names asked for after `::`
-    (files asked for as a whole are not in it). `message` says what was searched when nothing was found; `left_out`: what lies in the folders
-    and is no spec, or was not searched, with paths as shown."""
+    """`files` are relative to cwd where they lie below it, in the order given, each once. `names`:
+    file → the names asked for after `::` (files asked for as a whole are not in it). `message` says
+    what was searched when nothing was found; `left_out`: what lies in the folders and is no spec,
+    or was not searched, with paths as shown."""
 
     files: tuple[Path, ...] = ()
     names: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
@@ -33,7 +35,8 @@ class Found:
 
 
 def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) -> Found:
-    """The spec files that `paths` name; without paths those of the project, of `specs/`, or every `*.gradverify.yaml` below `cwd`.
+    """The spec files that `paths` name; without paths those of the project, of `specs/`, or every
+    `*.gradverify.yaml` below `cwd`.
 
     `project`: the one around `cwd`, where it was read already.
     """
@@ -42,8 +45,14 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
         paths = [os.path.relpath(project.folder / path, cwd) for path in project.paths]
     if not paths and not (cwd / SPEC_FOLDER).is_dir():
         own = tuple(_shown(file, cwd) for file in own_specs(cwd))
-        message = None if own else (f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor *{OWN_SUFFIXES[0]} below {cwd}; "
-                                    "`gradverify init` writes a first one")
+        message = (
+            None
+            if own
+            else (
+                f"no specs: neither `paths` in [tool.gradverify], nor {SPEC_FOLDER}/, nor "
+                f"*{OWN_SUFFIXES[0]} below {cwd}; `gradverify init` writes a first one"
+            )
+        )
         return Found(own, {}, project.problems, project, message)
 
     files: dict[Path, Path] = {}
@@ -63,10 +72,20 @@ def discover(paths: Sequence[str], cwd: Path, project: Project | None = None) ->
                 names.setdefault(file, []).append(name)
             else:
                 whole.add(file)
-    message = f"no specs (YAML files with the key `gradverify`) below {', '.join(empty)}" if empty else None
+    message = (
+        f"no specs (YAML files with the key `gradverify`) below {', '.join(empty)}"
+        if empty
+        else None
+    )
     others = {resolved(cwd / each.path): each for each in left_out}
-    return Found(tuple(files.values()), {file: tuple(wanted) for file, wanted in names.items() if file not in whole}, tuple(problems), project,
-                 message, tuple(others[path] for path in others if path not in files))
+    return Found(
+        tuple(files.values()),
+        {file: tuple(wanted) for file, wanted in names.items() if file not in whole},
+        tuple(problems),
+        project,
+        message,
+        tuple(others[path] for path in others if path not in files),
+    )
 
 
 def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Problem:
@@ -74,7 +93,11 @@ def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Pro
     path = cwd / place
     try:
         if PYTHON.search(place) and not path.is_dir():
-            return Problem(f"Python is no spec: name it in a YAML file, as `function: {place}{'' if '.py:' in place else ':Name'}`", place)
+            return Problem(
+                "Python is no spec: name it in a YAML file, as `function: "
+                f"{place}{'' if '.py:' in place else ':Name'}`",
+                place,
+            )
         if path.is_dir():
             others: list[LeftOut] = []
             found = [_shown(file, cwd, place) for file in specs_below(path, others)]
@@ -84,7 +107,11 @@ def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Pro
             return [_shown(path, cwd, place)]
     except (OSError, ValueError) as error:
         return Problem(f"cannot be read: {getattr(error, 'strerror', None) or error}", place)
-    near = nearest(path.name, [item.name for item in path.parent.iterdir()]) if path.parent.is_dir() else None
+    near = (
+        nearest(path.name, [item.name for item in path.parent.iterdir()])
+        if path.parent.is_dir()
+        else None
+    )
     return Problem("no such file or folder" + (f"; did you mean {near!r}?" if near else ""), place)
 
 
@@ -97,10 +124,24 @@ def _shown(file: Path, cwd: Path, given: str = "") -> Path:
 
 
 def select(found: Found, cases: Iterable[Case]) -> tuple[tuple[Case, ...], tuple[Problem, ...]]:
-    """The cases that `PATH::NAME` asked for (all of a file named as a whole), and a problem for every name that no case has."""
+    """The cases that `PATH::NAME` asked for (all of a file named as a whole), and a problem for
+    every name that no case has."""
     cases, problems = tuple(cases), list[Problem]()
     for file, names in found.names.items():
-        known = tuple(dict.fromkeys(name for case in cases if Path(case.spec.path) == file for name in (case.name, case.check)))
-        problems += [Problem(f"no check {name!r}; {allowed(name, known, 'checks')}", file.as_posix()) for name in names if name not in known]
+        known = tuple(
+            dict.fromkeys(
+                name
+                for case in cases
+                if Path(case.spec.path) == file
+                for name in (case.name, case.check)
+            )
+        )
+        problems += [
+            Problem(f"no check {name!r}; {allowed(name, known, 'checks')}", file.as_posix())
+            for name in names
+            if name not in known
+        ]
     asked = ((case, found.names.get(Path(case.spec.path))) for case in cases)
-    return tuple(case for case, names in asked if names is None or case.name in names or case.check in names), tuple(problems)
+    return tuple(
+        case for case, names in asked if names is None or case.name in names or case.check in names
+    ), tuple(problems)

@@ -1,4 +1,5 @@
-"""A YAML file as plain data, read as YAML 1.2, with the place of every value. Whatever is in the file, it comes back as problems."""
+"""A YAML file as plain data, read as YAML 1.2, with the place of every value. Whatever is in the
+file, it comes back as problems."""
 
 from __future__ import annotations
 
@@ -28,11 +29,13 @@ _REPLACED = {_TAG + name for name in ("float", "int", "bool", "timestamp", "valu
 BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 INT = re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
 FLOAT = re.compile(
-    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
+    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
 
 
 class Loader12(yaml.SafeLoader):
-    """Composes one document, refusing nesting beyond MAX_DEPTH, anchors that contain themselves, and tags: what a value is, it says itself."""
+    """Composes one document, refusing nesting beyond MAX_DEPTH, anchors that contain themselves,
+    and tags: what a value is, it says itself."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name for the table
         first: [(tag, pattern) for tag, pattern in table if tag not in _REPLACED]
@@ -48,13 +51,28 @@ class Loader12(yaml.SafeLoader):
         is_alias = isinstance(event, yaml.AliasEvent)
         if is_alias:
             if event.anchor in self.open_anchors:
-                raise ComposerError(None, None, f"the alias *{event.anchor} stands inside its own anchor &{event.anchor}: a loop", event.start_mark)
+                raise ComposerError(
+                    None,
+                    None,
+                    f"the alias *{event.anchor} stands inside its own anchor &{event.anchor}: a "
+                    "loop",
+                    event.start_mark,
+                )
             return super().compose_node(parent, index)
         if event.tag is not None:
-            shown_tag = "".join(c if c.isprintable() else "\ufffd" for c in event.tag.replace(_TAG, "!!"))[:MAX_SHOWN]
-            raise ComposerError(None, None, f"the tag {shown_tag} is not allowed: a spec holds plain data", event.start_mark)
+            shown_tag = "".join(
+                c if c.isprintable() else "\ufffd" for c in event.tag.replace(_TAG, "!!")
+            )[:MAX_SHOWN]
+            raise ComposerError(
+                None,
+                None,
+                f"the tag {shown_tag} is not allowed: a spec holds plain data",
+                event.start_mark,
+            )
         if len(self.open_anchors) >= MAX_DEPTH:
-            raise ComposerError(None, None, f"nested more than {MAX_DEPTH} levels deep", event.start_mark)
+            raise ComposerError(
+                None, None, f"nested more than {MAX_DEPTH} levels deep", event.start_mark
+            )
         self.open_anchors.append(event.anchor)
         node = super().compose_node(parent, index)
         self.open_anchors.pop()
@@ -78,7 +96,7 @@ Loader12.add_implicit_resolver(_TAG + "int", INT, list("-+0123456789"))
 Loader12.add_implicit_resolver(_TAG + "float", FLOAT, list("-+0123456789."))
 Loader12.add_constructor(_TAG + "int", lambda _, node: scalar(node.value))
 Loader12.add_constructor(_TAG + "float", lambda _, node: number(node.value))
-Loader12.add_constructor(_TAG + "merge", lambda _, node: node.value)       # `<<` where it is no key
+Loader12.add_constructor(_TAG + "merge", lambda _, node: node.value)  # `<<` where it is no key
 
 
 MAX_NODES = 100_000  # after aliases are expanded: a 200-byte file can stand for millions
@@ -86,33 +104,64 @@ MAX_DIGITS = 400  # the largest float64 has 309 digits
 
 
 def tree_faults(root: Node) -> list[tuple[Mark, str]]:
-    """All of them: duplicate and non-string keys, numbers that do not fit; or an expansion that is too large."""
+    """All of them: duplicate and non-string keys, numbers that do not fit; or an expansion that is
+    too large."""
     faults: list[tuple[Mark, str]] = []
 
     @cache
     def visit(node: Node) -> tuple[int, int]:
-        """(nodes, levels) below and including this one, with every alias counted in full and walked once."""
+        """(nodes, levels) below and including this one, with every alias counted in full and walked
+        once."""
         faults.extend(_own_faults(node))
-        children = [each for pair in node.value for each in pair] if isinstance(node, MappingNode) else node.value
+        children = (
+            [each for pair in node.value for each in pair]
+            if isinstance(node, MappingNode)
+            else node.value
+        )
         below = [] if isinstance(node, ScalarNode) else [visit(child) for child in children]
         return 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
 
     size, depth = visit(root)
     if size > MAX_NODES:
-        faults.insert(0, (root.start_mark, f"{size:,} values once its aliases are expanded; at most {MAX_NODES:,} are read"))
+        faults.insert(
+            0,
+            (
+                root.start_mark,
+                f"{size:,} values once its aliases are expanded; at most {MAX_NODES:,} are read",
+            ),
+        )
     elif depth > MAX_DEPTH:
-        faults.insert(0, (root.start_mark, f"nested more than {MAX_DEPTH} levels deep once its aliases are expanded"))
+        faults.insert(
+            0,
+            (
+                root.start_mark,
+                f"nested more than {MAX_DEPTH} levels deep once its aliases are expanded",
+            ),
+        )
     return faults
 
 
 def _own_faults(node: Node) -> Iterator[tuple[Mark, str]]:
     if isinstance(node, ScalarNode):
         if "\0" in node.value:
-            yield node.start_mark, "a text with the character NUL (\\0), which no name and no path can hold"
+            yield (
+                node.start_mark,
+                "a text with the character NUL (\\0), which no name and no path can hold",
+            )
         if node.tag in (_TAG + "int", _TAG + "float") and len(node.value) > MAX_DIGITS:
-            yield node.start_mark, f"a number of {len(node.value):,} characters; at most {MAX_DIGITS} are read"
-        elif node.tag == _TAG + "float" and "inf" not in node.value.lower() and math.isinf(number(node.value)):
-            yield node.start_mark, f"{node.value} does not fit into a float64; infinity is written .inf"
+            yield (
+                node.start_mark,
+                f"a number of {len(node.value):,} characters; at most {MAX_DIGITS} are read",
+            )
+        elif (
+            node.tag == _TAG + "float"
+            and "inf" not in node.value.lower()
+            and math.isinf(number(node.value))
+        ):
+            yield (
+                node.start_mark,
+                f"{node.value} does not fit into a float64; infinity is written .inf",
+            )
     first: dict[str, Mark] = {}
     for key, _ in node.value if isinstance(node, MappingNode) else ():
         if not isinstance(key, ScalarNode):
@@ -120,22 +169,32 @@ def _own_faults(node: Node) -> Iterator[tuple[Mark, str]]:
         elif key.tag not in (_TAG + "str", _TAG + "merge"):
             yield key.start_mark, f"the key {key.value or 'null'} is no string: put it in quotes"
         elif key.value in first:
-            blank = f"; write `- {key.value[1:]}: …`, with a blank after the `-`" if key.value.startswith("-") else ""
-            lines = f"first on line {first[key.value].line + 1}, again on line {key.start_mark.line + 1}"
+            blank = (
+                f"; write `- {key.value[1:]}: …`, with a blank after the `-`"
+                if key.value.startswith("-")
+                else ""
+            )
+            lines = (
+                f"first on line {first[key.value].line + 1}, again on line "
+                f"{key.start_mark.line + 1}"
+            )
             yield key.start_mark, f"duplicate key {key.value!r}: {lines}{blank}"
         else:
             first[key.value] = key.start_mark
 
 
 MAX_BYTES = 1 << 20  # 1 MiB: 15,000 checks; numbers beyond that belong into a data file
-BREAKS = re.compile("[\x85\u2028\u2029]")  # a line ends there for PyYAML, and for nobody who looks at the file
-ESCAPES = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")       # of no character: PyYAML does not say where they stand
+# A line ends there for PyYAML, and for nobody who looks at the file
+BREAKS = re.compile("[\x85\u2028\u2029]")
+# Of no character: PyYAML does not say where they stand
+ESCAPES = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")
 MAX_LINE = 400  # characters; a longer line with a caret below it helps nobody
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`file` is the path as shown; `lines` the source; `data` plain data of the same shape as the nodes below `root`."""
+    """`file` is the path as shown; `lines` the source; `data` plain data of the same shape as the
+    nodes below `root`."""
 
     file: str
     lines: tuple[str, ...]
@@ -143,7 +202,8 @@ class Document:
     data: Json
 
     def problem(self, fault: Fault) -> Problem:
-        """The fault with its line and column; a path that leads nowhere is reported at the last value on the way."""
+        """The fault with its line and column; a path that leads nowhere is reported at the last
+        value on the way."""
         node = locate(self.root, fault.path, fault.key)
         mark = node.start_mark
         return _at(self.file, self.lines, mark.line, mark.column, fault.message, dotted(fault.path))
@@ -162,13 +222,22 @@ def read(file: str, path: FilePath) -> Document | tuple[Problem, ...]:
     except OSError as error:
         return (Problem(f"cannot be read: {error.strerror or error}", file),)
     if len(raw) > MAX_BYTES:
-        return (Problem(f"larger than {MAX_BYTES >> 20} MiB ({len(raw):,} bytes): move numbers into a file and name it with `file:`", file, 1, 1),)
+        return (
+            Problem(
+                f"larger than {MAX_BYTES >> 20} MiB ({len(raw):,} bytes): move numbers into a "
+                "file and name it with `file:`",
+                file,
+                1,
+                1,
+            ),
+        )
     text = decode(raw)
     return (replace(text, file=file),) if isinstance(text, Problem) else parse(file, text)
 
 
 def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
-    """The document that `text` holds, composed once: positions, duplicate keys and data come from one tree."""
+    """The document that `text` holds, composed once: positions, duplicate keys and data come from
+    one tree."""
     lines = tuple(text.splitlines())
 
     def after(offset: int, message: str) -> tuple[Problem]:
@@ -177,7 +246,11 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
 
     if odd := BREAKS.search(text):
         code = f"{ord(odd.group()):04X}"
-        return after(odd.start(), f"the line break U+{code}, which editors do not show: in a text in double quotes it is written \\u{code}")
+        return after(
+            odd.start(),
+            f"the line break U+{code}, which editors do not show: in a text in double quotes it "
+            f"is written \\u{code}",
+        )
     if odd := ESCAPES.search(text):
         return after(odd.start(), "an escape of no character: they end with \\U0010FFFF")
     try:
@@ -187,31 +260,44 @@ def parse(file: str, text: str) -> Document | tuple[Problem, ...]:
             return (Problem("the file is empty; a spec begins with `gradverify: 1`", file, 1, 1),)
         faults = tree_faults(root)
         if faults:
-            return tuple(_at(file, lines, mark.line, mark.column, message) for mark, message in faults)
+            return tuple(
+                _at(file, lines, mark.line, mark.column, message) for mark, message in faults
+            )
         return Document(file, lines, root, loader.construct_document(root))
     except yaml.MarkedYAMLError as error:
-        from gradverify.spec.wording import complaint  # knows the whole format, which readers of sound files do without
+        # Knows the whole format, which readers of sound files do without
+        from gradverify.spec.wording import complaint
 
         return (_at(file, lines, *complaint(error, lines)),)
     except ReaderError as error:
-        return after(error.position, f"the character U+{error.character:04X} is not allowed in YAML")
-    except ValueError as error:     # a version of YAML of a thousand digits
+        return after(
+            error.position, f"the character U+{error.character:04X} is not allowed in YAML"
+        )
+    except ValueError as error:  # a version of YAML of a thousand digits
         return after(0, f"not valid YAML: {error}")
 
 
-def _at(file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None) -> Problem:
+def _at(
+    file: str, lines: tuple[str, ...], line: int, column: int, message: str, path: str | None = None
+) -> Problem:
     text = lines[line] if line < len(lines) else ""
-    shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)     # fit for a terminal: no file can steer it
-    return Problem(message, file, line + 1, column + 1, path or None, shown if len(text) <= MAX_LINE else None)
+    # Fit for a terminal: no file can steer it
+    shown = "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in text)
+    return Problem(
+        message, file, line + 1, column + 1, path or None, shown if len(text) <= MAX_LINE else None
+    )
 
 
 def locate(root: Node, path: Path, key: bool = False) -> Node:
-    """The node at a path, or its key's; where the path leaves the document, the last node on the way. Of a merged key the last one wins."""
+    """The node at a path, or its key's; where the path leaves the document, the last node on the
+    way. Of a merged key the last one wins."""
     node = root
     for depth, part in enumerate(path):
         found = None
         if isinstance(node, MappingNode):
-            found = next(((name, value) for name, value in reversed(node.value) if name.value == part), None)
+            found = next(
+                ((name, value) for name, value in reversed(node.value) if name.value == part), None
+            )
         elif isinstance(node, SequenceNode) and isinstance(part, int) and part < len(node.value):
             found = node.value[part], node.value[part]
         if found is None:

@@ -1,4 +1,5 @@
-"""One fault inside a document, before it has a line and a column; and the words all faults share."""
+"""One fault inside a document, before it has a line and a column; and the words all faults
+share."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ MAX_SHOWN = 60  # characters of a quoted value: enough to recognise it, short en
 EXPONENT = re.compile(r"(?<=\d)(e[-+])0+(\d)")
 PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
-RETIRED = {"GV120": "the rule on CUDA streams was retired", "witness": "it was retired, as checks rest on finite differences alone: remove it"}
+RETIRED = {
+    "GV120": "the rule on CUDA streams was retired",
+    "witness": "it was retired, as checks rest on finite differences alone: remove it",
+}
 """Codes and keys that an old spec or command may name."""
 
 
@@ -64,20 +68,55 @@ def _cut(text: str) -> str:
 
 
 SYNONYMS = {
-    "size": "shape", "dims": "shape", "op": "function", "target": "function", "callable": "function", "args": "inputs", "arguments": "inputs",
-    "parametrize": "matrix", "params": "matrix", "epsilon": "eps", "step": "eps", "random_seed": "seed", "marks": "tags", "xfail": "expect",
-    "files": "sources", "randn": "normal", "gaussian": "normal", "rand": "uniform", "range": "uniform", "randint": "integers", "zeros": "fill",
-    "ones": "fill", "constant": "fill", "data": "values", "reproducible": "deterministic",
-    "nondet_tol": "nondeterminism", "check_forward_ad": "forward_ad", "check_batched_grad": "vmap",     # gradcheck's own
-    "fast_mode": "mode", "gradgradcheck": "second_order",
-    "double": "float64", "f64": "float64", "float": "float32", "single": "float32", "f32": "float32", "half": "float16", "cdouble": "complex128",
-    "cfloat": "complex64", "long": "int64", "int": "int64", "gpu": "cuda"}
+    "size": "shape",
+    "dims": "shape",
+    "op": "function",
+    "target": "function",
+    "callable": "function",
+    "args": "inputs",
+    "arguments": "inputs",
+    "parametrize": "matrix",
+    "params": "matrix",
+    "epsilon": "eps",
+    "step": "eps",
+    "random_seed": "seed",
+    "marks": "tags",
+    "xfail": "expect",
+    "files": "sources",
+    "randn": "normal",
+    "gaussian": "normal",
+    "rand": "uniform",
+    "range": "uniform",
+    "randint": "integers",
+    "zeros": "fill",
+    "ones": "fill",
+    "constant": "fill",
+    "data": "values",
+    "reproducible": "deterministic",
+    # gradcheck's own
+    "nondet_tol": "nondeterminism",
+    "check_forward_ad": "forward_ad",
+    "check_batched_grad": "vmap",
+    "fast_mode": "mode",
+    "gradgradcheck": "second_order",
+    "double": "float64",
+    "f64": "float64",
+    "float": "float32",
+    "single": "float32",
+    "f32": "float32",
+    "half": "float16",
+    "cdouble": "complex128",
+    "cfloat": "complex64",
+    "long": "int64",
+    "int": "int64",
+    "gpu": "cuda",
+}
 """Words of other programs for names of the format."""
 
 
 def nearest(word: str, names: Collection[str]) -> str | None:
-    """The name that `word` most likely stands for: what other programs call so; what it misspells, as it is written first (`linear` beside
-    `Linear`), then with capitals left aside."""
+    """The name that `word` most likely stands for: what other programs call so; what it misspells,
+    as it is written first (`linear` beside `Linear`), then with capitals left aside."""
     known = SYNONYMS.get(word.casefold())
     if known in names:
         return known

@@ -1,4 +1,5 @@
-"""Spec files to cases: all problems of all files at once, never an exception for what a person wrote."""
+"""Spec files to cases: all problems of all files at once, never an exception for what a person
+wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ NOBODY = Layer("")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Every sound case, in the order written, and every problem. `layers`: by case id, where its settings come from (`settings.origins`)."""
+    """Every sound case, in the order written, and every problem. `layers`: by case id, where its
+    settings come from (`settings.origins`)."""
 
     cases: tuple[Case, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -31,32 +33,52 @@ class Loaded:
 
 
 def load(
-    files: Sequence[FilePath], *, builtins: Builtins, codes: Collection[str], project: Layer = NOBODY, options: Layer = NOBODY,
-    cwd: FilePath | None = None, required: Mapping[str, int] | None = None,
+    files: Sequence[FilePath],
+    *,
+    builtins: Builtins,
+    codes: Collection[str],
+    project: Layer = NOBODY,
+    options: Layer = NOBODY,
+    cwd: FilePath | None = None,
+    required: Mapping[str, int] | None = None,
 ) -> Loaded:
-    """All cases of `files`, which are shown as given and read relative to `cwd` (default: the current folder).
+    """All cases of `files`, which are shown as given and read relative to `cwd` (default: the
+    current folder).
 
-    `builtins`: each built-in's parameter names; `required`: how many of them, the first ones, have no default; `codes`: the rule codes there are;
-    `project`, `options`: the layers below and above the specs'.
+    `builtins`: each built-in's parameter names; `required`: how many of them, the first ones, have
+    no default; `codes`: the rule codes there are; `project`, `options`: the layers below and above
+    the specs'.
     """
     project, project_problems = vetted(project, codes)
     options, option_problems = vetted(options, codes)
     folder = cwd or FilePath.cwd()
-    parts = [_file(file, folder, World("", folder, builtins, codes, project, options, required=required or {})) for file in files]
+    parts = [
+        _file(
+            file,
+            folder,
+            World("", folder, builtins, codes, project, options, required=required or {}),
+        )
+        for file in files
+    ]
     problems = [problem for part in parts for problem in part.problems]
     return Loaded(
-        tuple(case for part in parts for case in part.cases), (*project_problems, *option_problems, *problems),
-        {name: layers for part in parts for name, layers in part.layers.items()})
+        tuple(case for part in parts for case in part.cases),
+        (*project_problems, *option_problems, *problems),
+        {name: layers for part in parts for name, layers in part.layers.items()},
+    )
 
 
 def vetted(layer: Layer, codes: Collection[str]) -> tuple[Layer, tuple[Problem, ...]]:
-    """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are reported once and not by every case."""
+    """The layer, and what is wrong with it; a faulty one is emptied, so that its faults are
+    reported once and not by every case."""
     called = is_a_call(layer.origin)
     checked = validated(RunSettings, as_written(layer), ())
     faults = checked if isinstance(checked, tuple) else tuple(name_faults(checked, (), codes))
     if faults or isinstance(checked, tuple):
         told = [in_python(fault) if called else fault for fault in faults]
-        return Layer(layer.origin), tuple(Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told)
+        return Layer(layer.origin), tuple(
+            Problem(fault.message, layer.origin, path=dotted(fault.path)) for fault in told
+        )
     return replace(layer_of(checked, layer.origin), places=layer.places), ()
 
 
@@ -66,7 +88,11 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         return Loaded(problems=document)
     data = document.data
     if not isinstance(data, dict):
-        return Loaded(problems=(document.problem(Fault((), "a spec is a mapping that begins with `gradverify: 1`")),))
+        return Loaded(
+            problems=(
+                document.problem(Fault((), "a spec is a mapping that begins with `gradverify: 1`")),
+            )
+        )
     checks = data["checks"] if isinstance(data.get("checks"), list) else None
     checked = validated(Spec, data if checks is None else {**data, "checks": []}, ())
     faults = [_version(fault, data) for fault in (checked if isinstance(checked, tuple) else ())]
@@ -78,15 +104,35 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         world = replace(world, defaults=defaults)
 
     folder = resolved(cwd / file).parent
-    paths, imports = ([(place, text) for place, text in leaves(data.get(key), (key,)) if text and isinstance(text, str)]
-                      for key in ("path", "import"))
-    faults += [Fault(place, f"no folder {text!r} (looked for {(folder / text).resolve()})") for place, text in paths if not is_folder(folder / text)]
-    faults += [Fault(place, f"{text!r} is no module's name") for place, text in imports if not DOTTED.fullmatch(text)]
-    # a console script does not put the root of a repository on sys.path: the project's folder is searched after the spec's own
+    paths, imports = (
+        [
+            (place, text)
+            for place, text in leaves(data.get(key), (key,))
+            if text and isinstance(text, str)
+        ]
+        for key in ("path", "import")
+    )
+    faults += [
+        Fault(place, f"no folder {text!r} (looked for {(folder / text).resolve()})")
+        for place, text in paths
+        if not is_folder(folder / text)
+    ]
+    faults += [
+        Fault(place, f"{text!r} is no module's name")
+        for place, text in imports
+        if not DOTTED.fullmatch(text)
+    ]
+    # a console script does not put the root of a repository on sys.path: the project's folder is
+    # searched after the spec's own
     project = folder_of(folder)
-    path = [*(str((folder / text).resolve()) for _, text in paths), *([str(folder), str(project)] if project not in (None, folder) else [])]
+    path = [
+        *(str((folder / text).resolve()) for _, text in paths),
+        *([str(folder), str(project)] if project not in (None, folder) else []),
+    ]
     search = Search(str(folder), tuple(dict.fromkeys(path)), tuple(text for _, text in imports))
-    world = replace(world, file=file.as_posix(), folder=folder, matrix=written.get("matrix"), search=search)
+    world = replace(
+        world, file=file.as_posix(), folder=folder, matrix=written.get("matrix"), search=search
+    )
 
     built: list[Built] = []
     lines: dict[str, int] = {}
@@ -96,8 +142,15 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         faults += own
         taken = next((item.case.name for item in cases if item.case.name in lines), None)
         if taken is not None:
-            key, advice = ("name", "") if "name" in check else ("function", ": give this one a `name`")
-            faults.append(Fault(("checks", index, key), f"the name {taken!r} is taken by the check on line {lines[taken]}{advice}"))
+            key, advice = (
+                ("name", "") if "name" in check else ("function", ": give this one a `name`")
+            )
+            faults.append(
+                Fault(
+                    ("checks", index, key),
+                    f"the name {taken!r} is taken by the check on line {lines[taken]}{advice}",
+                )
+            )
             continue
         lines |= {item.case.name: line for item in cases}
         built += cases
@@ -107,16 +160,26 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
     for problem in map(document.problem, faults):
         first.setdefault((problem.line or 0, problem.column or 0, problem.message), problem)
     problems = tuple(first[place] for place in sorted(first, key=lambda place: place[:2]))
-    return Loaded(tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built})
+    return Loaded(
+        tuple(item.case for item in built), problems, {item.case.id: item.layers for item in built}
+    )
 
 
 def _version(fault: Fault, data: Mapping[str, Json]) -> Fault:
     """The two sentences about `gradverify: 1` that a newcomer is likely to meet."""
     version = data.get("gradverify")
     if fault.path == () and "gradverify" not in data and "'gradverify'" in fault.message:
-        return Fault((), f"the key `gradverify: {FORMAT_VERSION}` (the format's version) is missing")
+        return Fault(
+            (), f"the key `gradverify: {FORMAT_VERSION}` (the format's version) is missing"
+        )
     if fault.path == ("checks",) and isinstance(data["checks"], dict):
-        return Fault(fault.path, "expected a list of checks: begin each one with `- `, as in `- function: relu`")
+        return Fault(
+            fault.path,
+            "expected a list of checks: begin each one with `- `, as in `- function: relu`",
+        )
     if fault.path == ("gradverify",) and isinstance(version, int) and not isinstance(version, bool):
-        return Fault(fault.path, f"format version {version} is unknown: this gradverify reads version {FORMAT_VERSION}")
+        return Fault(
+            fault.path,
+            f"format version {version} is unknown: this gradverify reads version {FORMAT_VERSION}",
+        )
     return fault

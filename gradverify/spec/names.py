@@ -1,4 +1,5 @@
-"""What `function`, `reference` and the other import keys can name, told apart by form alone; nothing is imported."""
+"""What `function`, `reference` and the other import keys can name, told apart by form alone;
+nothing is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ OWN_FORMS = "write module:attribute, module.attribute or file.py:attribute"
 
 
 def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[str, str | None]:
-    """(the name as it is looked up, a complaint or None). Files become absolute, relative to `folder`, the spec's own."""
+    """(the name as it is looked up, a complaint or None). Files become absolute, relative to
+    `folder`, the spec's own."""
     place, colon, attribute = text.rpartition(":")
     where, complaint = place if colon else text, None
     if where.endswith(".py") or "/" in where or "\\" in where:
@@ -32,23 +34,33 @@ def resolve(text: str, folder: Path, builtins: Collection[str] = ()) -> tuple[st
         return (text, complaint) if complaint else (f"{path}:{attribute}", None)
     if colon and not (DOTTED.fullmatch(place) and DOTTED.fullmatch(attribute)):
         meant = text.replace("::", ":")
-        near = f"did you mean {meant!r}?" if meant != text and re.fullmatch(r"[\w./\\]+:\w+", meant) else OWN_FORMS
+        near = (
+            f"did you mean {meant!r}?"
+            if meant != text and re.fullmatch(r"[\w./\\]+:\w+", meant)
+            else OWN_FORMS
+        )
         complaint = f"{text!r} is no name; {near}"
     elif not colon and "." in text:
         if not DOTTED.fullmatch(text):
             complaint = f"{text!r} is no name; {FORMS}"
         elif (text + ".").startswith(REGISTERED) and len(text.split(".")) not in (4, 5):
-            complaint = f"{text!r} is no registered operator's name; write torch.ops.library.operator"
+            complaint = (
+                f"{text!r} is no registered operator's name; write torch.ops.library.operator"
+            )
     elif not colon and not builtins:
         complaint = f"{text!r} names no module; {OWN_FORMS}"
     elif not colon and text not in builtins:
         known = allowed(text, tuple(builtins), "built-ins")
-        complaint = f"unknown built-in {text!r}; {known} (an own function: module:attribute or file.py:attribute)"
+        complaint = (
+            f"unknown built-in {text!r}; {known} (an own function: module:attribute or "
+            "file.py:attribute)"
+        )
     return text, complaint
 
 
 def own_name(target: str) -> str:
-    """The function's own name: what a check is called where it has no name; of a registered operator without its overload."""
+    """The function's own name: what a check is called where it has no name; of a registered
+    operator without its overload."""
     if target.startswith(REGISTERED):
         return target.split(".")[3]
     return re.split(r"[:./\\]", target)[-1]

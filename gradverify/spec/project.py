@@ -1,4 +1,5 @@
-"""`[tool.gradverify]` of the nearest pyproject.toml: where the specs are, a project's own defaults, and options that it gives once for all runs."""
+"""`[tool.gradverify]` of the nearest pyproject.toml: where the specs are, a project's own defaults,
+and options that it gives once for all runs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,18 @@ from gradverify.model.problem import Problem
 from gradverify.model.result import WORST
 from gradverify.spec.build import name_faults
 from gradverify.spec.fault import Fault, Path, dotted
-from gradverify.spec.schema import Auto, Device, Either, NotNegativeInteger, Rules, RunSettings, Settings, Strict, Text, key
+from gradverify.spec.schema import (
+    Auto,
+    Device,
+    Either,
+    NotNegativeInteger,
+    Rules,
+    RunSettings,
+    Settings,
+    Strict,
+    Text,
+    key,
+)
 from gradverify.spec.settings import Layer, layer_of
 from gradverify.spec.walk import PROJECT_FILE as FILE
 from gradverify.spec.walk import folder_of
@@ -26,7 +38,7 @@ from gradverify.spec.wording import validated
 TABLE: Path = ("tool", "gradverify")
 DEFAULTS = "defaults"
 REFUSED_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
-WRITTEN = re.compile(r"\s*(\[+)?\s*([\w\s.'\"-]+?)\s*[\]=]")       # a header or a key
+WRITTEN = re.compile(r"\s*(\[+)?\s*([\w\s.'\"-]+?)\s*[\]=]")  # a header or a key
 AS_YAML = re.compile(r"in YAML 1\.2 this is text: |; for example \{.*\}$")
 """What is said of a spec and does not hold of TOML."""
 
@@ -35,34 +47,50 @@ JOBS = Annotated[int, Field(ge=1, lt=1025)]
 
 
 class Table(Strict):
-    """What `[tool.gradverify]` may hold: `paths`, `defaults`, and options of `check` under their names on the command line."""
+    """What `[tool.gradverify]` may hold: `paths`, `defaults`, and options of `check` under their
+    names on the command line."""
 
     paths: list[Text] = key(
         "Spec files and folders, relative to the pyproject.toml; what `check` runs without paths.",
-        ["specs"], default=[])
+        ["specs"],
+        default=[],
+    )
     defaults: RunSettings = key("Settings of every check that says nothing else.")
-    jobs: Annotated[JOBS | Auto, Either("a whole number of processes, or auto")] = key("As `--jobs`.")
+    jobs: Annotated[JOBS | Auto, Either("a whole number of processes, or auto")] = key(
+        "As `--jobs`."
+    )
     maxfail: AT_LEAST_1 = key("As `--maxfail`.")
     undecided: Literal["warn", "fail"] = key("As `--undecided`.")
     fail_on_skip: bool = key("As `--fail-on-skip`.", alias="fail-on-skip")
     require_device: list[Device] = key("As `--require-device`.", ["cuda"], alias="require-device")
     baseline: Text = key("As `--baseline`; relative to the pyproject.toml.")
-    report: list[Text] = key("As `--report`; files relative to the pyproject.toml.", ["json:gradients.json"])
+    report: list[Text] = key(
+        "As `--report`; files relative to the pyproject.toml.", ["json:gradients.json"]
+    )
     max_rows: Annotated[int, Field(ge=1, lt=WORST + 1)] = key("As `--max-rows`.", alias="max-rows")
     durations: NotNegativeInteger = key("As `--durations`.")
 
     def options(self) -> dict[str, Json]:
         """What it says beside `paths` and `defaults`, under the names of the file."""
         names = {name: info.alias or name for name, info in type(self).model_fields.items()}
-        return {names[name]: value for name, value in self.said().items() if name not in ("paths", DEFAULTS)}
+        return {
+            names[name]: value
+            for name, value in self.said().items()
+            if name not in ("paths", DEFAULTS)
+        }
 
 
-OPTIONS = tuple(info.alias or name for name, info in Table.model_fields.items() if name not in ("paths", DEFAULTS))
+OPTIONS = tuple(
+    info.alias or name
+    for name, info in Table.model_fields.items()
+    if name not in ("paths", DEFAULTS)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """`folder` holds the pyproject.toml; None where there is none. `file`, `text`: as it is shown, and as it is written.
+    """`folder` holds the pyproject.toml; None where there is none. `file`, `text`: as it is shown,
+    and as it is written.
 
     `options`: those of `check` that it gives, by their names without dashes before them.
     """
@@ -88,8 +116,9 @@ class Project:
 
 
 def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
-    """Line, column and text of the key of `path`, else of the nearest one around it that begins a line. `tomllib` keeps no places: this
-    reads line by line, and does not look into inline tables."""
+    """Line, column and text of the key of `path`, else of the nearest one around it that begins a
+    line. `tomllib` keeps no places: this reads line by line, and does not look into inline
+    tables."""
     found: tuple[int | None, int | None, str | None] = (None, None, None)
     table: Path = ()
     deepest = 0
@@ -100,12 +129,16 @@ def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
         names = tuple(name.strip(" \t'\"") for name in match[2].split("."))
         table, written = (names, names) if match[1] else (table, (*table, *names))
         if len(written) >= deepest and written == path[: len(written)]:
-            found, deepest = (number, match.start(2) + match[2].rfind(names[-1]) + 1, line), len(written)
+            found, deepest = (
+                (number, match.start(2) + match[2].rfind(names[-1]) + 1, line),
+                len(written),
+            )
     return found
 
 
 def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
-    """The project around `cwd`: the nearest pyproject.toml at or above it, whether or not it speaks of gradverify. `codes`: the rules there are."""
+    """The project around `cwd`: the nearest pyproject.toml at or above it, whether or not it speaks
+    of gradverify. `codes`: the rules there are."""
     folder = folder_of(cwd)
     if folder is None:
         return Project()
@@ -116,37 +149,79 @@ def project_of(cwd: FilePath, codes: Collection[str] | None = None) -> Project:
         table: Any = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         at, lines = REFUSED_AT.search(str(error)), text.split("\n")
-        line, column = (int(at[1]), int(at[2])) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+        line, column = (
+            (int(at[1]), int(at[2])) if at and at[1] else (len(lines), len(lines[-1]) + 1)
+        )
         message = REFUSED_AT.sub("", str(error))
-        return replace(project, problems=(Problem(f"no TOML: {message[:1].lower()}{message[1:]}", shown, line, column, None, lines[line - 1]),))
+        return replace(
+            project,
+            problems=(
+                Problem(
+                    f"no TOML: {message[:1].lower()}{message[1:]}",
+                    shown,
+                    line,
+                    column,
+                    None,
+                    lines[line - 1],
+                ),
+            ),
+        )
     except (OSError, ValueError, RecursionError) as error:
         return replace(project, problems=(Problem(f"cannot be read: {error}", shown),))
     project = replace(project, text=text)
     for place_in, name in enumerate(TABLE):
         if not isinstance(table, dict):
-            return replace(project, problems=(Problem("expected a table", shown, path=dotted(TABLE[:place_in])),))
+            return replace(
+                project,
+                problems=(Problem("expected a table", shown, path=dotted(TABLE[:place_in])),),
+            )
         table = table.get(name, {})
     checked = validated(Table, table, ())
     if isinstance(checked, tuple):
         faults = tuple(map(_elsewhere, checked))
     else:
-        faults = tuple(name_faults(checked.defaults, (DEFAULTS,), codes)) if checked.defaults is not None and codes is not None else ()
+        faults = (
+            tuple(name_faults(checked.defaults, (DEFAULTS,), codes))
+            if checked.defaults is not None and codes is not None
+            else ()
+        )
     if faults or isinstance(checked, tuple):
-        ordered = sorted(map(project.problem, faults), key=lambda problem: (problem.line or 0, problem.column or 0))
+        ordered = sorted(
+            map(project.problem, faults),
+            key=lambda problem: (problem.line or 0, problem.column or 0),
+        )
         return replace(project, problems=tuple(ordered))
     layer = layer_of(checked.defaults, shown) if checked.defaults is not None else Layer(shown)
-    places = {name: project.origin(DEFAULTS, *(("rules", name) if name in Rules.model_fields else (name,))) for name in layer.said}
-    return replace(project, paths=tuple(checked.paths), layer=replace(layer, places=places), options=checked.options())
+    places = {
+        name: project.origin(
+            DEFAULTS, *(("rules", name) if name in Rules.model_fields else (name,))
+        )
+        for name in layer.said
+    }
+    return replace(
+        project,
+        paths=tuple(checked.paths),
+        layer=replace(layer, places=places),
+        options=checked.options(),
+    )
 
 
 def _elsewhere(fault: Fault) -> Fault:
-    """A key that stands in the wrong table is told the right one; what is said of YAML is said of TOML, or left out."""
+    """A key that stands in the wrong table is told the right one; what is said of YAML is said of
+    TOML, or left out."""
     message = AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table")
     if fault.key and len(fault.path) <= len((DEFAULTS, "key")):
         *table, name = map(str, fault.path)
-        folded, in_defaults, header = name.replace("-", "_"), table == [DEFAULTS], f"[tool.gradverify.{DEFAULTS}]"
+        folded, in_defaults, header = (
+            name.replace("-", "_"),
+            table == [DEFAULTS],
+            f"[tool.gradverify.{DEFAULTS}]",
+        )
         if folded in Rules.model_fields:
-            message = f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = {{{folded} = [\"GV…\"]}}"
+            message = (
+                f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = "
+                f'{{{folded} = ["GV…"]}}'
+            )
         elif folded in RunSettings.model_fields and not in_defaults:
             message = f"{name!r} is a setting of checks: it belongs in {header}"
         elif in_defaults and folded.replace("_", "-") in OPTIONS:

@@ -16,14 +16,15 @@ from gradverify.spec.document import Loader12
 from gradverify.spec.names import own_name
 from gradverify.spec.schema import FORMAT_VERSION, Matrix, Settings
 
-LONGEST = 10**6     # characters of a value, which stands on one line
+LONGEST = 10**6  # characters of a value, which stands on one line
 WIDTH = 118
-REMARK_AT = 40      # the column that remarks begin in, where lines are short enough
+REMARK_AT = 40  # the column that remarks begin in, where lines are short enough
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One function: as the spec names it, where it stands in the source (for a comment), and what was found."""
+    """One function: as the spec names it, where it stands in the source (for a comment), and what
+    was found."""
 
     function: str
     where: str
@@ -31,12 +32,23 @@ class Entry:
 
 
 def scaffold(
-    about: str, schema: str, entries: Sequence[Entry], path: Sequence[str] = (), imports: Sequence[str] = ()
+    about: str,
+    schema: str,
+    entries: Sequence[Entry],
+    path: Sequence[str] = (),
+    imports: Sequence[str] = (),
 ) -> str:
     """The text of a spec, which is valid, also where nothing in it runs yet. `about`: what it was
     written for; `schema`: relative to the file; `path`, `imports` as in the spec."""
-    written = f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: change them to those that matter."
-    lines = [f"# yaml-language-server: $schema={schema}", *_comment(written, ""), f"gradverify: {FORMAT_VERSION}"]
+    written = (
+        f"Written by `gradverify init` for {about}. Shapes and numbers were found by trying: "
+        "change them to those that matter."
+    )
+    lines = [
+        f"# yaml-language-server: $schema={schema}",
+        *_comment(written, ""),
+        f"gradverify: {FORMAT_VERSION}",
+    ]
     lines += [f"path: {_flow(list(path))}"] if path else []
     lines += [f"import: {_flow(list(imports))}"] if imports else []
     running = any(entry.proposal.missing is None for entry in entries)
@@ -45,7 +57,11 @@ def scaffold(
     used = set[str]()
     for place, (entry, own) in enumerate(zip(entries, names, strict=True)):
         last = re.split(r"[:/]", entry.function)[-1]
-        free = next(name for name in (last, *(f"{last} {number}" for number in range(2, len(used) + 3))) if name not in used)
+        free = next(
+            name
+            for name in (last, *(f"{last} {number}" for number in range(2, len(used) + 3)))
+            if name not in used
+        )
         named = None if names.count(own) == 1 and own not in used else free
         used.add(named or own)
         lines += [""] * (place > 0)
@@ -56,7 +72,10 @@ def scaffold(
 def _check(entry: Entry, named: str | None) -> Iterator[str]:
     proposal = entry.proposal
     # a matrix variable that is called as a setting is would set it
-    variables = {name: f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name for name in proposal.varied}
+    variables = {
+        name: f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name
+        for name in proposal.varied
+    }
     if proposal.note:
         yield from _comment(proposal.note, "  ")
     yield _remarked(f"  - function: {_flow(entry.function)}", entry.where)
@@ -66,7 +85,10 @@ def _check(entry: Entry, named: str | None) -> Iterator[str]:
     if variables:
         yield "    matrix:"
         width = max(map(len, variables.values())) + 1
-        yield from (f"      {variables[name] + ':':{width}} {_flow(list(values))}" for name, values in proposal.varied.items())
+        yield from (
+            f"      {variables[name] + ':':{width}} {_flow(list(values))}"
+            for name, values in proposal.varied.items()
+        )
     for name in proposal.left_out:
         yield ""
         yield f"  - function: {_flow(entry.function)}"
@@ -76,11 +98,18 @@ def _check(entry: Entry, named: str | None) -> Iterator[str]:
 
 def _without(proposal: Proposal, name: str) -> Proposal:
     """With null for one argument, and no remarks, which stand in the check before."""
+
     def changed(recipes: Sequence[InputRecipe]) -> tuple[InputRecipe, ...]:
         return tuple(InputRecipe(name) if each.name == name else each for each in recipes)
 
-    return Proposal(proposal.target, changed(proposal.inputs), changed(proposal.keywords), proposal.init, dtype=proposal.dtype,
-                    device=proposal.device)
+    return Proposal(
+        proposal.target,
+        changed(proposal.inputs),
+        changed(proposal.keywords),
+        proposal.init,
+        dtype=proposal.dtype,
+        device=proposal.device,
+    )
 
 
 def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
@@ -90,8 +119,13 @@ def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
         if recipes:
             yield f"    {key}:"
             width = max(len(str(each.name)) for each in recipes) + 1
-            yield from (_remarked(f"      {f'{each.name}:':{width}} {_value(each, variables)}", proposal.remarks.get(str(each.name), ""))
-                        for each in recipes)
+            yield from (
+                _remarked(
+                    f"      {f'{each.name}:':{width}} {_value(each, variables)}",
+                    proposal.remarks.get(str(each.name), ""),
+                )
+                for each in recipes
+            )
     if not proposal.inputs and not proposal.keywords:
         yield "    inputs: {}"
     if proposal.dtype != "float64":
@@ -103,7 +137,11 @@ def _body(proposal: Proposal, variables: Mapping[str, str]) -> Iterator[str]:
 def _open(entry: Entry) -> Iterator[str]:
     """A check that does not run yet, as a comment."""
     proposal = entry.proposal
-    yield from _comment(f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: {proposal.missing}.", "  ")
+    yield from _comment(
+        f"TODO {own_name(entry.function)}{f' ({entry.where})' if entry.where else ''}: "
+        f"{proposal.missing}.",
+        "  ",
+    )
     yield f"  # - function: {_flow(entry.function)}"
     for line in _body(proposal, {}):
         yield f"  # {line[2:]}"
@@ -139,7 +177,9 @@ class Dumper12(yaml.SafeDumper):
 
 def _flow(value: Json) -> str:
     """Plain data on one line."""
-    text: str = yaml.dump(value, Dumper=Dumper12, default_flow_style=True, width=LONGEST, sort_keys=False)
+    text: str = yaml.dump(
+        value, Dumper=Dumper12, default_flow_style=True, width=LONGEST, sort_keys=False
+    )
     return text.strip().removesuffix("\n...")
 
 
@@ -148,5 +188,11 @@ def _remarked(line: str, remark: str) -> str:
 
 
 def _comment(text: str, indent: str) -> Iterator[str]:
-    yield from textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_long_words=False,
-                             break_on_hyphens=False)
+    yield from textwrap.wrap(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=f"{indent}# ",
+        subsequent_indent=f"{indent}# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,4 +1,5 @@
-"""Settings as a fold of partial layers: each holds only what was said in one place, and knows that place."""
+"""Settings as a fold of partial layers: each holds only what was said in one place, and knows that
+place."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ RUN_KEYS = tuple(RunSettings.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one place said. Keys are those of `model.case.Settings` (`select` and `ignore` stand alone), values plain data.
+    """What one place said. Keys are those of `model.case.Settings` (`select` and `ignore` stand
+    alone), values plain data.
 
     `places`: keys → where exactly, for those of which more is known than `origin`.
     """
@@ -28,8 +30,18 @@ class Layer:
 def settle(*layers: Layer) -> Settings:
     """The defaults under all layers; later ones win."""
     said: dict[str, Any] = {name: value for layer in layers for name, value in layer.said.items()}
-    said |= {name: tuple(said[name]) for name in ("select", "ignore", "outputs") if said.get(name) is not None}
-    return Settings(**(said | {"budget": Budget(**said["budget"])} if isinstance(said.get("budget"), Mapping) else said))
+    said |= {
+        name: tuple(said[name])
+        for name in ("select", "ignore", "outputs")
+        if said.get(name) is not None
+    }
+    return Settings(
+        **(
+            said | {"budget": Budget(**said["budget"])}
+            if isinstance(said.get("budget"), Mapping)
+            else said
+        )
+    )
 
 
 def origins(*layers: Layer) -> dict[str, str]:
@@ -38,17 +50,27 @@ def origins(*layers: Layer) -> dict[str, str]:
 
 
 def layer_of(model: RunSettings, origin: str, keys: Collection[str] = RUN_KEYS) -> Layer:
-    """What a validated model says about running, as a layer: `rules: {select: …}` becomes `select`, a budget plain data."""
+    """What a validated model says about running, as a layer: `rules: {select: …}` becomes `select`,
+    a budget plain data."""
     said: dict[str, Json] = {}
     for name, value in model.said().items():
         if name in keys and name in RUN_KEYS:
-            said |= value.said() if isinstance(value, Rules) else {name: value.said() if isinstance(value, Strict) else value}
+            said |= (
+                value.said()
+                if isinstance(value, Rules)
+                else {name: value.said() if isinstance(value, Strict) else value}
+            )
     return Layer(origin, said)
 
 
 def as_written(layer: Layer) -> dict[str, Json]:
-    """A layer in the keys of a spec, so that one model validates both. Several values are a list, of whatever kind they are."""
-    plain = {name: list(value) if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping)) else value
-             for name, value in layer.said.items()}
+    """A layer in the keys of a spec, so that one model validates both. Several values are a list,
+    of whatever kind they are."""
+    plain = {
+        name: list(value)
+        if isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+        else value
+        for name, value in layer.said.items()
+    }
     rules = {name: plain.pop(name) for name in Rules.model_fields if name in plain}
     return plain | ({"rules": rules} if rules else {})

@@ -1,4 +1,5 @@
-"""Where specs and projects lie on the disk, and what a spec names, read from its YAML alone. Light: without the models of the format."""
+"""Where specs and projects lie on the disk, and what a spec names, read from its YAML alone. Light:
+without the models of the format."""
 
 from __future__ import annotations
 
@@ -17,11 +18,15 @@ from gradverify.model.problem import Problem
 def decode(raw: bytes) -> str | Problem:
     """The text of a UTF-8 file (a byte order mark is dropped)."""
     if b"\0" in raw:
-        return _at_byte(raw, raw.index(b"\0"), "not UTF-8 text: a NUL byte (a binary file, or UTF-16)")
+        return _at_byte(
+            raw, raw.index(b"\0"), "not UTF-8 text: a NUL byte (a binary file, or UTF-16)"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        return _at_byte(raw, error.start, f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}")
+        return _at_byte(
+            raw, error.start, f"not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}"
+        )
 
 
 def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
@@ -31,7 +36,8 @@ def _at_byte(raw: bytes, offset: int, message: str) -> Problem:
     return Problem(message, line=line[0].count("\n") + len(line[1]) + 1, column=len(line[2]) + 1)
 
 
-# ---- Where specs and projects lie on the disk, and what a spec names, read from its YAML alone. Light: without the models of the format.
+# ---- Where specs and projects lie on the disk, and what a spec names, read from its YAML alone.
+# Light: without the models of the format.
 PROJECT_FILE = "pyproject.toml"
 YAML = (".yaml", ".yml")
 SUFFIXES = (*YAML, ".json")  # in lower case
@@ -39,12 +45,17 @@ OWN_SUFFIXES = tuple(f".gradverify{suffix}" for suffix in YAML)  # as pytest col
 SPEC_FOLDER = "specs"
 SCHEMA_FILE = "gradverify.schema.json"  # which `init` writes beside specs
 KEY = "gradverify"
-HINTS = ("grad", "verif", "checks")  # without any of these in a text it has none of a spec's keys, well or badly spelt
+# Without any of these in a text it has none of a spec's keys, well or badly spelt
+HINTS = ("grad", "verif", "checks")
 OTHER_KEYS = frozenset({"path", "import", "defaults", "checks"})  # a report of ours has others
 ALIKE = 0.8  # of `difflib`: a slip of one or two letters
 NAMES_FUNCTIONS = re.compile(r"""["']?function["']?[ \t]*:""")
 WRITTEN = rf"""(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:"""
-AT_TOP, ANYWHERE = re.compile(f"^{WRITTEN}", re.MULTILINE), re.compile(rf"^[ \t]*{WRITTEN}", re.MULTILINE)  # the second of what is no YAML
+# The second of what is no YAML
+AT_TOP, ANYWHERE = (
+    re.compile(f"^{WRITTEN}", re.MULTILINE),
+    re.compile(rf"^[ \t]*{WRITTEN}", re.MULTILINE),
+)
 HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
 
 
@@ -58,12 +69,14 @@ class LeftOut:
 
 def folder_of(start: Path) -> Path | None:
     """The folder of the nearest pyproject.toml at or above `start`."""
-    return next((folder for folder in (start, *start.parents) if is_file(folder / PROJECT_FILE)), None)
+    return next(
+        (folder for folder in (start, *start.parents) if is_file(folder / PROJECT_FILE)), None
+    )
 
 
 def specs_below(folder: Path, left_out: list[LeftOut] | None = None) -> Iterator[Path]:
-    """The specs below a folder, sorted, among them files that cannot be read or decoded: the loader says what is wrong with these.
-    `left_out` receives everything else."""
+    """The specs below a folder, sorted, among them files that cannot be read or decoded: the loader
+    says what is wrong with these. `left_out` receives everything else."""
     unsearched: list[tuple[Path, str]] = []
     for file in files_below(folder, SUFFIXES, unsearched):
         why = no_spec(file)
@@ -81,14 +94,17 @@ def own_specs(folder: Path) -> Iterator[Path]:
 
 
 def is_spec(file: Path) -> bool:
-    """Is a YAML or JSON file outside of the folders of specs meant as one? What cannot be decoded is one where it has the key."""
+    """Is a YAML or JSON file outside of the folders of specs meant as one? What cannot be decoded
+    is one where it has the key."""
     return no_spec(file, decoded=False) is None
 
 
 def no_spec(file: Path, decoded: bool = True) -> str | None:
-    """Why a YAML or JSON file is no spec; None for one, and for a file that cannot be read, or not be `decoded`.
+    """Why a YAML or JSON file is no spec; None for one, and for a file that cannot be read, or not
+    be `decoded`.
 
-    A spec has the key `gradverify` at its top level, or the name or the shape of a spec, or a slip in the key.
+    A spec has the key `gradverify` at its top level, or the name or the shape of a spec, or a slip
+    in the key.
     """
     if file.name.lower().endswith(OWN_SUFFIXES):
         return None
@@ -118,15 +134,21 @@ def no_spec(file: Path, decoded: bool = True) -> str | None:
 
     keys = [key.value for root in roots for key, _ in root.value if isinstance(key, ScalarNode)]
     near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
-    return None if near or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions) else why
+    return (
+        None
+        if near or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions)
+        else why
+    )
 
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)      # the same tree, five times faster where PyYAML was built with it
+# The same tree, five times faster where PyYAML was built with it
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """`path`, `imports`: the file's own keys; `checks`: by their lines (0: not to be told apart) every text that holds for them."""
+    """`path`, `imports`: the file's own keys; `checks`: by their lines (0: not to be told apart)
+    every text that holds for them."""
 
     path: tuple[str, ...]
     imports: tuple[str, ...]
@@ -142,12 +164,24 @@ def mentions(file: Path) -> Mentions | None:
         return None
     if not isinstance(root, MappingNode) or any(key.value == "<<" for key, _ in root.value):
         return None
-    top: dict[str, Node] = {key.value: value for key, value in root.value if isinstance(key, ScalarNode)}
+    top: dict[str, Node] = {
+        key.value: value for key, value in root.value if isinstance(key, ScalarNode)
+    }
     path, imports = (tuple(_texts(top[key])) if key in top else () for key in ("path", "import"))
-    checks, around = top.get("checks"), [text for key, value in top.items() if key != "checks" for text in _texts(value)]
+    checks, around = (
+        top.get("checks"),
+        [text for key, value in top.items() if key != "checks" for text in _texts(value)],
+    )
     if not isinstance(checks, SequenceNode):
         return Mentions(path, imports, {0: tuple(_texts(root))})
-    return Mentions(path, imports, {item.start_mark.line + 1: tuple(dict.fromkeys((*_texts(item), *around))) for item in checks.value})
+    return Mentions(
+        path,
+        imports,
+        {
+            item.start_mark.line + 1: tuple(dict.fromkeys((*_texts(item), *around)))
+            for item in checks.value
+        },
+    )
 
 
 def _texts(root: Node) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""Global state of torch, NumPy and Python that one check could leave behind for the next: read before, put back after, where it differs."""
+"""Global state of torch, NumPy and Python that one check could leave behind for the next: read
+before, put back after, where it differs."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradverify.subject.fewer_bits import float32_products, reductions, set_float32_products, set_reductions
+from gradverify.subject.fewer_bits import (
+    float32_products,
+    reductions,
+    set_float32_products,
+    set_reductions,
+)
 from gradverify.torch_private import (
     backward_is_threaded,
     dispatch_modes,
@@ -33,13 +39,14 @@ from gradverify.torch_private import (
 # read before, put back after, where it differs
 AUTOCAST = {"cpu": "the CPU", "cuda": "CUDA"}
 GRADIENT_MODE = "the gradient mode"
-DENORMAL = 1e-310       # of float64: 0 where denormal numbers are flushed
+DENORMAL = 1e-310  # of float64: 0 where denormal numbers are flushed
 
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """One piece of global state. `words`: where a call is not to leave it changed. `every`: it stands in the way of every call that comes after it,
-    and is put back once a module is imported that sets it. `ours`: it stands in the way of our own computing (torch imports parts of itself
+    """One piece of global state. `words`: where a call is not to leave it changed. `every`: it
+    stands in the way of every call that comes after it, and is put back once a module is imported
+    that sets it. `ours`: it stands in the way of our own computing (torch imports parts of itself
     meanwhile), and is put back after every call where a forward sets it."""
 
     name: str
@@ -52,7 +59,8 @@ class Ambient:
 
 @contextmanager
 def left_as_found(states: Sequence[Ambient]) -> Iterator[list[str]]:
-    """Inside, anything may be set; afterwards each of these is what it was. The names of those that were not."""
+    """Inside, anything may be set; afterwards each of these is what it was. The names of those that
+    were not."""
     before, changed = [state.read() for state in states], list[str]()
     try:
         yield changed
@@ -66,35 +74,132 @@ def left_as_found(states: Sequence[Ambient]) -> Iterator[list[str]]:
 def ambient() -> tuple[Ambient, ...]:
     """All of it; first what stands in the way of the rest: a default device is a function mode."""
     return (
-        Ambient("function modes", lambda: len(function_modes()), _popped(function_modes, pop_function_mode), "torch's function modes", every=True),
-        Ambient("dispatch modes", lambda: len(dispatch_modes()), _popped(dispatch_modes, pop_dispatch_mode), "torch's dispatch modes", every=True),
-        Ambient("saved tensors hooks", saved_tensors_hooks, _without_hooks, "hooks on saved tensors", every=True),
-        Ambient("default dtype", torch.get_default_dtype, torch.set_default_dtype, "torch's default dtype"),
+        Ambient(
+            "function modes",
+            lambda: len(function_modes()),
+            _popped(function_modes, pop_function_mode),
+            "torch's function modes",
+            every=True,
+        ),
+        Ambient(
+            "dispatch modes",
+            lambda: len(dispatch_modes()),
+            _popped(dispatch_modes, pop_dispatch_mode),
+            "torch's dispatch modes",
+            every=True,
+        ),
+        Ambient(
+            "saved tensors hooks",
+            saved_tensors_hooks,
+            _without_hooks,
+            "hooks on saved tensors",
+            every=True,
+        ),
+        Ambient(
+            "default dtype",
+            torch.get_default_dtype,
+            torch.set_default_dtype,
+            "torch's default dtype",
+        ),
         # None of its own is the CPU, without a mode that passes every call of torch through Python
-        Ambient("default device", torch.get_default_device, lambda old: torch.set_default_device(None if old == torch.device("cpu") else old),
-                "torch's default device", every=True, ours=True),
-        Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, GRADIENT_MODE, every=True),
-        Ambient("threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"),
-        Ambient("anomaly mode", lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-                lambda old: torch.set_anomaly_enabled(*old), "anomaly mode", every=True),
-        Ambient("deterministic algorithms", lambda: (torch.are_deterministic_algorithms_enabled(),
-                                                     torch.is_deterministic_algorithms_warn_only_enabled()),
-                lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1]), "the choice of deterministic algorithms"),
-        Ambient("float32 products", float32_products, set_float32_products, "the precision of float32 products"),
-        Ambient("backward's threads", backward_is_threaded, set_backward_threaded, "threads of backward", every=True),
-        Ambient("denormal numbers", lambda: torch.tensor(DENORMAL, dtype=torch.float64, device="cpu").mul(1).item() == 0.0,     # not `*`, which the
-                torch.set_flush_denormal, "flushing of denormal numbers"),      # check may have replaced
-        *(Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}", every=True) for device, words in AUTOCAST.items()),
-        Ambient("reductions on CUDA", reductions, set_reductions, "the precision of reductions on CUDA"),
-        # below the attributes of torch.backends.cudnn, which are closed once torch's own test utilities are imported
-        Ambient("cudnn", lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN), lambda old: [*map(set_cudnn, CUDNN, old)],
-                "a setting of cuDNN"),
-        Ambient("NumPy's errors", np.geterr, lambda old: np.seterr(**old), "NumPy's handling of errors", every=True, ours=True),
+        Ambient(
+            "default device",
+            torch.get_default_device,
+            lambda old: torch.set_default_device(None if old == torch.device("cpu") else old),
+            "torch's default device",
+            every=True,
+            ours=True,
+        ),
+        Ambient(
+            "gradient mode",
+            torch.is_grad_enabled,
+            torch.set_grad_enabled,
+            GRADIENT_MODE,
+            every=True,
+        ),
+        Ambient(
+            "threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"
+        ),
+        Ambient(
+            "anomaly mode",
+            lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+            lambda old: torch.set_anomaly_enabled(*old),
+            "anomaly mode",
+            every=True,
+        ),
+        Ambient(
+            "deterministic algorithms",
+            lambda: (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+            lambda old: torch.use_deterministic_algorithms(old[0], warn_only=old[1]),
+            "the choice of deterministic algorithms",
+        ),
+        Ambient(
+            "float32 products",
+            float32_products,
+            set_float32_products,
+            "the precision of float32 products",
+        ),
+        Ambient(
+            "backward's threads",
+            backward_is_threaded,
+            set_backward_threaded,
+            "threads of backward",
+            every=True,
+        ),
+        # Not `*`, which the
+        Ambient(
+            "denormal numbers",
+            lambda: torch.tensor(DENORMAL, dtype=torch.float64, device="cpu").mul(1).item() == 0.0,
+            # Check may have replaced
+            torch.set_flush_denormal,
+            "flushing of denormal numbers",
+        ),
+        *(
+            Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}", every=True)
+            for device, words in AUTOCAST.items()
+        ),
+        Ambient(
+            "reductions on CUDA", reductions, set_reductions, "the precision of reductions on CUDA"
+        ),
+        # below the attributes of torch.backends.cudnn, which are closed once torch's own test
+        # utilities are imported
+        Ambient(
+            "cudnn",
+            lambda: tuple(getattr(torch.backends.cudnn, name) for name in CUDNN),
+            lambda old: [*map(set_cudnn, CUDNN, old)],
+            "a setting of cuDNN",
+        ),
+        Ambient(
+            "NumPy's errors",
+            np.geterr,
+            lambda old: np.seterr(**old),
+            "NumPy's handling of errors",
+            every=True,
+            ours=True,
+        ),
         Ambient("warnings", lambda: list(warnings.filters), _set_filters, ours=True),
-        Ambient("garbage collector", gc.isenabled, lambda on: gc.enable() if on else gc.disable(), "the garbage collector"),
+        Ambient(
+            "garbage collector",
+            gc.isenabled,
+            lambda on: gc.enable() if on else gc.disable(),
+            "the garbage collector",
+        ),
         Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, ours=True),
-        Ambient("sys.path", lambda: list(sys.path), lambda old: operator.setitem(sys.path, slice(None), old), ours=True),
-        Ambient("current folder", _current_folder, lambda folder: os.chdir(folder) if folder is not None else None))
+        Ambient(
+            "sys.path",
+            lambda: list(sys.path),
+            lambda old: operator.setitem(sys.path, slice(None), old),
+            ours=True,
+        ),
+        Ambient(
+            "current folder",
+            _current_folder,
+            lambda folder: os.chdir(folder) if folder is not None else None,
+        ),
+    )
 
 
 def in_our_way() -> tuple[Ambient, ...]:
@@ -103,8 +208,14 @@ def in_our_way() -> tuple[Ambient, ...]:
 
 
 def in_every_way() -> tuple[Ambient, ...]:
-    """What stands in the way of every call that comes after it; the default device first, which is a function mode."""
-    return tuple(sorted((state for state in ambient() if state.every), key=lambda state: state.name != "default device"))
+    """What stands in the way of every call that comes after it; the default device first, which is
+    a function mode."""
+    return tuple(
+        sorted(
+            (state for state in ambient() if state.every),
+            key=lambda state: state.name != "default device",
+        )
+    )
 
 
 CUDNN = ("enabled", "benchmark", "deterministic")
@@ -133,7 +244,7 @@ def _without_hooks(old: Any) -> None:
 
 def _set_filters(old: list[Any]) -> None:
     warnings.filters[:] = old  # type: ignore[index]
-    with warnings.catch_warnings():     # which tells Python that they are others
+    with warnings.catch_warnings():  # which tells Python that they are others
         pass
 
 
@@ -146,7 +257,12 @@ def _current_folder() -> str | None:
 
 # ---- Global state that a call of the checked function leaves otherwise than it found it: torch's
 # and NumPy's settings, random generators
-GENERATORS = ("torch's global generator", "NumPy's global generator", "Python's global generator", "a generator of CUDA")
+GENERATORS = (
+    "torch's global generator",
+    "NumPy's global generator",
+    "Python's global generator",
+    "a generator of CUDA",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +281,13 @@ def noticed() -> Iterator[list[Left]]:
     before, found = [state.read() for state in states], list[Left]()
     yield found
     after = [state.read() for state in states]
-    changed = {state.name: Left(state.words, *_differing(then, now)) for state, then, now in zip(states, before, after, strict=True) if then != now}
+    changed = {
+        state.name: Left(state.words, *_differing(then, now))
+        for state, then, now in zip(states, before, after, strict=True)
+        if then != now
+    }
     if "default device" in changed:
-        changed.pop("function modes", None)     # it is one
+        changed.pop("function modes", None)  # it is one
     found += changed.values()
 
 
@@ -192,8 +312,20 @@ def _differing(then: Any, now: Any) -> tuple[str, str]:
 def _parts(state: Any) -> dict[Any, Any] | None:
     if is_dataclass(state) and not isinstance(state, type):
         return asdict(state)
-    return dict(enumerate(state)) if isinstance(state, tuple) else state if isinstance(state, dict) else None
+    return (
+        dict(enumerate(state))
+        if isinstance(state, tuple)
+        else state
+        if isinstance(state, dict)
+        else None
+    )
 
 
 def _words(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else "set" if callable(value) or isinstance(value, tuple) else str(value)
+    return (
+        ("on" if value else "off")
+        if isinstance(value, bool)
+        else "set"
+        if callable(value) or isinstance(value, tuple)
+        else str(value)
+    )

@@ -1,4 +1,5 @@
-"""Another point of the same kind: the recipes drawn with another seed, given numbers in another order and perturbed, within their kind."""
+"""Another point of the same kind: the recipes drawn with another seed, given numbers in another
+order and perturbed, within their kind."""
 
 from __future__ import annotations
 
@@ -21,54 +22,90 @@ from gradverify.torch_private import pytree
 
 # ---- Another point of the same kind: the recipes drawn with another seed, given numbers in
 # another order and perturbed, within their kind
-OTHER_SEED = 1_000_003      # added to the check's own: no neighbour in a matrix of seeds
-DRAWS = 4                   # seeds and orders that are tried until signs and order are others: every second draw of two numbers has the old order
-BESIDE = 2.0**-10   # of each element's size: far enough that whatever is computed from it is rounded anew
-FAR, NEAR = 0.25, 0.01      # of each element's size: how far given numbers go at first, and where the function refuses that
-FEW = 8                     # numbers that may have one sign by chance
-SORTED = 4                  # numbers in order beside another input are a grid (knots, times), and stay in order; of fewer that is chance
+OTHER_SEED = 1_000_003  # added to the check's own: no neighbour in a matrix of seeds
+# Seeds and orders that are tried until signs and order are others: every second draw of two numbers
+# has the old order
+DRAWS = 4
+# Of each element's size: far enough that whatever is computed from it is rounded anew
+BESIDE = 2.0**-10
+# Of each element's size: how far given numbers go at first, and where the function refuses that
+FAR, NEAR = 0.25, 0.01
+FEW = 8  # numbers that may have one sign by chance
+# Numbers in order beside another input are a grid (knots, times), and stay in order; of fewer that
+# is chance
+SORTED = 4
 Other = list[Argument]
 
 
 def other_points(subject: Subject) -> Iterator[Other]:
-    """The arguments at other points, the boldest first: what a recipe draws is drawn anew, what was given changes places, sizes and signs.
+    """The arguments at other points, the boldest first: what a recipe draws is drawn anew, what was
+    given changes places, sizes and signs.
 
-    Then, where that is refused, sizes and signs alone; then all of it perturbed by little. Signs and order are others than at the first point as
-    far as that goes: a mask or an arg-max that was kept does not fit. Zeros stay zeros, square matrices stay symmetric, positive definite or
-    triangular, the numbers of a tensor keep the signs they have together, and every element stays in its domain.
+    Then, where that is refused, sizes and signs alone; then all of it perturbed by little. Signs
+    and order are others than at the first point as far as that goes: a mask or an arg-max that was
+    kept does not fit. Zeros stay zeros, square matrices stay symmetric, positive definite or
+    triangular, the numbers of a tensor keep the signs they have together, and every element stays
+    in its domain.
     """
     source = generator(subject.case.settings.seed, subject.case.check, "second point")
     grid, seen, drawn = len(subject.differentiable) > 1, [subject.arguments], subject.arguments
-    for attempt in range(1, DRAWS + 1):     # with another seed, the first one that leaves no input its signs and order, where that works out
-        drawn = tuple(tried(redrawn, subject, subject.case.settings.seed + attempt * OTHER_SEED) or ())
-        if [(a.differentiable, a.is_tensor) for a in drawn] != [(a.differentiable, a.is_tensor) for a in subject.arguments]:
+    # With another seed, the first one that leaves no input its signs and order, where that works
+    # out
+    for attempt in range(1, DRAWS + 1):
+        drawn = tuple(
+            tried(redrawn, subject, subject.case.settings.seed + attempt * OTHER_SEED) or ()
+        )
+        if [(a.differentiable, a.is_tensor) for a in drawn] != [
+            (a.differentiable, a.is_tensor) for a in subject.arguments
+        ]:
             drawn = subject.arguments
             break
-        pairs = [(a.value, b.value) for a, b in zip(subject.arguments, drawn, strict=True) if a.is_tensor and not same(a.value, b.value)]
+        pairs = [
+            (a.value, b.value)
+            for a, b in zip(subject.arguments, drawn, strict=True)
+            if a.is_tensor and not same(a.value, b.value)
+        ]
         if all(is_another(old, new, of_chance=old.numel() < FEW) for old, new in pairs):
             break
     ways: tuple[tuple[Sequence[Argument], Callable[[Argument], Tensor]], ...] = (
         (drawn, lambda x: _rearranged(x, source, grid)),
         (drawn, lambda x: inside(x, _exchanged(stretched(x.value, FAR, source), source))),
-        (subject.arguments, lambda x: inside(x, stretched(x.value, NEAR, source))))
+        (subject.arguments, lambda x: inside(x, stretched(x.value, NEAR, source))),
+    )
     for start, move in ways:
-        moved = [replace(old, value=move(old), invented=True) if old.differentiable and same(old.value, new.value) else new
-                 for old, new in zip(subject.arguments, start, strict=True)]
-        if all(any(a.differentiable and not same(a.value, b.value) for a, b in zip(earlier, moved, strict=True)) for earlier in seen):
+        moved = [
+            replace(old, value=move(old), invented=True)
+            if old.differentiable and same(old.value, new.value)
+            else new
+            for old, new in zip(subject.arguments, start, strict=True)
+        ]
+        if all(
+            any(
+                a.differentiable and not same(a.value, b.value)
+                for a, b in zip(earlier, moved, strict=True)
+            )
+            for earlier in seen
+        ):
             seen.append(tuple(moved))
             yield moved
 
 
 def beside(subject: Subject, number: int) -> list[Tensor]:
-    """The differentiable inputs a little off, of the same kind as they are; others for each number."""
+    """The differentiable inputs a little off, of the same kind as they are; others for each
+    number."""
     source = generator(subject.case.settings.seed, subject.case.check, f"beside {number}")
-    return [inside(argument, stretched(argument.value, BESIDE, source)) for argument in subject.differentiable]
+    return [
+        inside(argument, stretched(argument.value, BESIDE, source))
+        for argument in subject.differentiable
+    ]
 
 
 def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
-    """Has y other signs than x, where x has both, and along every dimension its largest elements elsewhere?
+    """Has y other signs than x, where x has both, and along every dimension its largest elements
+    elsewhere?
 
-    `of_chance`: that x has one sign only may be the luck of the draw. Largest elements in one place throughout (of the last corner of boxes) are not.
+    `of_chance`: that x has one sign only may be the luck of the draw. Largest elements in one place
+    throughout (of the last corner of boxes) are not.
     """
     if x.shape != y.shape or not x.numel() or x.layout != torch.strided:
         return True
@@ -78,19 +115,26 @@ def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
     for dim in (dim for dim in range(a.dim()) if a.shape[dim] > 1):
         first = a.argmax(dim)
         throughout = first.numel() >= SORTED and bool((first == first.reshape(-1)[0]).all())
-        if not throughout and not bool((a == a.select(dim, 0).unsqueeze(dim)).all()) and torch.equal(first, b.argmax(dim)):
+        if (
+            not throughout
+            and not bool((a == a.select(dim, 0).unsqueeze(dim)).all())
+            and torch.equal(first, b.argmax(dim))
+        ):
             return False
     return True
 
 
 # ---- numbers that were given
 def _rearranged(argument: Argument, source: torch.Generator, grid: bool) -> Tensor:
-    """In another order, sizes perturbed, signs exchanged where the order alone leaves them as they were: the first way whose signs and order are
-    others, the mildest first. `grid`: numbers in order stay so."""
+    """In another order, sizes perturbed, signs exchanged where the order alone leaves them as they
+    were: the first way whose signs and order are others, the mildest first. `grid`: numbers in
+    order stay so."""
     x: Tensor = argument.value
     steps = x.diff() if grid and x.dim() == 1 and len(x) >= SORTED and not x.is_complex() else None
     if steps is not None and bool((steps > 0).all() or (steps < 0).all()):
-        ordered: Tensor = inside(argument, stretched(x, FAR, source)).sort(descending=bool(x[0] > x[1])).values
+        ordered: Tensor = (
+            inside(argument, stretched(x, FAR, source)).sort(descending=bool(x[0] > x[1])).values
+        )
         return ordered
     moved = x
     for other in _moves(x, source):
@@ -101,12 +145,16 @@ def _rearranged(argument: Argument, source: torch.Generator, grid: bool) -> Tens
 
 
 def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
-    """Numbers rearranged, in the mildest way first: of square matrices P D x D P, of a permutation P (not of triangular ones) and of signs D where
-    both occur, by which symmetric, definite and orthogonal ones stay what they are; slices along the first dimension, so that a row of a batch stays
-    together; slices along every dimension; all nonzero elements, and their signs too."""
+    """Numbers rearranged, in the mildest way first: of square matrices P D x D P, of a permutation
+    P (not of triangular ones) and of signs D where both occur, by which symmetric, definite and
+    orthogonal ones stay what they are; slices along the first dimension, so that a row of a batch
+    stays together; slices along every dimension; all nonzero elements, and their signs too."""
     square = is_square(x)
     if square:
-        triangular, real = torch.equal(x, x.tril()) or torch.equal(x, x.triu()), x.real if x.is_complex() else x
+        triangular, real = (
+            torch.equal(x, x.tril()) or torch.equal(x, x.triu()),
+            x.real if x.is_complex() else x,
+        )
         for _ in range(DRAWS):
             moved = x
             if not triangular:
@@ -116,7 +164,8 @@ def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
                 signs = signed(real.reshape(-1, real.shape[-1])[0], source).sign()
                 moved = moved * (signs[:, None] * signs)
             yield moved
-        size = float(x.abs().max()) * NEAR      # what computing with symmetric, skew or Hermitian ones leaves
+        # What computing with symmetric, skew or Hermitian ones leaves
+        size = float(x.abs().max()) * NEAR
         if triangular or any(float((x - sign * x.mH).abs().max()) <= size for sign in (1, -1)):
             return
     if x.dim() and bool(x.all()):
@@ -143,10 +192,12 @@ def _cycle(n: int, source: torch.Generator) -> Tensor:
 
 
 def stretched(x: Tensor, size: float, source: torch.Generator) -> Tensor:
-    """Every element times 1 ± up to 1.4 `size`: zeros and signs stay, of square matrices symmetry and definiteness."""
+    """Every element times 1 ± up to 1.4 `size`: zeros and signs stay, of square matrices symmetry
+    and definiteness."""
     if is_square(x):
         factor = 1 + size * signed(x.real[..., 0], source)
-        moved = x * (factor[..., :, None] * factor[..., None, :])     # a congruence: definite stays definite, triangular triangular
+        # A congruence: definite stays definite, triangular triangular
+        moved = x * (factor[..., :, None] * factor[..., None, :])
     else:
         moved = x * (1 + size * signed(x.real if x.is_complex() else x, source))
     return moved.to(dtype=x.dtype)
@@ -156,11 +207,14 @@ def inside(argument: Argument, moved: Tensor) -> Tensor:
     """Elements that would leave the domain stay where they are."""
     if argument.domain is None:
         return moved
-    return torch.where((moved >= argument.domain[0]) & (moved <= argument.domain[1]), moved, argument.value)
+    return torch.where(
+        (moved >= argument.domain[0]) & (moved <= argument.domain[1]), moved, argument.value
+    )
 
 
 def _exchanged(x: Tensor, source: torch.Generator) -> Tensor:
-    """Where both signs occur, the signs of all nonzero elements in another order: moved on, by one place where more leaves them as they are."""
+    """Where both signs occur, the signs of all nonzero elements in another order: moved on, by one
+    place where more leaves them as they are."""
     if x.is_complex() or is_square(x):
         return x
     flat = x.reshape(-1).clone()
@@ -183,13 +237,16 @@ def looks_symmetric(x: Tensor) -> bool:
 
 # ---- Another point of the same kind: other values of the same sizes, without a draw and without
 # a call
-CLEAR = 512         # bytes in front of a tensor: as well aligned as torch's own, and not where one begins that was allocated by itself
-STRETCH = 1.01      # so that a tensor of equal numbers moves too, and one number alone
-NEAR_ZERO = 0.01    # for a tensor that is zero throughout
+# Bytes in front of a tensor: as well aligned as torch's own, and not where one begins that was
+# allocated by itself
+CLEAR = 512
+STRETCH = 1.01  # so that a tensor of equal numbers moves too, and one number alone
+NEAR_ZERO = 0.01  # for a tensor that is zero throughout
 
 
 def elsewhere(argument: Argument) -> Tensor:
-    """A differentiable input with its elements moved on by one place and stretched, inside its domain. Symmetric matrices are stretched only."""
+    """A differentiable input with its elements moved on by one place and stretched, inside its
+    domain. Symmetric matrices are stretched only."""
     x = argument.value.detach()
     moved: Tensor = (x if argument.symmetric else x.reshape(-1).roll(1).reshape(x.shape)) * STRETCH
     moved = moved if moved.any() else moved + NEAR_ZERO
@@ -200,79 +257,128 @@ def elsewhere(argument: Argument) -> Tensor:
 
 
 def leaf_elsewhere(argument: Argument, like: Tensor) -> Tensor:
-    """The same as a leaf that requires grad, with the strides of another one, at an address where no tensor of an earlier call began: what a
-    function keeps by address it keeps anew."""
+    """The same as a leaf that requires grad, with the strides of another one, at an address where
+    no tensor of an earlier call began: what a function keeps by address it keeps anew."""
     x = elsewhere(argument)
     if type(x) is not Tensor or x.device.type != "cpu" or not x.numel() or not like.is_contiguous():
         return x.requires_grad_()
     memory = torch.empty(CLEAR + x.numel() * x.element_size(), dtype=torch.uint8)
-    leaf = torch.frombuffer(memory.numpy(), dtype=x.dtype, count=x.numel(), offset=CLEAR)      # a storage of its own, which begins there
+    # A storage of its own, which begins there
+    leaf = torch.frombuffer(memory.numpy(), dtype=x.dtype, count=x.numel(), offset=CLEAR)
     return leaf.as_strided(x.shape, like.stride()).detach().copy_(x).requires_grad_()
 
 
 # ---- Plain numbers among the arguments (a scale, a slope), other ones of the same kind:
 # for a backward that is right for one of them only
-BOLD = 1.37         # times each number: no ratio that a formula has by itself
-MILD = 1.03         # an error of 3 % is far above every tolerance, and a solver whose step or damping is that far off still converges
-TINY = 1e-3         # below: an eps, or a solver's tolerance, which is never tightened
+BOLD = 1.37  # times each number: no ratio that a formula has by itself
+# An error of 3 % is far above every tolerance, and a solver whose step or damping is that far off
+# still converges
+MILD = 1.03
+TINY = 1e-3  # below: an eps, or a solver's tolerance, which is never tightened
 
 
-def with_other_numbers(subject: Subject, arguments: Sequence[Argument], size: float, whole: Collection[str] = (),
-                       only: str | None = None) -> tuple[Subject, Mapping[str, str]] | None:
-    """The function at these arguments with other numbers, `size` times as large, and "k = 0.685 instead of 0.5" for each value, by name, that was
-    varied; None where there is none. `whole`: the names of whole numbers that are reals to forward; `only`: this name alone.
+def with_other_numbers(
+    subject: Subject,
+    arguments: Sequence[Argument],
+    size: float,
+    whole: Collection[str] = (),
+    only: str | None = None,
+) -> tuple[Subject, Mapping[str, str]] | None:
+    """The function at these arguments with other numbers, `size` times as large, and "k = 0.685
+    instead of 0.5" for each value, by name, that was varied; None where there is none. `whole`: the
+    names of whole numbers that are reals to forward; `only`: this name alone.
 
-    Numbers between 0 and 1 stay there (a probability, a momentum): all others but tiny ones are then divided too, so that they keep their order.
+    Numbers between 0 and 1 stay there (a probability, a momentum): all others but tiny ones are
+    then divided too, so that they keep their order.
     """
     settings, target, plain = subject.case.settings, subject.target, _plain(subject, arguments)
-    init: Mapping[str, Any] = subject.case.init or {} if target.kind == "module" else {}        # what a module is built with
+    # What a module is built with
+    init: Mapping[str, Any] = subject.case.init or {} if target.kind == "module" else {}
     init = init if any(type(number) is float for number in pytree.tree_leaves(init)) else {}
 
     def takes(name: str, number: Any) -> bool:
         is_number = type(number) in (float, int) and math.isfinite(number) and number != 0
         return is_number and only in (None, name) and (type(number) is float or name in whole)
 
-    divided = any(takes(name, x) and TINY <= abs(x) < 1 <= abs(x) * size
-                  for name, value in (*plain.items(), *init.items()) for x in pytree.tree_leaves(value))
+    divided = any(
+        takes(name, x) and TINY <= abs(x) < 1 <= abs(x) * size
+        for name, value in (*plain.items(), *init.items())
+        for x in pytree.tree_leaves(value)
+    )
 
     def other(name: str, value: Any) -> Any:
         """A value with other numbers in it, as short as somebody would write them."""
+
         def moved(number: Any) -> Any:
             if not takes(name, number) or type(number) is int:
                 return number
-            return float(f"{number / size if divided and abs(number) >= TINY else number * size:.6g}")
+            return float(
+                f"{number / size if divided and abs(number) >= TINY else number * size:.6g}"
+            )
 
-        return float(value + 1) if type(value) is int and takes(name, value) else pytree.tree_map(moved, value)
+        return (
+            float(value + 1)
+            if type(value) is int and takes(name, value)
+            else pytree.tree_map(moved, value)
+        )
 
-    moved, built = ({name: other(name, value) for name, value in values.items()} for values in (plain, init))
+    moved, built = (
+        {name: other(name, value) for name, value in values.items()} for values in (plain, init)
+    )
     if init:
         with seeded(settings.seed):
             new = tried(live, target.name, type(target.subject), built, DTYPES[settings.dtype])
         if new is not None:
             new.subject.to(device=torch.device(settings.device), dtype=DTYPES[settings.dtype])
-            mine, theirs = ({name: parameter.shape for name, parameter in each.subject.named_parameters()} for each in (new, target))
-            if mine == theirs:      # else its class has other parameters then
+            mine, theirs = (
+                {name: parameter.shape for name, parameter in each.subject.named_parameters()}
+                for each in (new, target)
+            )
+            if mine == theirs:  # else its class has other parameters then
                 target, plain, moved = new, {**plain, **init}, moved | built
-    words = {name: f"{name} = {value!r} instead of {plain[name]!r}" for name, value in moved.items() if value != plain[name]}
+    words = {
+        name: f"{name} = {value!r} instead of {plain[name]!r}"
+        for name, value in moved.items()
+        if value != plain[name]
+    }
     if not words:
         return None
-    own = tuple(replace(a, value=torch.full_like(a.value, moved[a.name]) if a.is_tensor else moved[a.name])
-                if a.name in words and not a.differentiable else a for a in arguments)
-    return subject.twin(own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, target), words
+    own = tuple(
+        replace(a, value=torch.full_like(a.value, moved[a.name]) if a.is_tensor else moved[a.name])
+        if a.name in words and not a.differentiable
+        else a
+        for a in arguments
+    )
+    return subject.twin(
+        own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, target
+    ), words
 
 
 def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
     """The names of positive whole numbers among the arguments."""
-    return tuple(name for name, value in _plain(subject, arguments).items() if type(value) is int and value > 0)
+    return tuple(
+        name
+        for name, value in _plain(subject, arguments).items()
+        if type(value) is int and value > 0
+    )
 
 
 def _plain(subject: Subject, arguments: Sequence[Argument]) -> dict[str, Any]:
-    """The values among the arguments, by name, that may be numbers. A tensor without dimensions counts as one where it is as it was given."""
+    """The values among the arguments, by name, that may be numbers. A tensor without dimensions
+    counts as one where it is as it was given."""
     found = dict[str, Any]()
     for a, b in zip(subject.arguments, arguments, strict=True):
         x = a.value
         if not isinstance(x, Tensor):
             found[a.name] = x
-        elif not a.differentiable and x.dim() == 0 and x.is_floating_point() and x.layout == torch.strided and same(x, b.value):
+        elif (
+            not a.differentiable
+            and x.dim() == 0
+            and x.is_floating_point()
+            and x.layout == torch.strided
+            and same(x, b.value)
+        ):
             found[a.name] = float(x)
-    return found | {name: value for name, value in subject.kwargs.items() if not isinstance(value, Tensor)}
+    return found | {
+        name: value for name, value in subject.kwargs.items() if not isinstance(value, Tensor)
+    }

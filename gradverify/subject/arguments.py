@@ -1,4 +1,5 @@
-"""What the function of a check is called with: tensors and plain values, those inside lists, dicts and the like one by one."""
+"""What the function of a check is called with: tensors and plain values, those inside lists, dicts
+and the like one by one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from gradverify.subject.forms import Form
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole:
-    """An argument that was taken apart: `built` puts its elements together to what the function takes."""
+    """An argument that was taken apart: `built` puts its elements together to what the function
+    takes."""
 
     name: str
     built: Callable[[Sequence[Any]], Any] = list
@@ -23,11 +25,14 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument at the point of the check. Tensors are detached; `parameter`: it is a module's parameter; `keyword`: it is passed by name.
+    """One argument at the point of the check. Tensors are detached; `parameter`: it is a module's
+    parameter; `keyword`: it is passed by name.
 
-    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric (Hermitian) matrix. `layout`: how it lies in memory in
-    every call (of an expanded one `value` is a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
-    or another container, that it is an element of. `form`: the function gets another kind of tensor with the numbers of `value` (a sparse one, say).
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric
+    (Hermitian) matrix. `layout`: how it lies in memory in every call (of an expanded one `value` is
+    a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
+    or another container, that it is an element of. `form`: the function gets another kind of tensor
+    with the numbers of `value` (a sparse one, say).
     """
 
     name: str
@@ -57,9 +62,14 @@ Members = tuple[Argument, ...]
 
 
 def where_held(argument: Argument, gradient: Tensor) -> Tensor:
-    """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not count."""
+    """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not
+    count."""
     held = None if argument.form is None else argument.form.specified
-    return gradient if held is None else torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
+    return (
+        gradient
+        if held is None
+        else torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
+    )
 
 
 def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:

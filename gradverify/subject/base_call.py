@@ -1,5 +1,6 @@
-"""The base call of a subject, which others are compared with: one forward and one backward, watched, each made once; and calls with poisoned
-memory, which tell whether a result depends on memory that nobody wrote, or a call writes beside its tensors."""
+"""The base call of a subject, which others are compared with: one forward and one backward,
+watched, each made once; and calls with poisoned memory, which tell whether a result depends on
+memory that nobody wrote, or a call writes beside its tensors."""
 
 from __future__ import annotations
 
@@ -18,17 +19,48 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from gradverify.model.case import Settings
 from gradverify.model.dtypes import TABLE
 from gradverify.numerics.function.coordinates import DTYPES, UNITS, flat_real
-from gradverify.subject.ambient import GRADIENTS_OFF, Left, ambient, in_our_way, left_as_found, noticed
+from gradverify.subject.ambient import (
+    GRADIENTS_OFF,
+    Left,
+    ambient,
+    in_our_way,
+    left_as_found,
+    noticed,
+)
 from gradverify.subject.differentiable import Differentiable, Returned, copied
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import admit_outputs, comparable, is_plain, of_type
-from gradverify.subject.graph import RawReturn, Wrote, called_again, function_classes, function_nodes, tapped, watched
+from gradverify.subject.graph import (
+    RawReturn,
+    Wrote,
+    called_again,
+    function_classes,
+    function_nodes,
+    tapped,
+    watched,
+)
 from gradverify.subject.own_code import kernel_of, wrapped
 from gradverify.subject.rounding import Exchanged
-from gradverify.subject.snapshot import Change, Named, Snapshot, alike, change, freed, overlaps, same
+from gradverify.subject.snapshot import (
+    Change,
+    Named,
+    Snapshot,
+    alike,
+    change,
+    freed,
+    overlaps,
+    same,
+)
 from gradverify.subject.subject import BACKWARD, Argument, Gradients, Graph, Subject, Way
-from gradverify.torch_private import Overload, function_class, is_zerotensor, pytree, schema, without_modes
+from gradverify.torch_private import (
+    Overload,
+    function_class,
+    is_zerotensor,
+    pytree,
+    schema,
+    without_modes,
+)
 
 # ---- What backward must leave as it found it: the arguments, the outputs, a module's buffers,
 # the tensors that forward saved
@@ -48,14 +80,16 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A tensor that was changed, and how its first changed element did (None where it is complex)."""
+    """A tensor that was changed, and how its first changed element did (None where it is
+    complex)."""
 
     held: Held
     change: Change | None
 
 
 class Custody(Snapshot):
-    """The tensors of one graph, remembered by value. Memory that two of them share is told under the first one's name."""
+    """The tensors of one graph, remembered by value. Memory that two of them share is told under
+    the first one's name."""
 
     def __init__(self, held: Sequence[Held]) -> None:
         super().__init__([each.tensor for each in held])
@@ -72,26 +106,42 @@ class Custody(Snapshot):
 
 
 def written(subject: Subject, graph: Graph) -> tuple[Written, ...]:
-    """The arguments that a forward changed and did not return: one that it returns was written in place on purpose."""
-    return tuple(Written(Held("argument", argument.name, now), change(argument.value, now)) for argument, now in _tensors(subject, graph)
-                 if is_plain(now) and not freed(now, argument.value) and not same(argument.value, now)
-                 and not any(output is now for output in graph.outputs))
+    """The arguments that a forward changed and did not return: one that it returns was written in
+    place on purpose."""
+    return tuple(
+        Written(Held("argument", argument.name, now), change(argument.value, now))
+        for argument, now in _tensors(subject, graph)
+        if is_plain(now)
+        and not freed(now, argument.value)
+        and not same(argument.value, now)
+        and not any(output is now for output in graph.outputs)
+    )
 
 
 def given_back(subject: Subject, graph: Graph) -> tuple[str, ...]:
     """The arguments whose memory a forward gave back."""
-    return tuple(argument.name for argument, now in _tensors(subject, graph) if freed(now, argument.value))
+    return tuple(
+        argument.name for argument, now in _tensors(subject, graph) if freed(now, argument.value)
+    )
 
 
 def held(subject: Subject, graph: Graph, saved: Saves) -> list[Held]:
-    """The tensors of one forward whose numbers can be read. `saved`: what each custom node saved."""
+    """The tensors of one forward whose numbers can be read. `saved`: what each custom node
+    saved."""
     found = [Held("argument", name, value) for name, value in arguments(subject, graph)]
-    found += [Held("output", f"y{place}", y, place) for place, y in enumerate(graph.outputs) if isinstance(y, Tensor)]
+    found += [
+        Held("output", f"y{place}", y, place)
+        for place, y in enumerate(graph.outputs)
+        if isinstance(y, Tensor)
+    ]
     found += [Held("buffer", name, buffer) for name, buffer in subject.buffers(graph).items()]
     for node, tensors in saved.items():
         owner = function_class(node)
         name = owner.__name__ if owner else node.name()
-        found += [Held("saved", f"saved tensor {place} of {name}", tensor) for place, tensor in enumerate(tensors)]
+        found += [
+            Held("saved", f"saved tensor {place} of {name}", tensor)
+            for place, tensor in enumerate(tensors)
+        ]
     return [each for each in found if is_plain(each.tensor)]
 
 
@@ -101,7 +151,11 @@ def arguments(subject: Subject, graph: Graph) -> list[Named]:
 
 
 def _tensors(subject: Subject, graph: Graph) -> list[tuple[Argument, Tensor]]:
-    return [(argument, now) for argument, now in zip(subject.arguments, graph.arguments, strict=True) if argument.is_tensor]
+    return [
+        (argument, now)
+        for argument, now in zip(subject.arguments, graph.arguments, strict=True)
+        if argument.is_tensor
+    ]
 
 
 def saved_tensors(nodes: Sequence[Any]) -> Saves:
@@ -109,25 +163,29 @@ def saved_tensors(nodes: Sequence[Any]) -> Saves:
     result: dict[Any, tuple[Tensor, ...]] = {}
     for node in nodes:
         try:
-            result[node] = tuple(tensor for tensor in getattr(node, "saved_tensors", ()) if tensor is not None)
-        except RuntimeError:        # freed, or changed since
+            result[node] = tuple(
+                tensor for tensor in getattr(node, "saved_tensors", ()) if tensor is not None
+            )
+        except RuntimeError:  # freed, or changed since
             result[node] = ()
     return result
 
 
 # ---- The base call, watched: one forward and one backward from which many rules read
 Drawn = tuple[tuple[object, ...], tuple[object, ...]]
-HOOKS_REFUSED = "saved tensor hooks"     # torch.func's, where these are active as a transform begins
+# torch.func's, where these are active as a transform begins
+HOOKS_REFUSED = "saved tensor hooks"
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardSeen:
-    """The base forward. `outputs` are all flattened ones; `checked` the places of the compared ones; `detached` of floating ones
-    without a graph; `classes` the custom Functions in the graph, `nodes` their nodes (those written in C++ too), `saved` what these saved;
-    `written` the arguments that the call changed and did not return, `freed` those whose memory it gave back;
+    """The base forward. `outputs` are all flattened ones; `checked` the places of the compared
+    ones; `detached` of floating ones without a graph; `classes` the custom Functions in the graph,
+    `nodes` their nodes (those written in C++ too), `saved` what these saved; `written` the
+    arguments that the call changed and did not return, `freed` those whose memory it gave back;
     `packed`: how many tensors it saved, None where they cannot be counted;
-    `random`: it drew from a global generator. `left`: global state that it left changed; `drawn`: what the generators would draw before and after
-    it (`Subject.states`)."""
+    `random`: it drew from a global generator. `left`: global state that it left changed; `drawn`:
+    what the generators would draw before and after it (`Subject.states`)."""
 
     graph: Graph
     checked: tuple[int, ...]
@@ -153,8 +211,10 @@ class ForwardSeen:
 
 @dataclass(frozen=True, slots=True)
 class BackwardSeen:
-    """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the gradients; `error`: what it raised;
-    `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`: what else it changed, which was put back;
+    """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the
+    gradients; `error`: what it raised;
+    `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`:
+    what else it changed, which was put back;
     `unpacked`: how many saved tensors it asked for. `left`, `drawn`: as of a forward."""
 
     cotangents: tuple[Tensor, ...]
@@ -170,8 +230,10 @@ class BackwardSeen:
 
 
 class Saved:
-    """Counts the tensors that forward packs for backward, and those that backward unpacks. `tensors`: the packed ones, whosoever packed them.
-    `refused`: the function does not run while they are counted (torch.func's grad, vjp, jacrev and hessian)."""
+    """Counts the tensors that forward packs for backward, and those that backward unpacks.
+    `tensors`: the packed ones, whosoever packed them.
+    `refused`: the function does not run while they are counted (torch.func's grad, vjp, jacrev and
+    hessian)."""
 
     def __init__(self) -> None:
         self.refused = False
@@ -195,7 +257,8 @@ class Saved:
 
 
 def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved) -> ForwardSeen:
-    """One forward: what it returns, writes, packs and leaves in the graph. `wanted`: the outputs the spec asks for, None for all.
+    """One forward: what it returns, writes, packs and leaves in the graph. `wanted`: the outputs
+    the spec asks for, None for all.
 
     Raises UserCodeError (GV002).
     """
@@ -215,15 +278,32 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     outputs = graph.outputs
     admit_outputs(outputs, subject.name_of, wanted)
     numeric = [place for place, output in enumerate(outputs) if comparable(output)]
-    checked = tuple(place for place in numeric if outputs[place].requires_grad and (wanted is None or place in wanted))
+    checked = tuple(
+        place
+        for place in numeric
+        if outputs[place].requires_grad and (wanted is None or place in wanted)
+    )
     detached = tuple(place for place in numeric if not outputs[place].requires_grad)
     nodes = function_nodes([outputs[place] for place in numeric])
-    return ForwardSeen(graph, checked, detached, function_classes(nodes), nodes, saved.of(nodes), written(subject, graph) if subject.writes else (),
-                       given_back(subject, graph), None if saved.refused else len(saved.tensors), drawn[0] != drawn[1], tuple(left), drawn)
+    return ForwardSeen(
+        graph,
+        checked,
+        detached,
+        function_classes(nodes),
+        nodes,
+        saved.of(nodes),
+        written(subject, graph) if subject.writes else (),
+        given_back(subject, graph),
+        None if saved.refused else len(saved.tensors),
+        drawn[0] != drawn[1],
+        tuple(left),
+        drawn,
+    )
 
 
 def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Graph:
-    """A forward whose saved tensors are counted, where it lets us. Only the last one counts: its graph is the one that is kept."""
+    """A forward whose saved tensors are counted, where it lets us. Only the last one counts: its
+    graph is the one that is kept."""
     saved.tensors, saved.unpacked = [], 0
     if not saved.refused:
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
@@ -238,16 +318,21 @@ def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Graph:
 
 # ---- The base call of a subject, which others are compared with: one forward and one backward,
 # watched, each made once
-STEP = 1e-3     # of each element's size: a detached output that moves depends on the inputs
-REPEATS = 2     # further backwards of the base graph
-STEADY = 5e-2   # of the largest gradient: more is not the rounding of any dtype
+STEP = 1e-3  # of each element's size: a detached output that moves depends on the inputs
+REPEATS = 2  # further backwards of the base graph
+STEADY = 5e-2  # of the largest gradient: more is not the rounding of any dtype
 
 
 class BaseCall:
     """Measured lazily, once. Properties raise UserCodeError where the user's code raises."""
 
-    def __init__(self, subject: Subject, differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable) -> None:
-        """`differentiate` makes the function whose gradients are looked at; another one than the subject's own is damaged on purpose."""
+    def __init__(
+        self,
+        subject: Subject,
+        differentiate: Callable[[Subject, Sequence[int]], Differentiable] = Differentiable,
+    ) -> None:
+        """`differentiate` makes the function whose gradients are looked at; another one than the
+        subject's own is damaged on purpose."""
         self.subject = subject
         self._differentiate = differentiate
         self._saved = Saved()
@@ -264,12 +349,15 @@ class BaseCall:
     @cached_property
     def empty(self) -> bool:
         """Did the spec ask for a zero size?"""
-        return any(argument.is_tensor and argument.value.numel() == 0 for argument in self.subject.arguments)
+        return any(
+            argument.is_tensor and argument.value.numel() == 0
+            for argument in self.subject.arguments
+        )
 
     @cached_property
     def memory(self) -> Memory:
-        """What calls with poisoned memory show, the first of which is the first call of all where this is asked first.
-        Raises UserCodeError where forward raises."""
+        """What calls with poisoned memory show, the first of which is the first call of all where
+        this is asked first. Raises UserCodeError where forward raises."""
         return measured(self)
 
     @property
@@ -279,7 +367,8 @@ class BaseCall:
 
     @property
     def damaging(self) -> bool:
-        """Was it seen to write into memory that is not its own? Then it is not to be called any more."""
+        """Was it seen to write into memory that is not its own? Then it is not to be called any
+        more."""
         return self.poisoned.beside is not None
 
     @cached_property
@@ -289,12 +378,20 @@ class BaseCall:
 
     @cached_property
     def moving(self) -> tuple[int, ...]:
-        """The outputs without a graph that the spec names under `outputs`, and that move with the inputs nevertheless."""
+        """The outputs without a graph that the spec names under `outputs`, and that move with the
+        inputs nevertheless."""
         named = [place for place in self.forward.detached if place in (self.settings.outputs or ())]
         if not named:
             return ()
-        moved = self.subject.probed([(x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_() for x in self.subject.inputs])
-        return tuple(place for place in named if not same(self.forward.outputs[place], moved.outputs[place]))
+        moved = self.subject.probed(
+            [
+                (x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_()
+                for x in self.subject.inputs
+            ]
+        )
+        return tuple(
+            place for place in named if not same(self.forward.outputs[place], moved.outputs[place])
+        )
 
     @cached_property
     def function(self) -> Differentiable:
@@ -305,12 +402,14 @@ class BaseCall:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The checked outputs at the point: copies, as a backward may free or write what forward returned."""
+        """The checked outputs at the point: copies, as a backward may free or write what forward
+        returned."""
         return tuple(y.detach().clone() for y in self.returned)
 
     @property
     def odd(self) -> str | None:
-        """Which input or output is sparse or nested, in a clause, for rules on strides, memory and modes that such tensors have not."""
+        """Which input or output is sparse or nested, in a clause, for rules on strides, memory and
+        modes that such tensors have not."""
         return self.subject.odd if self.forward else None
 
     @property
@@ -320,7 +419,8 @@ class BaseCall:
 
     @property
     def reseeded(self) -> tuple[Tensor, ...]:
-        """The checked outputs of one more forward at the point, whose generators start elsewhere."""
+        """The checked outputs of one more forward at the point, whose generators start
+        elsewhere."""
         return self._elsewhere[0]
 
     @cached_property
@@ -328,14 +428,23 @@ class BaseCall:
         """With what the generators would draw next."""
         if self.poisoned.elsewhere is not None:
             return self.poisoned.elsewhere
-        return self.subject.seeded_elsewhere(lambda: (tuple(y.detach() for y in self.function.values(self.subject.leaves())), self.subject.states()))
+        return self.subject.seeded_elsewhere(
+            lambda: (
+                tuple(y.detach() for y in self.function.values(self.subject.leaves())),
+                self.subject.states(),
+            )
+        )
 
     @cached_property
     def fixed_by_forward(self) -> tuple[int, ...]:
-        """The generators (by place in `Subject.states`) that are in one state after a forward, wherever they start: it seeds them.
-        Called once more where it drew."""
+        """The generators (by place in `Subject.states`) that are in one state after a forward,
+        wherever they start: it seeds them. Called once more where it drew."""
         asked = self.forward.random or "_elsewhere" in self.__dict__
-        return _alike_places(self.forward.drawn[1], self._elsewhere[1]) if asked and self.settings.reseed else ()
+        return (
+            _alike_places(self.forward.drawn[1], self._elsewhere[1])
+            if asked and self.settings.reseed
+            else ()
+        )
 
     @cached_property
     def fixed_by_backward(self) -> tuple[int, ...]:
@@ -343,29 +452,36 @@ class BaseCall:
         before, after = self.worked.drawn
         if not self.settings.reseed or before == after:
             return ()
-        self.function.here()        # a forward that draws is not to be made elsewhere
-        again = self.subject.seeded_elsewhere(lambda: (self.function.vjp(self.cotangents("base")), self.subject.states())[1])
+        self.function.here()  # a forward that draws is not to be made elsewhere
+        again = self.subject.seeded_elsewhere(
+            lambda: (self.function.vjp(self.cotangents("base")), self.subject.states())[1]
+        )
         return _alike_places(after, again)
 
     @property
     def draws(self) -> bool:
-        """Does the forward draw random numbers? Also where it puts the generator's state back (`fork_rng`), as far as `reseeded` was asked for."""
+        """Does the forward draw random numbers? Also where it puts the generator's state back
+        (`fork_rng`), as far as `reseeded` was asked for."""
         return self.forward.random or ("_elsewhere" in vars(self) and self._draws_in_hiding)
 
     @cached_property
     def _draws_in_hiding(self) -> bool:
-        """The outputs are others where the generators start elsewhere, and come again with each of the two starts."""
+        """The outputs are others where the generators start elsewhere, and come again with each of
+        the two starts."""
         if alike(self.outputs, self.reseeded):
             return False
         again = self.subject.seeded_elsewhere(lambda: self.function.values(self.subject.leaves()))
-        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(self.reseeded, [y.detach() for y in again])
+        return alike(self.outputs, self.function.values(self.subject.leaves())) and alike(
+            self.reseeded, [y.detach() for y in again]
+        )
 
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
         return self.subject.name_of(place)
 
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
-        """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh copies, which backward may write into."""
+        """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh
+        copies, which backward may write into."""
         return tuple(cotangent.clone() for cotangent in self._drawn_cotangents(purpose))
 
     def _drawn_cotangents(self, purpose: str) -> tuple[Tensor, ...]:
@@ -377,8 +493,9 @@ class BaseCall:
 
     @cached_property
     def backward(self) -> BackwardSeen:
-        """One backward of the base graph for dense random cotangents, by the other ways that `Differentiable` knows where that is refused: raw
-        returns, what it wrote into, tensors unpacked, what it raised."""
+        """One backward of the base graph for dense random cotangents, by the other ways that
+        `Differentiable` knows where that is refused: raw returns, what it wrote into, tensors
+        unpacked, what it raised."""
         subject, seen, function = self.subject, self.forward, self.function
         given, raw, error = self.cotangents("base"), list[RawReturn](), None
         before, custody = Snapshot(given), Custody(held(subject, seen.graph, seen.saved))
@@ -387,9 +504,14 @@ class BaseCall:
         first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
         with self._looked_at(seen.graph, raw, lambda: gradients):
             with left_as_found(in_our_way()), noticed() as left:
-                found = attempted(subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED)
+                found = attempted(
+                    subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED
+                )
                 if isinstance(found, UserCodeError):
-                    direct, again = False, tried(function.vjp, [cotangent.clone() for cotangent in given])
+                    direct, again = (
+                        False,
+                        tried(function.vjp, [cotangent.clone() for cotangent in given]),
+                    )
                     found = found if again is None else again
             if isinstance(found, UserCodeError):
                 error = found
@@ -397,35 +519,69 @@ class BaseCall:
                 gradients, drawn = found, (fresh, subject.states())
                 for argument, gradient in zip(subject.differentiable, gradients, strict=True):
                     if error is None and gradient is not None and (odd := of_type(gradient)):
-                        error = UserCodeError("GV003", f"backward returns {odd[0]} for {argument.name}, whose elements cannot be compared",
-                                              hint=f"return a plain tensor: {odd[1]}")
-                first = first if error else copied(gradients)       # before a node is called again, which may write into what it returned
+                        error = UserCodeError(
+                            "GV003",
+                            f"backward returns {odd[0]} for {argument.name}, whose elements "
+                            "cannot be compared",
+                            hint=f"return a plain tensor: {odd[1]}",
+                        )
+                # Before a node is called again, which may write into what it returned
+                first = first if error else copied(gradients)
         damaged = tuple((seen.checked[i], before.difference(i)) for i in before.changed())
         written = custody.broken()
-        if written or custody.freed():      # from now on no graph serves two backwards, and no call gets the arguments themselves
+        # From now on no graph serves two backwards, and no call gets the arguments themselves
+        if written or custody.freed():
             function.use_once()
             subject.writes = subject.writes or any(each.held.kind == "argument" for each in written)
             custody.restore()
-        return BackwardSeen(self._drawn_cotangents("base"), first, tuple(raw), direct, error, damaged, written, self._saved.unpacked, tuple(left),
-                            drawn)
+        return BackwardSeen(
+            self._drawn_cotangents("base"),
+            first,
+            tuple(raw),
+            direct,
+            error,
+            damaged,
+            written,
+            self._saved.unpacked,
+            tuple(left),
+            drawn,
+        )
 
     @contextmanager
-    def _looked_at(self, graph: Graph, raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple) -> Iterator[None]:
-        """Inside, what every backward of a graph's Functions returns is left in `raw`, beside the tensors whose memory it must not return: the
-        arguments of the call, what the ctx saved; of a Function written in C++, whose ctx cannot be read, all that was packed, and the gradients of
+    def _looked_at(
+        self, graph: Graph, raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple
+    ) -> Iterator[None]:
+        """Inside, what every backward of a graph's Functions returns is left in `raw`, beside the
+        tensors whose memory it must not return: the arguments of the call, what the ctx saved; of a
+        Function written in C++, whose ctx cannot be read, all that was packed, and the gradients of
         an `earlier` call."""
         own, base = arguments(self.subject, graph), graph is self.base
         nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
-        saves, packed = (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
+        saves, packed = (
+            (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
+        )
 
         def kept(ctx: Any) -> Sequence[Named]:
-            return [*own, *((f"saved tensor {place}", tensor) for place, tensor in enumerate(saves.get(ctx, ())))]
+            return [
+                *own,
+                *(
+                    (f"saved tensor {place}", tensor)
+                    for place, tensor in enumerate(saves.get(ctx, ()))
+                ),
+            ]
 
         def known() -> Sequence[Named]:
-            gradients = [("the gradient of an earlier call", gradient) for gradient in earlier() if gradient is not None]
+            gradients = [
+                ("the gradient of an earlier call", gradient)
+                for gradient in earlier()
+                if gradient is not None
+            ]
             return [*own, *(("a saved tensor", tensor) for tensor in packed), *gradients]
 
-        with called_again(nodes, raw, known, self.subject.counted_backward), tapped(self.forward.classes, raw, kept):
+        with (
+            called_again(nodes, raw, known, self.subject.counted_backward),
+            tapped(self.forward.classes, raw, kept),
+        ):
             yield
 
     @property
@@ -442,17 +598,28 @@ class BaseCall:
 
     @cached_property
     def later(self) -> Graph:
-        """The graph of a further forward at the point, made when it is first asked for: after a call elsewhere, by the rule on that."""
+        """The graph of a further forward at the point, made when it is first asked for: after a
+        call elsewhere, by the rule on that."""
         return self.function.graph()
 
     @cached_property
     def repeats(self) -> tuple[Returned, ...] | None:
-        """Further backwards of the base graph for the base cotangents; None where a second one is refused. Where they give other gradients,
-        every later backward gets a graph of its own: what accumulates in one graph (a buffer on ctx) is GV207's finding, and no other rule's."""
+        """Further backwards of the base graph for the base cotangents; None where a second one is
+        refused. Where they give other gradients, every later backward gets a graph of its own: what
+        accumulates in one graph (a buffer on ctx) is GV207's finding, and no other rule's."""
         if not (self.worked.direct and self.function.reusable):
             return None
-        found = tried(lambda: tuple(Returned.now(self.function.gradients(self.base, self.worked.cotangents, retain=True)) for _ in range(REPEATS)))
-        if found is not None and not all(_steady(self.worked.gradients, again.values) for again in found):
+        found = tried(
+            lambda: tuple(
+                Returned.now(
+                    self.function.gradients(self.base, self.worked.cotangents, retain=True)
+                )
+                for _ in range(REPEATS)
+            )
+        )
+        if found is not None and not all(
+            _steady(self.worked.gradients, again.values) for again in found
+        ):
             self.function.use_once()
         return found
 
@@ -463,18 +630,23 @@ class BaseCall:
 
     @cached_property
     def refused(self) -> UserCodeError | None:
-        """What a second backward of one graph raises, though the first one retained it; None where it runs, and where it is a forward in between that
-        breaks it: the graph is a new one, with nothing in between."""
+        """What a second backward of one graph raises, though the first one retained it; None where
+        it runs, and where it is a forward in between that breaks it: the graph is a new one, with
+        nothing in between."""
         if self.repeats is not None or not self.worked.direct:
             return None
         graph = tried(self.function.graph)
-        if graph is None or tried(self.function.gradients, graph, self.worked.cotangents, retain=True) is None:
+        if (
+            graph is None
+            or tried(self.function.gradients, graph, self.worked.cotangents, retain=True) is None
+        ):
             return self.function.refused
         again = attempted(self.function.gradients, graph, self.worked.cotangents, retain=True)
         return again if isinstance(again, UserCodeError) else None
 
     def forget_repeats(self) -> None:
-        """Let go of what identical calls returned, once the rules on these are through: of a large input that is most of what is held."""
+        """Let go of what identical calls returned, once the rules on these are through: of a large
+        input that is most of what is held."""
         measured = vars(self)
         for name in ("for_ones", "later"):
             measured.pop(name, None)
@@ -483,28 +655,38 @@ class BaseCall:
         if "backward" in measured:
             measured["backward"] = replace(self.backward, raw=())
             graph = self.function.shared
-            if graph is not None and self.reusable:     # it stands for the base graph too, which is let go with what was saved for it
+            # It stands for the base graph too, which is let go with what was saved for it
+            if graph is not None and self.reusable:
                 nodes = function_nodes(self.function.of(graph))
                 self._saved.tensors = []
-                measured["forward"] = replace(self.forward, graph=graph, nodes=nodes, saved=saved_tensors(nodes))
+                measured["forward"] = replace(
+                    self.forward, graph=graph, nodes=nodes, saved=saved_tensors(nodes)
+                )
         if "memory" in measured:
             measured["memory"] = replace(self.memory, repeats=(), earliest=None)
 
     def usable(self) -> Graph:
-        """A graph for one more backward: the base graph, or that of a fresh forward. Raises UserCodeError (GV002)."""
+        """A graph for one more backward: the base graph, or that of a fresh forward. Raises
+        UserCodeError (GV002)."""
         return self.base if self.reusable else self.function.graph()
 
     @cached_property
     def for_ones(self) -> tuple[tuple[RawReturn, ...], Gradients]:
-        """What backward returns for a cotangent of ones, and what becomes of it. Raises UserCodeError."""
+        """What backward returns for a cotangent of ones, and what becomes of it. Raises
+        UserCodeError."""
         graph, raw = self.usable(), list[RawReturn]()
         with self._looked_at(graph, raw):
-            gradients = copied(self.function.gradients(graph, [torch.ones_like(y) for y in self.outputs], retain=True))
+            gradients = copied(
+                self.function.gradients(
+                    graph, [torch.ones_like(y) for y in self.outputs], retain=True
+                )
+            )
         return tuple(raw), gradients
 
     @cached_property
     def inner_writes(self) -> tuple[Wrote, ...]:
-        """What the Functions inside a callable or module write into their own arguments, seen in one more forward."""
+        """What the Functions inside a callable or module write into their own arguments, seen in
+        one more forward."""
         inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
         if not inner:
             return ()
@@ -517,7 +699,13 @@ class BaseCall:
 def _steady(first: Gradients, again: Gradients) -> bool:
     """Are these the same gradients, up to rounding?"""
     for a, b in zip(first, again, strict=True):
-        if a is None or b is None or not a.layout is b.layout is torch.strided or not a.numel() or not bool(a.isfinite().all()):
+        if (
+            a is None
+            or b is None
+            or not a.layout is b.layout is torch.strided
+            or not a.numel()
+            or not bool(a.isfinite().all())
+        ):
             continue
         if float((a - b).abs().nan_to_num(nan=0.0).max()) > STEADY * float(a.abs().max()):
             return False
@@ -525,25 +713,39 @@ def _steady(first: Gradients, again: Gradients) -> bool:
 
 
 def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:
-    return tuple(place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one == other)
+    return tuple(
+        place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one == other
+    )
 
 
 # ---- Memory that nobody wrote shows: what torch hands out unwritten is filled, and what lies
 # beside a tensor is known
-UNWRITTEN = frozenset(f"aten::{name}" for name in (
-    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+UNWRITTEN = frozenset(
+    f"aten::{name}"
+    for name in (
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+    )
+)
 RESIZE = frozenset(("aten::resize_", "aten::resize_as_"))
-GUARD = 512     # bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
+# Bytes before or behind a tensor: more than a tile's tail is off, and no alignment changes
+GUARD = 512
 MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is filled only
-LOUD = 255      # of a byte: NaN in every floating dtype, -1 in signed integers
-LARGE_BYTE = 0x47       # of a byte beside a tensor: a number in every floating dtype
-PAYLOADS = 0x81, 126    # the lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
-                        # tensor and writes beside another carries it along
+LOUD = 255  # of a byte: NaN in every floating dtype, -1 in signed integers
+LARGE_BYTE = 0x47  # of a byte beside a tensor: a number in every floating dtype
+# The lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
+PAYLOADS = 0x81, 126
+# tensor and writes beside another carries it along
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A write that missed its tensor: which one, the first element changed beyond its end (or before its start, negative)."""
+    """A write that missed its tensor: which one, the first element changed beyond its end (or
+    before its start, negative)."""
 
     tensor: str
     element: int
@@ -560,11 +762,11 @@ class _Room:
 
 
 class Poisoned(Exchanged):
-    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1 (0 where
-    there is no sign) and False.
+    """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1
+    (0 where there is no sign) and False.
 
-    The results of operations lie between guard elements where there are `guards`. `handed_out`: did it hand out
-    unwritten memory?
+    The results of operations lie between guard elements where there are `guards`. `handed_out`: did
+    it hand out unwritten memory?
     """
 
     inside = staticmethod(kernel_of)
@@ -576,7 +778,7 @@ class Poisoned(Exchanged):
         self._held = 0
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        if not isinstance(func, Overload):      # a higher-order operator
+        if not isinstance(func, Overload):  # a higher-order operator
             return wrapped(func, *args, **named)
         declared = schema(func)
         given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
@@ -593,26 +795,36 @@ class Poisoned(Exchanged):
 
         def moved(y: Any) -> Any:
             """A fresh result, moved between guard elements where its memory is all its own."""
-            if type(y) is not Tensor or not _has_memory(y) or y.untyped_storage().data_ptr() in taken:
+            if (
+                type(y) is not Tensor
+                or not _has_memory(y)
+                or y.untyped_storage().data_ptr() in taken
+            ):
                 return y
             whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
-            return self.guarded(y, f"the result of {name} {list(y.shape)}") if whole and self._held + _bytes_of(y) <= MOST else y
+            return (
+                self.guarded(y, f"the result of {name} {list(y.shape)}")
+                if whole and self._held + _bytes_of(y) <= MOST
+                else y
+            )
 
         return pytree.tree_map(moved, returned)
 
     def guarded(self, x: Tensor, name: str) -> Tensor:
-        """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its storage, which has as
-        many bytes as that of `x`: what reads or rebuilds the whole of it finds the same."""
+        """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its
+        storage, which has as many bytes as that of `x`: what reads or rebuilds the whole of it
+        finds the same."""
         if not self._guards or not _has_memory(x):
             return x
         own, numbers = _memory(x), x.is_floating_point() or x.is_complex()
-        # bytes that stay what they are: NaN of another payload for each tensor, or a large number; -1 or 0 in integers
+        # bytes that stay what they are: NaN of another payload for each tensor, or a large number;
+        # -1 or 0 in integers
         guard = own.new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
         size = x.element_size() // (2 if x.is_complex() else 1)
         if self._loud and numbers and size > 1:
             guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
         memory = torch.cat((guard, own, guard))
-        inside = from_dlpack(to_dlpack(memory[GUARD:-GUARD])).untyped_storage()     # keeps it alive
+        inside = from_dlpack(to_dlpack(memory[GUARD:-GUARD])).untyped_storage()  # keeps it alive
         self._rooms[inside.data_ptr()] = _Room(name, memory, x.element_size(), guard)
         self._held += len(memory)
         return x.new_empty(0).set_(inside, int(x.storage_offset()), x.shape, x.stride())
@@ -635,14 +847,17 @@ class Poisoned(Exchanged):
 
     def _filled(self, array: Any) -> Any:
         if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
-            with suppress(TypeError), without_modes():      # a type that torch has not
+            with suppress(TypeError), without_modes():  # a type that torch has not
                 self._fill(torch.from_numpy(array.ravel(order="K")), 0)
         return array
 
     def beside(self) -> Beside | None:
         """The first guard element that was changed."""
         for room in self._rooms.values():
-            before, behind = ((part != room.guard).nonzero() for part in (room.memory[:GUARD], room.memory[-GUARD:]))
+            before, behind = (
+                (part != room.guard).nonzero()
+                for part in (room.memory[:GUARD], room.memory[-GUARD:])
+            )
             if len(behind):
                 return Beside(room.name, int(behind[0]) // room.element + 1)
             if len(before):
@@ -661,16 +876,24 @@ class Poisoned(Exchanged):
         else:
             memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
             if not self._loud and x.dtype in SIGNED:
-                memory[::x.element_size()] = 1
+                memory[:: x.element_size()] = 1
 
 
-SIGNED = tuple(DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0)
+SIGNED = tuple(
+    DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0
+)
 LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 
 def _has_memory(x: Tensor) -> bool:
     """Is it a dense tensor of numbers that lies in memory?"""
-    if type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_meta or x.is_quantized or x.is_nested:
+    if (
+        type(x) not in (Tensor, torch.nn.Parameter)
+        or x.layout is not torch.strided
+        or x.is_meta
+        or x.is_quantized
+        or x.is_nested
+    ):
         return False
     return not (x.is_conj() or x.is_neg() or is_zerotensor(x)) and _bytes_of(x) > 0
 
@@ -685,15 +908,15 @@ def _memory(x: Tensor) -> Tensor:
 
 
 # ---- Does a result depend on memory that nobody wrote, or a call write beside its tensors?
-ROUNDINGS = 2.0**10    # roundings by which two calls in the same way may differ, as atomic adds do
+ROUNDINGS = 2.0**10  # roundings by which two calls in the same way may differ, as atomic adds do
 
 
 @dataclass
 class Probe:
     """One forward, and as far as it came one backward, with poisoned memory.
 
-    `graph`: of the forward; `states`: what the generators would draw after it; `places`: of the compared outputs among
-    all. `error`: what it raised.
+    `graph`: of the forward; `states`: what the generators would draw after it; `places`: of the
+    compared outputs among all. `error`: what it raised.
     """
 
     mode: Poisoned
@@ -717,9 +940,9 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """What the filling of unwritten memory changes: an output (by its place among all) or the gradient of an input; how
-    many of its real numbers, the first of them, and what it is with NaN and with large numbers. `raised`: in the place
-    of all that, what one of the two raises."""
+    """What the filling of unwritten memory changes: an output (by its place among all) or the
+    gradient of an input; how many of its real numbers, the first of them, and what it is with NaN
+    and with large numbers. `raised`: in the place of all that, what one of the two raises."""
 
     tensor: Tensor
     output: int | None = None
@@ -733,9 +956,10 @@ class Depends:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on unwritten memory, of
-    which some was `allocated`. Where nothing is wrong with them they count as calls like others: `repeats` are their
-    gradients for the base cotangents; `elsewhere` the outputs of a call whose generators started elsewhere, and what they would draw after it;
+    """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on
+    unwritten memory, of which some was `allocated`. Where nothing is wrong with them they count as
+    calls like others: `repeats` are their gradients for the base cotangents; `elsewhere` the
+    outputs of a call whose generators started elsewhere, and what they would draw after it;
     `earliest` the outputs of the first call of all, where they differ from those after it."""
 
     beside: Beside | None = None
@@ -750,20 +974,23 @@ class Memory:
 def measured(base: BaseCall) -> Memory:
     """The poisoned calls of a base call. Raises UserCodeError where forward raises.
 
-    The first call of a check is one with guard elements around its inputs, cotangents and results of operations, and NaN in all memory that is
-    handed out unwritten. Where it got such memory, or differs from the base call, another one follows with large numbers there. Only where these
-    two differ, each is made twice more: what then depends on the filling alone was left unwritten.
+    The first call of a check is one with guard elements around its inputs, cotangents and results
+    of operations, and NaN in all memory that is handed out unwritten. Where it got such memory, or
+    differs from the base call, another one follows with large numbers there. Only where these two
+    differ, each is made twice more: what then depends on the filling alone was left unwritten.
     """
     subject, raised = base.subject, None
     unit = max((UNITS[x.dtype] for x in subject.inputs), default=0.0)
-    pulls, guards = False, True     # the base call is known, and there is something to pull back
+    pulls, guards = False, True  # the base call is known, and there is something to pull back
 
     def called(loud: bool) -> Probe:
         """A forward."""
         mode = Poisoned(loud, guards)
         probe, wanted = Probe(mode), base.settings.outputs
-        leaves = [mode.guarded(leaf.detach(), argument.name).requires_grad_()
-                  for argument, leaf in zip(subject.differentiable, subject.leaves(), strict=True)]
+        leaves = [
+            mode.guarded(leaf.detach(), argument.name).requires_grad_()
+            for argument, leaf in zip(subject.differentiable, subject.leaves(), strict=True)
+        ]
 
         def call() -> tuple[Graph, tuple[object, ...]]:
             with subject.fenced(mode.guarded), mode.numpys(), mode:
@@ -777,8 +1004,11 @@ def measured(base: BaseCall) -> Memory:
             return probe
         probe.graph, probe.states = found
         flat = probe.graph.outputs
-        probe.places = tuple(place for place, y in enumerate(flat)
-                             if comparable(y) and y.requires_grad and (wanted is None or place in wanted))
+        probe.places = tuple(
+            place
+            for place, y in enumerate(flat)
+            if comparable(y) and y.requires_grad and (wanted is None or place in wanted)
+        )
         probe.outputs = tuple(flat[place].detach().clone() for place in probe.places)
         return probe
 
@@ -796,7 +1026,11 @@ def measured(base: BaseCall) -> Memory:
         return probe
 
     def agree(some: Probe, others: Probe) -> bool:
-        return some.error is None and others.error is None and close(some.results, others.results, unit)
+        return (
+            some.error is None
+            and others.error is None
+            and close(some.results, others.results, unit)
+        )
 
     first, writes = called(True), subject.writes
     if first.beside is not None:
@@ -808,14 +1042,23 @@ def measured(base: BaseCall) -> Memory:
         raised = seen
     else:
         forward, outputs = seen
-        pulls = bool(forward.checked and (forward.nodes or first.mode.handed_out)      # a backward of torch's own writes all it returns
-                     and all(bool(y.isfinite().all()) for y in outputs))
-        if subject.writes != writes:      # into its inputs: from now on it gets clones
+        # A backward of torch's own writes all it returns
+        pulls = bool(
+            forward.checked
+            and (forward.nodes or first.mode.handed_out)
+            and all(bool(y.isfinite().all()) for y in outputs)
+        )
+        if subject.writes != writes:  # into its inputs: from now on it gets clones
             first = called(True)
     if pulls and pulled(first).beside is not None:
         return Memory(beside=first.beside, backward=True)
-    if raised is None and first.error is not None and (first.graph is None or base.backward.error is None):
-        guards = False        # as what gives its memory back refuses, which lies within another one's
+    if (
+        raised is None
+        and first.error is not None
+        and (first.graph is None or base.backward.error is None)
+    ):
+        # As what gives its memory back refuses, which lies within another one's
+        guards = False
         first = pulled(called(True))
     allocated, random = first.mode.handed_out, raised is None and base.forward.random
     # is another filling to be tried? (where forward draws, the generators started elsewhere)
@@ -824,7 +1067,11 @@ def measured(base: BaseCall) -> Memory:
         doubtful = not all(y is None or bool(y.isfinite().all()) for y in first.results)
     elif not doubtful:
         gradients = base.backward.gradients if pulls else ()
-        doubtful = not close(first.results, (*base.outputs, *(gradients if _can_be_compared(gradients) else ())), unit)
+        doubtful = not close(
+            first.results,
+            (*base.outputs, *(gradients if _can_be_compared(gradients) else ())),
+            unit,
+        )
     quiet = pulled(called(False)) if doubtful else None
     if quiet is not None and not agree(first, quiet):
         # in an order in which no counter of calls that comes round keeps step with the filling
@@ -832,7 +1079,8 @@ def measured(base: BaseCall) -> Memory:
         quiets = [quiet, pulled(called(False))]
         depending = depends(loud, quiets, unit)
         if any(each.raised is None and not isnan(each.numbers[0]) for each in depending):
-            for again in (True, True, False, True, False, False, True, False):      # without NaN it may be chance, of a function that draws
+            # Without NaN it may be chance, of a function that draws
+            for again in (True, True, False, True, False, False, True, False):
                 (loud if again else quiets).append(pulled(called(again)))
             depending = depends(loud, quiets, unit)
         if depending:
@@ -842,17 +1090,33 @@ def measured(base: BaseCall) -> Memory:
     if first.error is not None:
         return Memory(allocated=allocated)
     same = random or alike(first.outputs, base.outputs)
-    found = Memory(allocated=allocated, elsewhere=(first.outputs if random else base.outputs, first.states) if same else None)
+    found = Memory(
+        allocated=allocated,
+        elsewhere=(first.outputs if random else base.outputs, first.states) if same else None,
+    )
     if random:
         return found
     if not close(first.outputs, base.outputs, unit):
-        later = quiet is not None and quiet.error is None and close(quiet.outputs, base.outputs, unit)
+        later = (
+            quiet is not None and quiet.error is None and close(quiet.outputs, base.outputs, unit)
+        )
         return replace(found, earliest=first.outputs if later else None)
     gradients = base.backward.gradients if pulls else ()
-    calls = [probe.gradients for probe in (first, quiet) if probe is not None and probe.gradients is not None]
-    if not all(close(each, gradients, unit) for each in calls) and agree(pulled(called(True)), first):
-        return found        # their way makes them others, and not their number
-    return replace(found, repeats=tuple(each for each in calls if alike(each, gradients) or not close(each, gradients, unit)))
+    calls = [
+        probe.gradients
+        for probe in (first, quiet)
+        if probe is not None and probe.gradients is not None
+    ]
+    if not all(close(each, gradients, unit) for each in calls) and agree(
+        pulled(called(True)), first
+    ):
+        return found  # their way makes them others, and not their number
+    return replace(
+        found,
+        repeats=tuple(
+            each for each in calls if alike(each, gradients) or not close(each, gradients, unit)
+        ),
+    )
 
 
 def _can_be_compared(gradients: Gradients) -> bool:
@@ -861,13 +1125,21 @@ def _can_be_compared(gradients: Gradients) -> bool:
 
 
 def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple[Depends, ...]:
-    """What depends on the filling alone: equal in all calls with one, and another one in those with the other."""
+    """What depends on the filling alone: equal in all calls with one, and another one in those with
+    the other."""
     raised = [{probe.error is not None for probe in both} for both in (loud, quiet)]
     if raised in ([{True}, {False}], [{False}, {True}]):
-        return (Depends(torch.empty(0), raised=next(probe.error for probe in (*loud, *quiet) if probe.error is not None)),)
+        return (
+            Depends(
+                torch.empty(0),
+                raised=next(probe.error for probe in (*loud, *quiet) if probe.error is not None),
+            ),
+        )
     if raised != [{False}, {False}]:
         return ()
-    if not all(close(probe.results, both[0].results, unit) for both in (loud, quiet) for probe in both[1:]):
+    if not all(
+        close(probe.results, both[0].results, unit) for both in (loud, quiet) for probe in both[1:]
+    ):
         return ()
     one, other = loud[0], quiet[0]
     found = list[Depends]()
@@ -890,14 +1162,24 @@ def _apart(one: Tensor, other: Tensor, unit: float, at: Depends) -> list[Depends
     if not bool(far.any()):
         return []
     first = int(far.nonzero()[0])
-    return [replace(at, count=int(far.sum()), size=a.numel(), first=first, numbers=(float(a[first]), float(b[first])))]
+    return [
+        replace(
+            at,
+            count=int(far.sum()),
+            size=a.numel(),
+            first=first,
+            numbers=(float(a[first]), float(b[first])),
+        )
+    ]
 
 
 def close(some: Sequence[Tensor | None], others: Sequence[Tensor | None], unit: float) -> bool:
     """Do two calls give the same, but for what a sum in another order does?"""
     if alike(some, others):
         return True
-    if len(some) != len(others) or any((a is None) != (b is None) for a, b in zip(some, others, strict=True)):
+    if len(some) != len(others) or any(
+        (a is None) != (b is None) for a, b in zip(some, others, strict=True)
+    ):
         return False
     pairs = [(a, b) for a, b in zip(some, others, strict=True) if a is not None and b is not None]
     return not any(a.shape != b.shape or _apart(a, b, unit, Depends(a)) for a, b in pairs)

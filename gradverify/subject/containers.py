@@ -1,4 +1,5 @@
-"""Values that hold tensors, taken apart: what is inside dicts, lists, tuples, namedtuples and dataclasses, and what lies deeper than that."""
+"""Values that hold tensors, taken apart: what is inside dicts, lists, tuples, namedtuples and
+dataclasses, and what lies deeper than that."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ from gradverify.subject.outputs import step
 from gradverify.torch_private import pytree
 
 Built = Callable[[Sequence[Any]], Any]
-DEPTH = 6       # of objects inside objects that are looked through for tensors nobody can take out
+DEPTH = 6  # of objects inside objects that are looked through for tensors nobody can take out
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A value taken apart. `elements`: by their path in it (`.h`, `[0]`), tensors and whatever holds none; `built` puts such elements together."""
+    """A value taken apart. `elements`: by their path in it (`.h`, `[0]`), tensors and whatever
+    holds none; `built` puts such elements together."""
 
     elements: tuple[tuple[str, Any], ...]
     built: Built
@@ -42,20 +44,26 @@ def taken_apart(value: Any) -> Apart | None:
 def _apart(value: Any, above: tuple[int, ...]) -> Apart | None:
     if isinstance(value, Tensor):
         return Apart((("", value),), _FIRST)
-    opened = None if id(value) in above else _opened(value)     # a list may hold itself
+    opened = None if id(value) in above else _opened(value)  # a list may hold itself
     if opened is None:
         return None
     keyed, built = opened
     found = [_apart(item, (*above, id(value))) for _, item in keyed]
     if not any(found):
         return None
-    parts = [part or Apart((("", item),), _FIRST) for part, (_, item) in zip(found, keyed, strict=True)]
+    parts = [
+        part or Apart((("", item),), _FIRST) for part, (_, item) in zip(found, keyed, strict=True)
+    ]
 
     def put_together(values: Sequence[Any]) -> Any:
         rest = iter(values)
         return built([part.built([next(rest) for _ in part.elements]) for part in parts])
 
-    elements = ((f"{path}{deeper}", each) for (path, _), part in zip(keyed, parts, strict=True) for deeper, each in part.elements)
+    elements = (
+        (f"{path}{deeper}", each)
+        for (path, _), part in zip(keyed, parts, strict=True)
+        for deeper, each in part.elements
+    )
     return Apart(tuple(elements), put_together)
 
 
@@ -63,27 +71,39 @@ _FIRST = operator.itemgetter(0)
 
 
 def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
-    """What a container holds, not looking into that, and how it is put together; None for what is no container."""
+    """What a container holds, not looking into that, and how it is put together; None for what is
+    no container."""
     if type(value) in pytree.SUPPORTED_NODES:
         node = pytree.SUPPORTED_NODES[type(value)]
         flat, context = node.flatten_fn(value)
-        keys = node.flatten_with_keys_fn and [step(key) for key, _ in node.flatten_with_keys_fn(value)[0]]
+        keys = node.flatten_with_keys_fn and [
+            step(key) for key, _ in node.flatten_with_keys_fn(value)[0]
+        ]
         # registered without saying what its paths are called: by place
-        return list(zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)), lambda new: node.unflatten_fn(new, context)
+        return list(
+            zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)
+        ), lambda new: node.unflatten_fn(new, context)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
         # frozen ones too, and nothing of `__init__` runs
-        return [(f".{name}", getattr(value, name)) for name in names], functools.partial(_copied, value, object.__setattr__, names)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):      # a namedtuple, and classes on top of one: PackedSequence
-        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)], type(value)._make  # type: ignore[attr-defined]
-    if isinstance(value, dict | list):     # and classes on top of them
+        return [(f".{name}", getattr(value, name)) for name in names], functools.partial(
+            _copied, value, object.__setattr__, names
+        )
+    # A namedtuple, and classes on top of one: PackedSequence
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)], type(
+            value
+        )._make  # type: ignore[attr-defined]
+    if isinstance(value, dict | list):  # and classes on top of them
         items = list(value.items() if isinstance(value, dict) else enumerate(value))
         built = functools.partial(_copied, value, operator.setitem, [key for key, _ in items])
         return [(step(pytree.MappingKey(key)), item) for key, item in items], built
     return None
 
 
-def _copied(value: Any, write: Callable[[Any, Any, Any], None], keys: Sequence[Any], new: Sequence[Any]) -> Any:
+def _copied(
+    value: Any, write: Callable[[Any, Any, Any], None], keys: Sequence[Any], new: Sequence[Any]
+) -> Any:
     """A copy that holds other items."""
     other = copy.copy(value)
     for key, item in zip(keys, new, strict=True):
@@ -93,32 +113,44 @@ def _copied(value: Any, write: Callable[[Any, Any, Any], None], keys: Sequence[A
 
 # ---- what cannot be taken out
 def out_of_reach(value: Any) -> bool:
-    """Does an object that is no container hold floating or complex tensors? (A function: such that require a gradient.)"""
+    """Does an object that is no container hold floating or complex tensors? (A function: such that
+    require a gradient.)"""
     return any(True for _ in _inside(value, 0, set()))
 
 
 def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
-    if depth > DEPTH or id(value) in seen or isinstance(value, (type, types.ModuleType, str, bytes, int, float, complex)):
+    if (
+        depth > DEPTH
+        or id(value) in seen
+        or isinstance(value, (type, types.ModuleType, str, bytes, int, float, complex))
+    ):
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
         if value.is_floating_point() or value.is_complex():
             yield value
     elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
-        yield from (tensor for each in brought(value) for tensor in _inside(each, depth + 1, seen) if tensor.requires_grad)
+        yield from (
+            tensor
+            for each in brought(value)
+            for tensor in _inside(each, depth + 1, seen)
+            if tensor.requires_grad
+        )
     else:
-        for each in gc.get_referents(value):    # items and attributes, as they lie there: nothing of its own code runs
+        # Items and attributes, as they lie there: nothing of its own code runs
+        for each in gc.get_referents(value):
             yield from _inside(each, depth + 1, seen)
 
 
 def brought(function: Any) -> Iterator[Any]:
-    """What a function brings with it: what it is bound to, its closure and its defaults, as they lie there."""
+    """What a function brings with it: what it is bound to, its closure and its defaults, as they
+    lie there."""
     if isinstance(function, functools.partial):
         yield from (function.func, *function.args, *function.keywords.values())
     elif isinstance(function, types.MethodType):
         yield from (function.__self__, function.__func__)
     else:
         for cell in function.__closure__ or ():
-            with suppress(ValueError):      # not bound yet
+            with suppress(ValueError):  # not bound yet
                 yield cell.cell_contents
         yield from function.__defaults__ or ()

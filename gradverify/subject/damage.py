@@ -1,4 +1,5 @@
-"""Standard damage to analytic gradients, done between a right backward and whoever looks at its gradients."""
+"""Standard damage to analytic gradients, done between a right backward and whoever looks at its
+gradients."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ Change = Callable[[Tensor, Cotangents], Tensor]
 class Damage:
     """One kind of damage to the gradients at `inputs`, places among the differentiable inputs.
 
-    element: `change` alters the gradient of the one input; swap: those of two are exchanged; deaf: ones in place of grad_output; stale: the gradient
-    at the inputs of the last forward. `needs`: in a sentence, what the shape lacks for the damage to change anything; None where nothing.
+    element: `change` alters the gradient of the one input; swap: those of two are exchanged; deaf:
+    ones in place of grad_output; stale: the gradient at the inputs of the last forward. `needs`: in
+    a sentence, what the shape lacks for the damage to change anything; None where nothing.
     """
 
     name: str
@@ -37,7 +39,8 @@ class Damage:
 
 
 def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradients:
-    """The gradients under damage of the kinds element and swap; those of the other kinds, as they are."""
+    """The gradients under damage of the kinds element and swap; those of the other kinds, as they
+    are."""
     result = list(gradients)
     if damage.how == "swap":
         a, b = damage.inputs
@@ -45,7 +48,9 @@ def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradie
     for place in damage.inputs if damage.change else ():
         gradient = result[place]
         if gradient is not None and damage.change is not None:
-            result[place] = damage.change(gradient.to_dense() if gradient.layout != torch.strided else gradient, cotangents)
+            result[place] = damage.change(
+                gradient.to_dense() if gradient.layout != torch.strided else gradient, cotangents
+            )
     return tuple(result)
 
 
@@ -55,7 +60,8 @@ class Damaged(Differentiable):
     def __init__(self, subject: Subject, checked: Sequence[int], damage: Damage) -> None:
         super().__init__(subject, checked)
         self._damage = damage
-        self._last: Sequence[Tensor] | None = None      # the inputs of the last forward, where that is what backward keeps
+        # The inputs of the last forward, where that is what backward keeps
+        self._last: Sequence[Tensor] | None = None
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         self._remember(inputs)
@@ -65,7 +71,9 @@ class Damaged(Differentiable):
         self._remember(self.inputs)
         return super().here()
 
-    def graph(self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None) -> Graph:
+    def graph(
+        self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None
+    ) -> Graph:
         self._remember(inputs or leaves or self.inputs)
         return super().graph(leaves, inputs)
 
@@ -76,7 +84,11 @@ class Damaged(Differentiable):
         if self._last is not None:
             graph = super().graph([x.detach().clone().requires_grad_() for x in self._last])
         deaf = self._damage.how == "deaf"
-        found = super().gradients(graph, [v if v is None or not deaf else torch.ones_like(v) for v in cotangents], **options)
+        found = super().gradients(
+            graph,
+            [v if v is None or not deaf else torch.ones_like(v) for v in cotangents],
+            **options,
+        )
         return done(self._damage, found, cotangents)
 
     def _remember(self, inputs: Sequence[Tensor]) -> None:
@@ -86,11 +98,15 @@ class Damaged(Differentiable):
 
 # ---- the catalogue
 def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
-    """All damage that can be done to the gradients of these inputs: each to one gradient alone, then what concerns several."""
+    """All damage that can be done to the gradients of these inputs: each to one gradient alone,
+    then what concerns several."""
     places = tuple(place for place, x in enumerate(inputs) if x.numel())
     for place in places:
-        yield from (Damage(kind.name, (place,), "element", kind.change, kind.lacks(inputs[place]))
-                    for kind in KINDS if inputs[place].ndim >= kind.dimensions)
+        yield from (
+            Damage(kind.name, (place,), "element", kind.change, kind.lacks(inputs[place]))
+            for kind in KINDS
+            if inputs[place].ndim >= kind.dimensions
+        )
     for a, b in combinations(places, 2):
         if (inputs[a].shape, inputs[a].dtype) == (inputs[b].shape, inputs[b].dtype):
             yield Damage("swap inputs", (a, b), "swap")
@@ -101,7 +117,8 @@ def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
 
 @dataclass(frozen=True)
 class Kind:
-    """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it does nothing, for want of what it `needs`."""
+    """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it
+    does nothing, for want of what it `needs`."""
 
     name: str
     dimensions: int
@@ -128,13 +145,16 @@ def _drop_tail(g: Tensor, _: Cotangents) -> Tensor:
 
 
 def _drop_mean(g: Tensor, cotangents: Cotangents) -> Tensor:
-    """Without its mean along the last dimension; a gradient that has none (softmax, norms) keeps the one of grad_output that it should have lost."""
+    """Without its mean along the last dimension; a gradient that has none (softmax, norms) keeps
+    the one of grad_output that it should have lost."""
     if g.shape[-1] == 1:
         return g
     mean = g.mean(-1, keepdim=True)
     if bool((mean.abs() > FLAT * torch.finfo(g.dtype).eps * g.abs().amax()).any()):
         return g - mean
-    alike = next((v for v in cotangents if v is not None and v.shape == g.shape and v.dtype == g.dtype), None)
+    alike = next(
+        (v for v in cotangents if v is not None and v.shape == g.shape and v.dtype == g.dtype), None
+    )
     return g if alike is None else g + alike.mean(-1, keepdim=True)
 
 
@@ -144,9 +164,20 @@ KINDS = (
     Kind("×(1 + 1e-4)", 0, lambda g, _: g * (1 + 1e-4)),
     Kind("sign", 0, lambda g, _: -g),
     Kind("zero a row", 1, _zero_row),
-    Kind("drop the last tile", 1, _drop_tail, f"only a shape of more than {TILE} elements can show it", lambda x: x.numel() > TILE),
-    Kind("transpose", 2, lambda g, _: g.mT.reshape(g.shape), "only a shape whose last two sizes are both above 1 can show it",
-         lambda x: min(x.shape[-2:]) > 1),
+    Kind(
+        "drop the last tile",
+        1,
+        _drop_tail,
+        f"only a shape of more than {TILE} elements can show it",
+        lambda x: x.numel() > TILE,
+    ),
+    Kind(
+        "transpose",
+        2,
+        lambda g, _: g.mT.reshape(g.shape),
+        "only a shape whose last two sizes are both above 1 can show it",
+        lambda x: min(x.shape[-2:]) > 1,
+    ),
     Kind("shift by one", 1, lambda g, _: g.roll(1, -1), LONGER, lambda x: x.shape[-1] > 1),
     Kind("drop the mean term", 1, _drop_mean, LONGER, lambda x: x.shape[-1] > 1),
 )

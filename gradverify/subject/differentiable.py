@@ -1,4 +1,5 @@
-"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate (`numerics.function.point.Function`)."""
+"""The checked outputs as a function of the differentiable inputs: what the numerics differentiate
+(`numerics.function.point.Function`)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from gradverify.subject.subject import Subject, Way
 
 # ---- The checked outputs as a function of the differentiable inputs: what the numerics
 # differentiate (`numerics.function.point.Function`)
-AT_ONCE = 64            # cotangents in one batched backward
-HELD = 1 << 22          # numbers that the gradients of such a batch have, in all nodes together
+AT_ONCE = 64  # cotangents in one batched backward
+HELD = 1 << 22  # numbers that the gradients of such a batch have, in all nodes together
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +46,27 @@ def copied(gradients: Gradients) -> Gradients:
 class Differentiable:
     """`checked` are the places of the compared outputs among the flattened ones.
 
-    VJPs go the subject's `way`: they reuse one graph. Where a second backward of a graph is refused, each gets a fresh forward; where
-    `torch.autograd.grad` is refused, or does not see all gradients (re-entrant checkpoints, reversible nets), `.backward()` into the leaves
-    is used. Where an undefined cotangent is refused, of an output that is compared or
-    of one that is not, and zeros in its place are not (`refuses_none`: what was raised), it gets zeros from then on.
+    VJPs go the subject's `way`: they reuse one graph. Where a second backward of a graph is
+    refused, each gets a fresh forward; where `torch.autograd.grad` is refused, or does not see all
+    gradients (re-entrant checkpoints, reversible nets), `.backward()` into the leaves is used.
+    Where an undefined cotangent is refused, of an output that is compared or of one that is not,
+    and zeros in its place are not (`refuses_none`: what was raised), it gets zeros from then on.
     """
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: Graph | None = None
-        self._here: Sequence[Tensor] = ()       # what that forward returned: a backward may write into it
-        self._others = False    # outputs that are not compared have gradients too, which are undefined then
-        self._at_once: int | None = None    # cotangents of a batch, 0 where they come one by one; None where the graph was not looked at
-        self.refused: UserCodeError | None = None       # what the way that was left raised
+        # What that forward returned: a backward may write into it
+        self._here: Sequence[Tensor] = ()
+        # Outputs that are not compared have gradients too, which are undefined then
+        self._others = False
+        # Cotangents of a batch, 0 where they come one by one; None where the graph was not looked
+        # at
+        self._at_once: int | None = None
+        self.refused: UserCodeError | None = None  # what the way that was left raised
         self.refuses_none: UserCodeError | None = None
-        self.earlier: Sequence[Tensor] | None = None    # what the checked outputs were in another forward at the inputs, before
+        # What the checked outputs were in another forward at the inputs, before
+        self.earlier: Sequence[Tensor] | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -70,27 +77,51 @@ class Differentiable:
         return self.of(self._subject.called(inputs))
 
     def here(self) -> Sequence[Tensor]:
-        """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks. Raises UserCodeError (GV002)."""
+        """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks.
+        Raises UserCodeError (GV002)."""
         self.kept_graph()
         return self._here
 
     def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The gradient per input, None where backward gives none. Raises UserCodeError (GV003) where every way is refused."""
-        return self._decided(lambda way: self.kept_graph() if way is Way.REUSED else self.graph(), cotangents, Way.FRESH, Way.LEAVES, retain=True)
+        """The gradient per input, None where backward gives none. Raises UserCodeError (GV003)
+        where every way is refused."""
+        return self._decided(
+            lambda way: self.kept_graph() if way is Way.REUSED else self.graph(),
+            cotangents,
+            Way.FRESH,
+            Way.LEAVES,
+            retain=True,
+        )
 
-    def _decided(self, graph: Callable[[Way], Graph], cotangents: Sequence[Tensor | None], *others: Way, retain: bool = False,
-                 through: Callable[[Tensor], Tensor] | None = None) -> Gradients:
-        """The gradients of `graph` in the subject's way, else in the first of the `others` that is not refused; where all are, once more with zeros
-        for undefined cotangents. What was found is what every later backward does. Raises what the first way raised."""
+    def _decided(
+        self,
+        graph: Callable[[Way], Graph],
+        cotangents: Sequence[Tensor | None],
+        *others: Way,
+        retain: bool = False,
+        through: Callable[[Tensor], Tensor] | None = None,
+    ) -> Gradients:
+        """The gradients of `graph` in the subject's way, else in the first of the `others` that is
+        not refused; where all are, once more with zeros for undefined cotangents. What was found is
+        what every later backward does. Raises what the first way raised."""
         ways = tuple(dict.fromkeys((self._subject.way, *others)))
 
         def pull(way: Way) -> Gradients:
-            return self.gradients(graph(way), cotangents, retain=retain and way is Way.REUSED, way=way, through=through, fresh=True)
+            return self.gradients(
+                graph(way),
+                cotangents,
+                retain=retain and way is Way.REUSED,
+                way=way,
+                through=through,
+                fresh=True,
+            )
 
         first: UserCodeError | None = None
         for zeros in (False, True):
             if zeros:
-                if self.refuses_none is not None or not (self._others or any(cotangent is None for cotangent in cotangents)):
+                if self.refuses_none is not None or not (
+                    self._others or any(cotangent is None for cotangent in cotangents)
+                ):
                     break
                 self.refuses_none, self._graph = first, None
             for way in ways:
@@ -105,48 +136,77 @@ class Differentiable:
         assert first is not None
         raise first
 
-    def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None) -> Gradients | None:
-        """Gradients [n, …] of the `wanted` inputs (None: of all) for cotangents [n, …] of one output in batched backwards, which count as n; None
-        where there are none to be had.
+    def vjps(
+        self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None
+    ) -> Gradients | None:
+        """Gradients [n, …] of the `wanted` inputs (None: of all) for cotangents [n, …] of one
+        output in batched backwards, which count as n; None where there are none to be had.
 
-        Only of graphs that torch's own operators make: the backward of a Function is called as training calls it.
+        Only of graphs that torch's own operators make: the backward of a Function is called as
+        training calls it.
         """
         if self._at_once == 0 or not self.reusable:
             return None
         graph = self.kept_graph()
         outputs = self.of(graph)
         if self._at_once is None:
-            self._at_once = 0 if function_nodes(outputs) else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
+            self._at_once = (
+                0
+                if function_nodes(outputs)
+                else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
+            )
         if (size := self._at_once) < 2:
             return None
         asked = None if wanted is None else [graph.leaves[place] for place in wanted]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # of operators that are batched by a loop
-            found = tried(lambda: [self._subject.pull(graph, [outputs[output]], [some], asked, retain=True, batch=len(some))
-                                   for some in torch.split(cotangents, size)])
-        if found is None:       # there is no batching rule for it
+            warnings.simplefilter("ignore")  # of operators that are batched by a loop
+            found = tried(
+                lambda: [
+                    self._subject.pull(
+                        graph, [outputs[output]], [some], asked, retain=True, batch=len(some)
+                    )
+                    for some in torch.split(cotangents, size)
+                ]
+            )
+        if found is None:  # there is no batching rule for it
             self._at_once = 0
             return None
-        return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))
+        return tuple(
+            None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True)
+        )
 
     def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
         """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
-        return self._decided(lambda _: self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents)
+        return self._decided(
+            lambda _: self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents
+        )
 
-    def once(self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None) -> tuple[list[Tensor], Gradients]:
-        """The values of the checked outputs of one fresh forward, and their gradients, each output passed `through` a last operation;
-        cotangents are cast to the outputs' dtypes, and brought to their devices.
+    def once(
+        self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[list[Tensor], Gradients]:
+        """The values of the checked outputs of one fresh forward, and their gradients, each output
+        passed `through` a last operation; cotangents are cast to the outputs' dtypes, and brought
+        to their devices.
 
         Raises UserCodeError: GV002 where forward raises, GV003 where backward does.
         """
         graph = self.graph()
-        values = [output.detach().clone() for output in self.of(graph)]      # backward may write into what forward returned
-        fitting = [cotangent.to(device=y.device, dtype=y.dtype) for y, cotangent in zip(values, cotangents, strict=True)]
+        # Backward may write into what forward returned
+        values = [output.detach().clone() for output in self.of(graph)]
+        fitting = [
+            cotangent.to(device=y.device, dtype=y.dtype)
+            for y, cotangent in zip(values, cotangents, strict=True)
+        ]
         graphs = [graph]
-        return values, self._decided(lambda _: graphs.pop() if graphs else self.graph(), fitting, Way.LEAVES, through=through)
+        return values, self._decided(
+            lambda _: graphs.pop() if graphs else self.graph(), fitting, Way.LEAVES, through=through
+        )
 
-    def graph(self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None) -> Graph:
-        """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these. Raises UserCodeError (GV002)."""
+    def graph(
+        self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None
+    ) -> Graph:
+        """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these.
+        Raises UserCodeError (GV002)."""
         leaves = self._subject.leaves() if leaves is None else leaves
         graph = self._subject.probed(leaves if inputs is None else inputs)
         self.of(graph)
@@ -157,7 +217,11 @@ class Differentiable:
         if self._graph is None:
             self._graph = self.graph()
             here = self.of(self._graph)
-            self._here = self.earlier if self.earlier and alike(self.earlier, here) else [y.detach().clone() for y in here]
+            self._here = (
+                self.earlier
+                if self.earlier and alike(self.earlier, here)
+                else [y.detach().clone() for y in here]
+            )
         return self._graph
 
     @property
@@ -166,23 +230,48 @@ class Differentiable:
         return self._graph
 
     def of(self, graph: Graph) -> list[Tensor]:
-        """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there (their number may depend on the inputs)."""
+        """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there
+        (their number may depend on the inputs)."""
         outputs = graph.outputs
-        picked = [outputs[place] for place in self._checked if place < len(outputs) and isinstance(outputs[place], Tensor)]
+        picked = [
+            outputs[place]
+            for place in self._checked
+            if place < len(outputs) and isinstance(outputs[place], Tensor)
+        ]
         if len(picked) < len(self._checked):
-            raise UserCodeError("GV002", f"forward returns {len(outputs)} outputs here, not y{max(self._checked, default=0)} as at the first point")
+            raise UserCodeError(
+                "GV002",
+                f"forward returns {len(outputs)} outputs here, not "
+                f"y{max(self._checked, default=0)} as at the first point",
+            )
         return picked
 
     def with_zeros(self, graph: Graph) -> list[Tensor]:
-        """The outputs of a graph that are not compared, and whose cotangents must be zeros, as backward refuses undefined ones."""
-        others = [y for place, y in enumerate(graph.outputs) if place not in self._checked and isinstance(y, Tensor) and y.requires_grad]
+        """The outputs of a graph that are not compared, and whose cotangents must be zeros, as
+        backward refuses undefined ones."""
+        others = [
+            y
+            for place, y in enumerate(graph.outputs)
+            if place not in self._checked and isinstance(y, Tensor) and y.requires_grad
+        ]
         self._others = bool(others)
         return [] if self.refuses_none is None else others
 
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor | None], *, retain: bool = False, create: bool = False, way: Way | None = None,
-                  through: Callable[[Tensor], Tensor] | None = None, fresh: bool = False, under_modes: bool = False) -> Gradients:
-        """The gradient per leaf, None for one that needs none, in the way that the base backward was found to allow; each output passed `through`
-        a last operation. `fresh`: backward may write into the cotangents. `way`, `under_modes`: as in `Subject.pull`.
+    def gradients(
+        self,
+        graph: Graph,
+        cotangents: Sequence[Tensor | None],
+        *,
+        retain: bool = False,
+        create: bool = False,
+        way: Way | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+        fresh: bool = False,
+        under_modes: bool = False,
+    ) -> Gradients:
+        """The gradient per leaf, None for one that needs none, in the way that the base backward
+        was found to allow; each output passed `through` a last operation. `fresh`: backward may
+        write into the cotangents. `way`, `under_modes`: as in `Subject.pull`.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
@@ -190,11 +279,23 @@ class Differentiable:
         others = self.with_zeros(graph)
         for y, v in zip(self.of(graph), cotangents, strict=True):
             if y.requires_grad and (v is not None or self.refuses_none is not None):
-                wanted.append((through(y) if through else y, torch.zeros_like(y) if v is None else v if fresh else v.clone()))
+                wanted.append(
+                    (
+                        through(y) if through else y,
+                        torch.zeros_like(y) if v is None else v if fresh else v.clone(),
+                    )
+                )
         wanted += [(y, torch.zeros_like(y)) for y in others]
         if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
-        return self._subject.pull(graph, *zip(*wanted, strict=True), retain=retain, create=create, way=way, under_modes=under_modes)
+        return self._subject.pull(
+            graph,
+            *zip(*wanted, strict=True),
+            retain=retain,
+            create=create,
+            way=way,
+            under_modes=under_modes,
+        )
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
@@ -218,50 +319,82 @@ CODE = "GV108"
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The tangent of each checked output (zeros where it has none), and the places of the inputs whose tangents were written to."""
+    """The tangent of each checked output (zeros where it has none), and the places of the inputs
+    whose tangents were written to."""
 
     tangents: tuple[Tensor, ...]
     damaged: tuple[int, ...]
 
 
-def push(subject: Subject, checked: Sequence[int], tangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Pushed:
-    """The tangents of the checked outputs for one tangent per differentiable input; None: that input is no dual number. `inputs`: other ones.
+def push(
+    subject: Subject,
+    checked: Sequence[int],
+    tangents: Sequence[Tensor | None],
+    inputs: Sequence[Tensor] | None = None,
+) -> Pushed:
+    """The tangents of the checked outputs for one tangent per differentiable input; None: that
+    input is no dual number. `inputs`: other ones.
 
-    The inputs do not require grad, as under `torch.func.jvp`. Raises UserCodeError (GV108) for what the call raises, its cause the exception.
+    The inputs do not require grad, as under `torch.func.jvp`. Raises UserCodeError (GV108) for what
+    the call raises, its cause the exception.
     """
     places = [place for place, tangent in enumerate(tangents) if tangent is not None]
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
     with forward_ad.dual_level():
         primals = [x.detach().clone() for x in (subject.inputs if inputs is None else inputs)]
-        found = attempted(subject.called, [x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
-                                           for x, tangent in zip(primals, tangents, strict=True)])
+        found = attempted(
+            subject.called,
+            [
+                x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
+                for x, tangent in zip(primals, tangents, strict=True)
+            ],
+        )
         if isinstance(found, UserCodeError):
-            raise UserCodeError(CODE, f"in forward mode {found.message}", found.frames) from found.__cause__
+            raise UserCodeError(
+                CODE, f"in forward mode {found.message}", found.frames
+            ) from found.__cause__
         duals = [forward_ad.unpack_dual(found.outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
-        seen = tuple(torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone() for y, tangent in duals)
+        seen = tuple(
+            torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone()
+            for y, tangent in duals
+        )
     return Pushed(seen, tuple(places[i] for i in before.changed()))
 
 
 # ---- Batched cotangents: one backward that gets several of them as one tensor, as
 # `torch.autograd.functional.jacobian(vectorize=True)` asks it
-def batched_gradients(subject: Subject, function: Differentiable, graph: Graph, classes: Sequence[type], v: Sequence[Tensor],
-                      factors: Sequence[float]) -> Gradients:
-    """The gradients [n, …] per input, None where there is none, for the cotangents v times each of the n factors at once. Counts as n backwards.
+def batched_gradients(
+    subject: Subject,
+    function: Differentiable,
+    graph: Graph,
+    classes: Sequence[type],
+    v: Sequence[Tensor],
+    factors: Sequence[float],
+) -> Gradients:
+    """The gradients [n, …] per input, None where there is none, for the cotangents v times each of
+    the n factors at once. Counts as n backwards.
 
-    What backward keeps on the `classes` of Functions is forgotten: a batch is no tensor for anybody else. What it keeps on ctx is not, so this is the
-    last use of the graph. Raises UserCodeError (GV003).
+    What backward keeps on the `classes` of Functions is forgotten: a batch is no tensor for anybody
+    else. What it keeps on ctx is not, so this is the last use of the graph. Raises UserCodeError
+    (GV003).
     """
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
     with warnings.catch_warnings(), _forgotten(classes):
-        warnings.simplefilter("ignore")     # of operators that are batched by a loop
+        warnings.simplefilter("ignore")  # of operators that are batched by a loop
         return subject.pull(graph, function.of(graph), cotangents, retain=True, batch=len(factors))
 
 
 @contextmanager
 def _forgotten(classes: Sequence[type]) -> Iterator[None]:
-    """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards what they were."""
-    before = {cls: {name: (value, copy(value) if type(value) in (list, set, dict) else None) for name, value in vars(cls).items()}
-              for cls in classes}
+    """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards
+    what they were."""
+    before = {
+        cls: {
+            name: (value, copy(value) if type(value) in (list, set, dict) else None)
+            for name, value in vars(cls).items()
+        }
+        for cls in classes
+    }
     try:
         yield
     finally:
@@ -282,24 +415,38 @@ DOUBLE = "GV109"
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """The derivative of Σ weights·gradients, with respect to each input and to each cotangent; None where nothing arrives."""
+    """The derivative of Σ weights·gradients, with respect to each input and to each cotangent; None
+    where nothing arrives."""
 
     inputs: Gradients
     cotangents: Gradients
 
 
 Created = tuple[Graph, Sequence[Tensor], Gradients]
-"""A backward under `create_graph`: the forward's graph, the cotangents, which require grad, and the gradients."""
+"""A backward under `create_graph`: the forward's graph, the cotangents, which require grad, and the
+gradients."""
 
 
 class Backward:
-    """Backward for fixed cotangents as a function of the inputs (`numerics.function.point.Function`), whose derivative is the double backward."""
+    """Backward for fixed cotangents as a function of the inputs
+    (`numerics.function.point.Function`), whose derivative is the double backward."""
 
-    def __init__(self, subject: Subject, function: Differentiable, cotangents: Sequence[Tensor],
-                 known: Sequence[Tensor | None] | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        function: Differentiable,
+        cotangents: Sequence[Tensor],
+        known: Sequence[Tensor | None] | None = None,
+    ) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
-        self._subject, self._function, self.cotangents, self._known = subject, function, cotangents, known
-        self.around: Callable[[], AbstractContextManager[None]] = nullcontext   # what calls at other inputs run in
+        self._subject, self._function, self.cotangents, self._known = (
+            subject,
+            function,
+            cotangents,
+            known,
+        )
+        # What calls at other inputs run in
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self._kept: Created | None = None
 
     @property
@@ -307,36 +454,63 @@ class Backward:
         return self._function.inputs
 
     def here(self) -> list[Tensor]:
-        """The gradients at the inputs: one backward, where they are not known. Raises UserCodeError."""
+        """The gradients at the inputs: one backward, where they are not known. Raises
+        UserCodeError."""
         if self._known is not None:
             return self._filled(self._known)
-        return self._filled(self._function.vjp([cotangent.clone() for cotangent in self.cotangents]))
+        return self._filled(
+            self._function.vjp([cotangent.clone() for cotangent in self.cotangents])
+        )
 
     def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The gradients at other inputs, None filled with zeros: one forward and one backward. Raises UserCodeError."""
-        return self._filled(self._function.vjp_at(inputs, [cotangent.clone() for cotangent in self.cotangents]))
+        """The gradients at other inputs, None filled with zeros: one forward and one backward.
+        Raises UserCodeError."""
+        return self._filled(
+            self._function.vjp_at(inputs, [cotangent.clone() for cotangent in self.cotangents])
+        )
 
-    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
-        """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is refused."""
+    def vjp(
+        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+    ) -> list[Tensor]:
+        """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is
+        refused."""
         return self._filled(self.second(self._filled(cotangents), inputs).inputs)
 
-    def second(self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None, keep: bool = False) -> Second:
-        """One forward, one backward under `create_graph`, one backward through it, at the inputs or at others. Raises UserCodeError (GV109).
+    def second(
+        self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None, keep: bool = False
+    ) -> Second:
+        """One forward, one backward under `create_graph`, one backward through it, at the inputs or
+        at others. Raises UserCodeError (GV109).
 
         `keep`: for `once_more`.
         """
-        leaves = self._subject.leaves() if inputs is None else [x.detach().clone().requires_grad_() for x in inputs]
+        leaves = (
+            self._subject.leaves()
+            if inputs is None
+            else [x.detach().clone().requires_grad_() for x in inputs]
+        )
         graph = self._function.graph(leaves)
         given = [cotangent.detach().clone().requires_grad_() for cotangent in self.cotangents]
-        created = graph, given, self._subject.pull(graph, self._function.of(graph), [cotangent.clone() for cotangent in given], create=True,
-                                                   code=DOUBLE, what="backward under create_graph")
+        created = (
+            graph,
+            given,
+            self._subject.pull(
+                graph,
+                self._function.of(graph),
+                [cotangent.clone() for cotangent in given],
+                create=True,
+                code=DOUBLE,
+                what="backward under create_graph",
+            ),
+        )
         found = self._through(created, weights, retain=keep and self._function.reusable)
         self._kept = created if keep and self._function.reusable else self._kept
         return found
 
     def once_more(self, weights: Sequence[Tensor]) -> Second:
-        """For other weights at the inputs, on the graph that was kept, which is let go. What it says stands under the suspicion that its first
-        backward changed it. Raises UserCodeError (GV109)."""
+        """For other weights at the inputs, on the graph that was kept, which is let go. What it
+        says stands under the suspicion that its first backward changed it. Raises UserCodeError
+        (GV109)."""
         kept, self._kept = self._kept, None
         return self.second(weights) if kept is None else self._through(kept, weights)
 
@@ -345,18 +519,34 @@ class Backward:
         self._kept = None
 
     def _through(self, created: Created, weights: Sequence[Tensor], retain: bool = False) -> Second:
-        """The cotangents require grad themselves, and this pass is `.backward()` of everything: `once_differentiable` is silent without the first,
-        and `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""
+        """The cotangents require grad themselves, and this pass is `.backward()` of everything:
+        `once_differentiable` is silent without the first, and
+        `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""
         graph, given, gradients = created
         leaves = [*graph.leaves, *given]
-        moving = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None and g.requires_grad]
+        moving = [
+            (g, w)
+            for g, w in zip(gradients, weights, strict=True)
+            if g is not None and g.requires_grad
+        ]
         if any(g.layout != torch.strided for g, _ in moving):
             raise UserCodeError(DOUBLE, "a gradient is sparse")
         found: Gradients = (None,) * len(leaves)
         if moving:
-            found = self._subject.pull(graph, [g for g, _ in moving], [w for _, w in moving], leaves, way=Way.LEAVES, retain=retain, code=DOUBLE,
-                                       what="the double backward")
-        return Second(found[:-len(given)], found[-len(given):])
+            found = self._subject.pull(
+                graph,
+                [g for g, _ in moving],
+                [w for _, w in moving],
+                leaves,
+                way=Way.LEAVES,
+                retain=retain,
+                code=DOUBLE,
+                what="the double backward",
+            )
+        return Second(found[: -len(given)], found[-len(given) :])
 
     def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, self.inputs, strict=True)]
+        return [
+            torch.zeros_like(x) if g is None else g
+            for g, x in zip(gradients, self.inputs, strict=True)
+        ]

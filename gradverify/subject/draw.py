@@ -1,4 +1,5 @@
-"""Tensors from recipes: reproducible from (seed, check, input), the same numbers on every device and in every dtype."""
+"""Tensors from recipes: reproducible from (seed, check, input), the same numbers on every device
+and in every dtype."""
 
 from __future__ import annotations
 
@@ -39,40 +40,66 @@ def smallest_gap(tensor: Tensor) -> float:
     return float((ordered[1:] - ordered[:-1]).min())
 
 
-def spaced(low: float, high: float, count: int, distance: float, zones: Sequence[tuple[float, float]], source: torch.Generator,
-           whole: bool = False) -> Tensor | None:
-    """`count` uniform numbers of [low, high] under the condition that they keep their distance (and off the zones), in random order [count].
+def spaced(
+    low: float,
+    high: float,
+    count: int,
+    distance: float,
+    zones: Sequence[tuple[float, float]],
+    source: torch.Generator,
+    whole: bool = False,
+) -> Tensor | None:
+    """`count` uniform numbers of [low, high] under the condition that they keep their distance (and
+    off the zones), in random order [count].
 
-    Uniform on what the distances leave free, sorted, the distances put back between neighbours; the zones are cut out of the line before
-    and put back after. None where they do not fit. float64, or where they are `whole` the integers from `low` to below `high` (int64).
+    Uniform on what the distances leave free, sorted, the distances put back between neighbours; the
+    zones are cut out of the line before and put back after. None where they do not fit. float64, or
+    where they are `whole` the integers from `low` to below `high` (int64).
     """
     inside = [(max(a, low), min(b, high)) for a, b in zones if b > low and a < high]
     free = (high - low) - sum(b - a for a, b in inside) - max(count - 1, 0) * distance
     if free < whole:
         return None
-    numbers = (torch.randint(int(low), int(low + free), (count,), generator=source) if whole
-               else low + free * torch.rand(count, generator=source, dtype=torch.float64)).sort().values
-    numbers = numbers + (int(distance) if whole else distance) * torch.arange(count, dtype=numbers.dtype)
+    numbers = (
+        (
+            torch.randint(int(low), int(low + free), (count,), generator=source)
+            if whole
+            else low + free * torch.rand(count, generator=source, dtype=torch.float64)
+        )
+        .sort()
+        .values
+    )
+    numbers = numbers + (int(distance) if whole else distance) * torch.arange(
+        count, dtype=numbers.dtype
+    )
     for a, b in inside:
         numbers = torch.where(numbers > a, numbers + (b - a), numbers)
     return numbers[torch.randperm(count, generator=source)]
 
 
 def pushed_apart(tensor: Tensor, distance: float, zones: Sequence[tuple[float, float]]) -> Tensor:
-    """The same numbers in the same order of size, moved away from the median no further than their distances (and the zones) demand."""
+    """The same numbers in the same order of size, moved away from the median no further than their
+    distances (and the zones) demand."""
     ordered, order = tensor.reshape(-1).sort()
     numbers = ordered.tolist()
     middle = len(numbers) // 2
     mirrored = sorted((-b, -a) for a, b in zones)
     above = _climb(numbers[middle:], distance, zones)
-    below = _climb([-above[0], *(-x for x in reversed(numbers[:middle]))], distance, mirrored)[1:] if above else []
+    below = (
+        _climb([-above[0], *(-x for x in reversed(numbers[:middle]))], distance, mirrored)[1:]
+        if above
+        else []
+    )
     result = torch.empty_like(ordered)
     result[order] = torch.tensor([*(-x for x in reversed(below)), *above], dtype=ordered.dtype)
     return result.reshape(tensor.shape)
 
 
-def _climb(numbers: Sequence[float], distance: float, zones: Sequence[tuple[float, float]]) -> list[float]:
-    """Ascending numbers, each at least `distance` above the one before and outside of the (ascending, separate) zones."""
+def _climb(
+    numbers: Sequence[float], distance: float, zones: Sequence[tuple[float, float]]
+) -> list[float]:
+    """Ascending numbers, each at least `distance` above the one before and outside of the
+    (ascending, separate) zones."""
     result: list[float] = []
     for x in numbers:
         x = max(x, result[-1] + distance) if result else x
@@ -95,12 +122,15 @@ def merged(centres: Sequence[float], margin: float) -> list[tuple[float, float]]
 
 # ---- Structured draws: matrices, rows and masks with a property, made in float64 (complex128,
 # int64) from one generator
-LIFT = 0.5  # added to the eigenvalues of an spd matrix and to the diagonal of a triangular one: solves and roots stay well conditioned
+# Added to the eigenvalues of an spd matrix and to the diagonal of a triangular one: solves and
+# roots stay well conditioned
+LIFT = 0.5
 Shape = Sequence[int]
 
 
 def structured(kind: str, shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """A tensor of that kind; `dtype` (float64 or complex128) is that of the kinds whose numbers are not whole."""
+    """A tensor of that kind; `dtype` (float64 or complex128) is that of the kinds whose numbers are
+    not whole."""
     return KINDS[kind](tuple(shape), dtype, source)
 
 
@@ -112,7 +142,8 @@ def _normal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor
 
 
 def _spd(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """A Aᴴ/n + I/2 with A normal: symmetric (Hermitian), its eigenvalues between 1/2 and about 5."""
+    """A Aᴴ/n + I/2 with A normal: symmetric (Hermitian), its eigenvalues between 1/2 and about
+    5."""
     n = shape[-1]
     a = _normal(shape, dtype, source)
     product = a @ a.mH / max(n, 1)
@@ -120,7 +151,8 @@ def _spd(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
 
 
 def _orthogonal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Orthonormal columns, or rows where there are more columns than rows; uniform (Haar): Mezzadri, Notices AMS 54 (2007)."""
+    """Orthonormal columns, or rows where there are more columns than rows; uniform (Haar):
+    Mezzadri, Notices AMS 54 (2007)."""
     wide = shape[-1] > shape[-2]
     a = _normal(shape, dtype, source)
     q, r = torch.linalg.qr(a.mT if wide else a)
@@ -145,76 +177,140 @@ def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tenso
     return a
 
 
-KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType({
-    "spd": _spd, "orthogonal": _orthogonal, "lower_triangular": _lower_triangular,
-    "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(_normal(shape, dtype, source), dim=-1),     # rows of length one
-    "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, torch.float64, source), -1),      # positive rows that add up to one
-    # each row holds 0 … n − 1 in a random order (int64)
-    "permutation": lambda shape, dtype, source: torch.argsort(torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1),
-    "one_hot": _one_hot,
-    # true or false with equal chance, at least one true in each row: a softmax over what is left stays finite
-    "mask": lambda shape, dtype, source: (torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5) | (
-        _one_hot(shape, dtype, source).bool() if shape else False)})
+KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType(
+    {
+        "spd": _spd,
+        "orthogonal": _orthogonal,
+        "lower_triangular": _lower_triangular,
+        # Rows of length one
+        "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(
+            _normal(shape, dtype, source), dim=-1
+        ),
+        # Positive rows that add up to one
+        "simplex": lambda shape, dtype, source: torch.softmax(
+            _normal(shape, torch.float64, source), -1
+        ),
+        # each row holds 0 … n − 1 in a random order (int64)
+        "permutation": lambda shape, dtype, source: torch.argsort(
+            torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1
+        ),
+        "one_hot": _one_hot,
+        # true or false with equal chance, at least one true in each row: a softmax over what is
+        # left stays finite
+        "mask": lambda shape, dtype, source: (
+            (torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5)
+            | (_one_hot(shape, dtype, source).bool() if shape else False)
+        ),
+    }
+)
 
 
 # ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every
 # device and in every dtype
-DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)      # what a differentiable input may be
-GIVEN = ("values", "file", "make")      # draws whose numbers are taken as they are
-ROUNDED = dict.fromkeys(SINGLE, 1e-2) | dict.fromkeys(SIXTEEN, 0.5)      # of a distance: what the cast may take from it
-REDRAWS = 1000          # rounds of redrawing the elements nearer than `margin` to a value to avoid
+DIFFERENTIABLE = tuple(DTYPES[name] for name in RUN)  # what a differentiable input may be
+GIVEN = ("values", "file", "make")  # draws whose numbers are taken as they are
+# Of a distance: what the cast may take from it
+ROUNDED = dict.fromkeys(SINGLE, 1e-2) | dict.fromkeys(SIXTEEN, 0.5)
+REDRAWS = 1000  # rounds of redrawing the elements nearer than `margin` to a value to avoid
 
 
 def generator(seed: int, check: str, purpose: str) -> torch.Generator:
-    """A CPU generator of its own for every (seed, check name, purpose), as `numerics.seeds.Seed` has for NumPy."""
+    """A CPU generator of its own for every (seed, check name, purpose), as `numerics.seeds.Seed`
+    has for NumPy."""
     return torch.Generator().manual_seed(number(seed, check, purpose))
 
 
 def signed(like: Tensor, source: torch.Generator) -> Tensor:
     """Random numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
     values = signed_tensor(like.shape, source)
-    values = torch.complex(values, signed_tensor(like.shape, source)) if like.is_complex() else values
+    values = (
+        torch.complex(values, signed_tensor(like.shape, source)) if like.is_complex() else values
+    )
     return values.to(dtype=like.dtype).to(device=like.device)
 
 
-def draw(recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, place: str) -> Any:
-    """The tensor of a recipe: made in float64 (complex128, int64) on the CPU, then cast to its dtype and moved. Where `make` gives a container
-    of tensors: that, taken apart. `place`: where it stands in the spec, `inputs.x`."""
+def draw(
+    recipe: TensorRecipe, default: str, device: torch.device, source: torch.Generator, place: str
+) -> Any:
+    """The tensor of a recipe: made in float64 (complex128, int64) on the CPU, then cast to its
+    dtype and moved. Where `make` gives a container of tensors: that, taken apart. `place`: where it
+    stands in the spec, `inputs.x`."""
     dtype = DTYPES[recipe.dtype or own_dtype(recipe.draw, str(recipe.arguments), default)]
     with blamed(CODE, f"{place}: making the tensor"):
-        repeated = recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"      # one slice along the first dimension
+        # One slice along the first dimension
+        repeated = (
+            recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"
+        )
         if repeated and not recipe.shape:
-            raise UserCodeError(CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []")
+            raise UserCodeError(
+                CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []"
+            )
         shape = recipe.shape or ()
-        made = _made(replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe, dtype, source, place)
+        made = _made(
+            replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe,
+            dtype,
+            source,
+            place,
+        )
         if repeated and isinstance(made, Apart):
-            raise UserCodeError(CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
+            raise UserCodeError(
+                CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several"
+            )
         made = made.expand(shape).clone() if repeated else made
 
         def finished(path: str, each: Any) -> Any:
-            return _finished(recipe, each, dtype, f"{place}{path}").to(device=device) if isinstance(each, Tensor) else each
+            return (
+                _finished(recipe, each, dtype, f"{place}{path}").to(device=device)
+                if isinstance(each, Tensor)
+                else each
+            )
 
         return made.of(finished) if isinstance(made, Apart) else finished("", made)
 
 
 def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str) -> Tensor:
-    """In its dtype; symmetric where that is asked for (a draw is made so, given numbers must be), inside its domain, its elements apart."""
-    if recipe.draw in ("file", "make") and recipe.dtype is None and not (made.is_floating_point() or made.is_complex()):
+    """In its dtype; symmetric where that is asked for (a draw is made so, given numbers must be),
+    inside its domain, its elements apart."""
+    if (
+        recipe.draw in ("file", "make")
+        and recipe.dtype is None
+        and not (made.is_floating_point() or made.is_complex())
+    ):
         dtype = made.dtype
     if made.is_complex() and not dtype.is_complex:
-        raise UserCodeError(CODE, f"{place}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}")
+        raise UserCodeError(
+            CODE,
+            f"{place}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}",
+        )
     tensor = made.to(dtype=dtype)
     if recipe.symmetric:
         if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
-            raise UserCodeError(CODE, f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
+            raise UserCodeError(
+                CODE,
+                f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}",
+            )
         if recipe.draw not in GIVEN:
             tensor = (tensor + tensor.mH) / 2
         elif not torch.equal(tensor, tensor.mH):
-            raise UserCodeError(CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
-    if recipe.domain is not None and not bool(((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()):
-        raise UserCodeError(CODE, f"{place}: not all elements lie in the domain {list(recipe.domain)}", hint="draw them inside: `uniform`")
-    if recipe.distinct is not None and smallest_gap(tensor) < recipe.distinct * (1 - ROUNDED.get(tensor.dtype, 0.0)) * (1 - SLACK):
-        raise UserCodeError(CODE, f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says {recipe.distinct:g}")
+            raise UserCodeError(
+                CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says"
+            )
+    if recipe.domain is not None and not bool(
+        ((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()
+    ):
+        raise UserCodeError(
+            CODE,
+            f"{place}: not all elements lie in the domain {list(recipe.domain)}",
+            hint="draw them inside: `uniform`",
+        )
+    if recipe.distinct is not None and smallest_gap(tensor) < recipe.distinct * (
+        1 - ROUNDED.get(tensor.dtype, 0.0)
+    ) * (1 - SLACK):
+        raise UserCodeError(
+            CODE,
+            f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says "
+            f"{recipe.distinct:g}",
+        )
     return tensor
 
 
@@ -224,7 +320,8 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.draw == "file":
         return _load(str(recipe.arguments), place)
     if recipe.draw == "make":
-        # the spec's own function, like every draw in the wide dtype on the CPU, with the global generator seeded and restored
+        # the spec's own function, like every draw in the wide dtype on the CPU, with the global
+        # generator seeded and restored
         what = f"{place}.make: {recipe.arguments}"
         function = callable_target(str(recipe.arguments), f"{place}.make")
         with blamed(CODE, what), torch.random.fork_rng(devices=[]):
@@ -236,42 +333,81 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
             raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
         admitted(made, f"{what} returned")
         if tuple(made.shape) != recipe.shape:
-            raise UserCodeError(CODE, f"{what} returned shape {list(made.shape)}, the spec says {list(recipe.shape or ())}")
+            raise UserCodeError(
+                CODE,
+                f"{what} returned shape {list(made.shape)}, the spec says "
+                f"{list(recipe.shape or ())}",
+            )
         return made
     if recipe.draw == "kind":
         return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
     if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
         return _distinct(recipe, dtype, source, place)
     tensor = _sample(recipe, dtype, source)
-    for _ in range(REDRAWS if recipe.avoid else 0):     # elements nearer than `margin` to an avoided value are drawn again
-        near = torch.stack([(tensor - value).abs() < recipe.margin for value in recipe.avoid]).any(0)
+    # Elements nearer than `margin` to an avoided value are drawn again
+    for _ in range(REDRAWS if recipe.avoid else 0):
+        near = torch.stack([(tensor - value).abs() < recipe.margin for value in recipe.avoid]).any(
+            0
+        )
         if not near.any():
             return tensor
         tensor = torch.where(near, _sample(recipe, dtype, source), tensor)
     if recipe.avoid:
-        raise UserCodeError(CODE, f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen the range")
+        raise UserCodeError(
+            CODE,
+            f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen "
+            "the range",
+        )
     return tensor
 
 
-def _distinct(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str) -> Tensor:
+def _distinct(
+    recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str
+) -> Tensor:
     """Elements that keep their distance; of complex numbers the real parts do."""
     shape, apart = recipe.shape or (), float(recipe.distinct or 0)
-    count, zones, arguments = math.prod(shape), merged(recipe.avoid, recipe.margin), recipe.arguments
+    count, zones, arguments = (
+        math.prod(shape),
+        merged(recipe.avoid, recipe.margin),
+        recipe.arguments,
+    )
     numbers: Tensor | None
     if recipe.draw == "normal":
         numbers = pushed_apart(_real(recipe, source), apart, zones)
     elif recipe.draw == "uniform":
         numbers = spaced(arguments[0], arguments[1], count, apart, zones, source)
     elif recipe.draw == "integers":
-        numbers = spaced(arguments[0], arguments[1], count, math.ceil(apart), (), source, whole=True)
-    else:       # each of the numbers to choose from once
+        numbers = spaced(
+            arguments[0], arguments[1], count, math.ceil(apart), (), source, whole=True
+        )
+    else:  # each of the numbers to choose from once
         free = torch.tensor(arguments, dtype=torch.float64)
-        free = free[torch.stack([(free - value).abs() >= recipe.margin for value in recipe.avoid]).all(0)] if recipe.avoid else free
-        numbers = free[torch.randperm(len(free), generator=source)[:count]] if len(free) >= count else None
+        free = (
+            free[
+                torch.stack([(free - value).abs() >= recipe.margin for value in recipe.avoid]).all(
+                    0
+                )
+            ]
+            if recipe.avoid
+            else free
+        )
+        numbers = (
+            free[torch.randperm(len(free), generator=source)[:count]]
+            if len(free) >= count
+            else None
+        )
     if numbers is None:
-        raise UserCodeError(CODE, f"{place}: {count} elements {apart:g} apart do not fit; widen the range, or lower `distinct`")
+        raise UserCodeError(
+            CODE,
+            f"{place}: {count} elements {apart:g} apart do not fit; widen the range, or lower "
+            "`distinct`",
+        )
     real = numbers.reshape(shape)
-    return torch.complex(real, _real(replace(recipe, avoid=()), source)) if dtype.is_complex and recipe.draw in ("normal", "uniform") else real
+    return (
+        torch.complex(real, _real(replace(recipe, avoid=()), source))
+        if dtype.is_complex and recipe.draw in ("normal", "uniform")
+        else real
+    )
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -291,22 +427,35 @@ def _sample(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator) -
 def _real(recipe: TensorRecipe, source: torch.Generator) -> Tensor:
     shape, arguments = recipe.shape or (), recipe.arguments
     if recipe.draw == "normal":
-        return torch.randn(shape, generator=source, dtype=torch.float64).mul(arguments[1]).add(arguments[0])
+        return (
+            torch.randn(shape, generator=source, dtype=torch.float64)
+            .mul(arguments[1])
+            .add(arguments[0])
+        )
     if recipe.draw == "uniform":
-        return torch.rand(shape, generator=source, dtype=torch.float64).mul(arguments[1] - arguments[0]).add(arguments[0])
+        return (
+            torch.rand(shape, generator=source, dtype=torch.float64)
+            .mul(arguments[1] - arguments[0])
+            .add(arguments[0])
+        )
     if recipe.draw == "integers":
         return torch.randint(int(arguments[0]), int(arguments[1]), shape, generator=source)
     if recipe.draw == "linspace":
         count = int(np.prod(shape, dtype=np.int64))
         return torch.linspace(arguments[0], arguments[1], count, dtype=torch.float64).reshape(shape)
     if recipe.draw == "choice":
-        return torch.tensor(arguments, dtype=torch.float64)[torch.randint(len(arguments), shape, generator=source)]
+        return torch.tensor(arguments, dtype=torch.float64)[
+            torch.randint(len(arguments), shape, generator=source)
+        ]
     value = numbers(arguments)
-    return torch.full(shape, value, dtype=torch.complex128 if isinstance(value, complex) else torch.float64)
+    return torch.full(
+        shape, value, dtype=torch.complex128 if isinstance(value, complex) else torch.float64
+    )
 
 
 def numbers(data: Any) -> Any:
-    """Nested lists of numbers; complex ones are written as text ("1+2j"), non-finite ones come as "nan" or "inf" from JSON."""
+    """Nested lists of numbers; complex ones are written as text ("1+2j"), non-finite ones come as
+    "nan" or "inf" from JSON."""
     if isinstance(data, (list, tuple)):
         return [numbers(item) for item in data]
     if isinstance(data, str):
@@ -329,5 +478,9 @@ def _load(path: str, place: str) -> Tensor:
         return torch.from_numpy(stored)
     keys = list(stored)
     if key not in keys and (key or len(keys) != 1):
-        raise UserCodeError(CODE, f"{place}: {file} holds the arrays {keys}: name one as {Path(file).name}#{keys[0] if keys else 'key'}")
+        raise UserCodeError(
+            CODE,
+            f"{place}: {file} holds the arrays {keys}: name one as "
+            f"{Path(file).name}#{keys[0] if keys else 'key'}",
+        )
     return torch.from_numpy(stored[key or keys[0]])

@@ -1,4 +1,5 @@
-"""User code that could not be found, called or differentiated: data for a finding, with the user's own frames."""
+"""User code that could not be found, called or differentiated: data for a finding, with the user's
+own frames."""
 
 from __future__ import annotations
 
@@ -28,51 +29,97 @@ from gradverify.subject.interpreted import INSTALL
 from gradverify.subject.interpreted import TOO_LATE as TOO_LATE
 
 Value = TypeVar("Value")
-CODE = "GV001"      # what cannot be imported or made
-CALLED = "GV002"    # what raises where it is called
-REFUSES_DOUBLE = re.compile(r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for '(Complex)?Double'")     # torch's
-FRAMES = 8          # of each end of a traceback: endless recursion has a thousand
-SINGLE_ONLY = "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
+CODE = "GV001"  # what cannot be imported or made
+CALLED = "GV002"  # what raises where it is called
+# torch's
+REFUSES_DOUBLE = re.compile(
+    r"expected scalar type (Complex)?Float but found (Complex)?Double|not implemented for "
+    r"'(Complex)?Double'"
+)
+FRAMES = 8  # of each end of a traceback: endless recursion has a thousand
+SINGLE_ONLY = (
+    "if it computes in single precision only, say `dtype: float32` (or complex64) in the check"
+)
 WANTS_CUDA = re.compile(
-    r"must be (a |on )?(a )?(CUDA|cuda|GPU)|CUDA tensor|[Ee]xpected (a |all |the |\w+ )?tensors? (to be )?on (a )?(cuda|CUDA|GPU)|"
-    r"not implemented for 'CPU'|from the 'CPU' backend|Pointer argument .*cannot be accessed|[Nn]o CUDA GPUs|[Nn]o NVIDIA driver|"
-    r"not compiled with CUDA|only (supported|implemented|available|works?|runs?) (on|for) (the )?(CUDA|cuda|GPU)|"
-    r"not (supported|implemented|available) (on|for) (the )?(CPU|cpu)")
+    r"must be (a |on )?(a )?(CUDA|cuda|GPU)|CUDA tensor|[Ee]xpected (a |all |the |\w+ )?tensors? "
+    r"(to be )?on (a )?(cuda|CUDA|GPU)|"
+    r"not implemented for 'CPU'|from the 'CPU' backend|Pointer argument .*cannot be accessed|[Nn]o "
+    r"CUDA GPUs|[Nn]o NVIDIA driver|"
+    r"not compiled with CUDA|only (supported|implemented|available|works?|runs?) (on|for) (the "
+    r")?(CUDA|cuda|GPU)|"
+    r"not (supported|implemented|available) (on|for) (the )?(CPU|cpu)"
+)
 NO_TRITON = re.compile(r"No module named 'triton['.]")
-NO_DRIVER = re.compile(r"0 active drivers")        # of Triton, where its interpreter was not asked for in time
-ON_CUDA = "if it runs on a GPU only, say `device: cuda` in the check (without one it is then skipped)"
-POINTER = "Pointer argument"      # of Triton, of tensors on another device than the one that it launches on
-ON_CURRENT = "Triton launches on the current device: say `device: cuda`; for another GPU put `with torch.cuda.device(x.device):` around the launch"
+# Of Triton, where its interpreter was not asked for in time
+NO_DRIVER = re.compile(r"0 active drivers")
+ON_CUDA = (
+    "if it runs on a GPU only, say `device: cuda` in the check (without one it is then skipped)"
+)
+# Of Triton, of tensors on another device than the one that it launches on
+POINTER = "Pointer argument"
+ON_CURRENT = (
+    "Triton launches on the current device: say `device: cuda`; for another GPU put `with "
+    "torch.cuda.device(x.device):` around the launch"
+)
 WANTS_WHOLE = re.compile(
-    r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type (Long|Int) |index tensor of type Long|dtype to be Long|"
-    r"Expected a long tensor|should be Long but|should be type int64|[Oo]nly integer tensors of a single element|0-dim integral|must be integral|"
+    r"used as indices must be|Expected dtype int|scalar types: Long|[Ee]xpected scalar type "
+    r"(Long|Int) |index tensor of type Long|dtype to be Long|"
+    r"Expected a long tensor|should be Long but|should be type int64|[Oo]nly integer tensors of a "
+    r"single element|0-dim integral|must be integral|"
     r"only implemented on integer and Boolean|"
-    r"\"(repeat_interleave|bincount|bitwise_|lshift|rshift|gcd|lcm)\w*\" not implemented for '(Double|Float|Half|BFloat16)'")
+    r"\"(repeat_interleave|bincount|bitwise_|lshift|rshift|gcd|lcm)\w*\" not implemented for "
+    r"'(Double|Float|Half|BFloat16)'"
+)
 WANTS_MASK = re.compile(r"only supports boolean masks|to be a boolean tensor|expected BoolTensor")
-A_MASK = "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check's dtype: say `dtype: bool` in that input"
-WHOLE_NUMBERS = ("a tensor has the check's dtype, whole numbers in `values` too: for indices say `dtype: int64` in the input, or draw them with "
-                 "`integers`")
-HINTS = ((NO_TRITON, INSTALL), (NO_DRIVER, TOO_LATE), (WANTS_CUDA, ON_CUDA), (WANTS_WHOLE, WHOLE_NUMBERS), (WANTS_MASK, A_MASK),
-         (REFUSES_DOUBLE, SINGLE_ONLY))
+A_MASK = (
+    "a mask is drawn with `kind: mask`; `values: [1, 0, 1]` have the check's dtype: say `dtype: "
+    "bool` in that input"
+)
+WHOLE_NUMBERS = (
+    "a tensor has the check's dtype, whole numbers in `values` too: for indices say `dtype: int64` "
+    "in the input, or draw them with `integers`"
+)
+HINTS = (
+    (NO_TRITON, INSTALL),
+    (NO_DRIVER, TOO_LATE),
+    (WANTS_CUDA, ON_CUDA),
+    (WANTS_WHOLE, WHOLE_NUMBERS),
+    (WANTS_MASK, A_MASK),
+    (REFUSES_DOUBLE, SINGLE_ONLY),
+)
 """What torch and Triton say, in the order in which it is looked for → what to write."""
-REFUSES_LIST = re.compile(r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' object has no attribute")
-OF_MODES = frozenset({"answer", "_answered", "_guarded", "guarded", "wrapped", "_called", "__torch_dispatch__"})
-"""The functions that lie between an operation that the user's code calls and what a mode of ours makes of it."""
-Line = tuple[CodeType, int]     # an instruction of the user's code
+REFUSES_LIST = re.compile(
+    r"^forward raised TypeError: .*(\blist\b|only integer tensors of a single element)|'list' "
+    r"object has no attribute"
+)
+OF_MODES = frozenset(
+    {"answer", "_answered", "_guarded", "guarded", "wrapped", "_called", "__torch_dispatch__"}
+)
+"""The functions that lie between an operation that the user's code calls and what a mode of ours
+makes of it."""
+Line = tuple[CodeType, int]  # an instruction of the user's code
 SYNTAX = (SyntaxError, IndentationError, TabError)
 _PACKAGE = Path(__file__).resolve().parent.parent
-_BUILTINS = f"{_PACKAGE / 'functions'}{os.sep}"     # what a spec may name is checked like anybody's code
-_FOREIGN = (f"{_PACKAGE}{os.sep}", f"{Path(torch.__file__).resolve().parent}{os.sep}", f"{Path(importlib.__file__).parent}{os.sep}",
-            "<frozen importlib")
-_NUMPY, _LIBRARY = f"{Path(np.__file__).resolve().parent}{os.sep}", f"{Path(os.__file__).resolve().parent}{os.sep}"
-
-
+# What a spec may name is checked like anybody's code
+_BUILTINS = f"{_PACKAGE / 'functions'}{os.sep}"
+_FOREIGN = (
+    f"{_PACKAGE}{os.sep}",
+    f"{Path(torch.__file__).resolve().parent}{os.sep}",
+    f"{Path(importlib.__file__).parent}{os.sep}",
+    "<frozen importlib",
+)
+_NUMPY, _LIBRARY = (
+    f"{Path(np.__file__).resolve().parent}{os.sep}",
+    f"{Path(os.__file__).resolve().parent}{os.sep}",
+)
 
 
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
-    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError: …"; a dtype refused: with what to write."""
+    """Turns whatever the user's code raises inside into a UserCodeError: "{what} raised ValueError:
+    …"; a dtype refused: with what to write."""
 
-    __slots__ = ("_code", "_what")      # a class: a generator's context costs as much as a small forward
+    # A class: a generator's context costs as much as a small forward
+    __slots__ = ("_code", "_what")
 
     def __init__(self, code: str, what: str) -> None:
         self._code, self._what = code, what
@@ -80,19 +127,28 @@ class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if error is not None:
             blame(error, self._code, self._what)
 
 
 def blame(error: BaseException, code: str, what: str) -> None:
     """What `blamed` raises for an exception; nothing for one that is to go on as it is."""
-    if issubclass(type(error), UserCodeError | ToolError | Spent) or is_interrupt(error):       # `isinstance` would ask the exception's own __class__
+    # `isinstance` would ask the exception's own __class__
+    if issubclass(type(error), UserCodeError | ToolError | Spent) or is_interrupt(error):
         return
     heed()
-    text = describe(error)      # `sys.exit()` in the user's code must not end the run: every BaseException is meant
+    # `sys.exit()` in the user's code must not end the run: every BaseException is meant
+    text = describe(error)
     frames = user_frames(error)
-    raise UserCodeError(code, f"{what} raised {text}", frames, what_to_write(text, frames)) from error
+    raise UserCodeError(
+        code, f"{what} raised {text}", frames, what_to_write(text, frames)
+    ) from error
 
 
 def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:
@@ -110,8 +166,11 @@ def tried(call: Callable[..., Value], *given: Any, **named: Any) -> Value | None
 
 
 def unnamed(error: BaseException) -> UserCodeError:
-    """What the user's code raised where it was not called by name: from a hook, a property, a `__del__`."""
-    return UserCodeError(CALLED, f"the function's code raised {describe(error)}", user_frames(error))
+    """What the user's code raised where it was not called by name: from a hook, a property, a
+    `__del__`."""
+    return UserCodeError(
+        CALLED, f"the function's code raised {describe(error)}", user_frames(error)
+    )
 
 
 def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
@@ -119,22 +178,40 @@ def what_to_write(text: str, frames: tuple[Frame, ...]) -> str | None:
     if text.startswith("AssertionError") and frames and "is_cuda" in frames[-1].text:
         return ON_CUDA
     hint = next((hint for pattern, hint in HINTS if pattern.search(text)), None)
-    return ON_CURRENT if hint is ON_CUDA and POINTER in text and torch.cuda.is_initialized() else hint  # type: ignore[no-untyped-call]
+    if hint is ON_CUDA and POINTER in text and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return ON_CURRENT
+    return hint
 
 
 def of_a_list(finding: Finding, case: Case) -> Finding:
-    """With the hint that the spec gives a list of numbers where forward, which refused a list, may want a tensor."""
-    lists = (each for each in case.inputs if isinstance(each.value, list | tuple) and each.value and all(type(x) in (int, float) for x in each.value))
+    """With the hint that the spec gives a list of numbers where forward, which refused a list, may
+    want a tensor."""
+    lists = (
+        each
+        for each in case.inputs
+        if isinstance(each.value, list | tuple)
+        and each.value
+        and all(type(x) in (int, float) for x in each.value)
+    )
     found = next(lists, None)
     if found is None or not REFUSES_LIST.search(finding.message):
         return finding
     name, numbers = found.name or "x", list(found.value)
-    shape = f"a tensor of that shape is `{name}: {{shape: {numbers}}}`, " if all(type(x) is int and x >= 0 for x in numbers) else ""
-    return replace(finding, hint=f"`{name}: {numbers}` is passed as a list: {shape}one of these numbers `{name}: {{values: {numbers}}}`")
+    shape = (
+        f"a tensor of that shape is `{name}: {{shape: {numbers}}}`, "
+        if all(type(x) is int and x >= 0 for x in numbers)
+        else ""
+    )
+    return replace(
+        finding,
+        hint=f"`{name}: {numbers}` is passed as a list: {shape}one of these numbers `{name}: "
+        f"{{values: {numbers}}}`",
+    )
 
 
 describe = described
-"""`ValueError: its text`, in one line that can be printed, whatever the exception of the user's does when it is asked."""
+"""`ValueError: its text`, in one line that can be printed, whatever the exception of the user's
+does when it is asked."""
 
 
 def named(value: object) -> str:
@@ -154,41 +231,70 @@ def shown(value: object) -> str:
 
 
 def is_users(error: BaseException) -> bool:
-    """Was it raised by the user's code, or by torch called from there? By the innermost frame that is gradverify's or the user's."""
+    """Was it raised by the user's code, or by torch called from there? By the innermost frame that
+    is gradverify's or the user's."""
     if type(error) is ToolError:
         return False
     files = [frame.filename for frame in _extracted(error)]
-    ours = max((depth for depth, file in enumerate(files) if file.startswith(_FOREIGN[0]) and not _is_users(file)), default=-1)
-    return any(map(_is_line_of_users, files[ours + 1:]))
+    ours = max(
+        (
+            depth
+            for depth, file in enumerate(files)
+            if file.startswith(_FOREIGN[0]) and not _is_users(file)
+        ),
+        default=-1,
+    )
+    return any(map(_is_line_of_users, files[ours + 1 :]))
 
 
 def _extracted(error: BaseException) -> list[traceback.FrameSummary]:
     """The frames of a traceback; none where it cannot be read."""
     try:
         return list(traceback.extract_tb(BaseException.__dict__["__traceback__"].__get__(error)))
-    except BaseException as refused:        # a loader of the user's gives the source lines
+    except BaseException as refused:  # a loader of the user's gives the source lines
         if is_interrupt(refused):
             raise
         return []
 
 
 def user_frames(error: BaseException) -> tuple[Frame, ...]:
-    """The frames of a traceback that are neither gradverify's nor torch's, a repeated one once; of many the first and the last ones."""
-    frames = [Frame(legible(frame.filename), frame.lineno or 0, legible(frame.name), legible(frame.line or ""))
-              for frame in _extracted(error) if _is_users(frame.filename)]
-    if type(error) in SYNTAX and isinstance(error.filename, str) and _is_users(error.filename):     # type: ignore[attr-defined]
-        line, text = error.lineno, error.text     # type: ignore[attr-defined]    # the user's code may have raised it with anything in it
-        frames.append(Frame(legible(error.filename), line if isinstance(line, int) else 0, "<module>",     # type: ignore[attr-defined]
-                            legible(text.strip()) if isinstance(text, str) else ""))
+    """The frames of a traceback that are neither gradverify's nor torch's, a repeated one once; of
+    many the first and the last ones."""
+    frames = [
+        Frame(
+            legible(frame.filename),
+            frame.lineno or 0,
+            legible(frame.name),
+            legible(frame.line or ""),
+        )
+        for frame in _extracted(error)
+        if _is_users(frame.filename)
+    ]
+    if isinstance(error, SyntaxError) and type(error) in SYNTAX:
+        # The user's code may have raised it with anything in it
+        file, line, text = error.filename, error.lineno, error.text
+        if isinstance(file, str) and _is_users(file):
+            frames.append(
+                Frame(
+                    legible(file),
+                    line if isinstance(line, int) else 0,
+                    "<module>",
+                    legible(text.strip()) if isinstance(text, str) else "",
+                )
+            )
     frames = [frame for frame, _ in groupby(frames)]
     return tuple(frames if len(frames) <= 2 * FRAMES else frames[:FRAMES] + frames[-FRAMES:])
 
 
 def users_line() -> Line | None:
-    """The instruction of the user's code that is being run, asked for inside a mode of ours; None where code of ours or torch's runs without it."""
+    """The instruction of the user's code that is being run, asked for inside a mode of ours; None
+    where code of ours or torch's runs without it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_line_of_users(frame.f_code.co_filename):
-        if frame.f_code.co_filename.startswith(_FOREIGN[0]) and frame.f_code.co_name not in OF_MODES:
+        if (
+            frame.f_code.co_filename.startswith(_FOREIGN[0])
+            and frame.f_code.co_name not in OF_MODES
+        ):
             return None
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lasti)
@@ -198,7 +304,11 @@ def _is_line_of_users(filename: str) -> bool:
     """Not of Python's library or NumPy, which both sides call."""
     if not _is_users(filename) or filename.startswith(("<frozen", _NUMPY)):
         return False
-    return not filename.startswith(_LIBRARY) or "site-packages" in filename or "dist-packages" in filename
+    return (
+        not filename.startswith(_LIBRARY)
+        or "site-packages" in filename
+        or "dist-packages" in filename
+    )
 
 
 def _is_users(filename: str) -> bool:

@@ -1,4 +1,5 @@
-"""Torch's switches by which products are computed in fewer bits than their numbers have: TF32, and how products of 16 bits are summed."""
+"""Torch's switches by which products are computed in fewer bits than their numbers have: TF32, and
+how products of 16 bits are summed."""
 
 from __future__ import annotations
 
@@ -9,9 +10,19 @@ from typing import Any
 
 import torch
 
-from gradverify.torch_private import cudnn_tf32, fp32_precision, has_fp32_precision, set_cudnn_tf32, set_fp32_precision
+from gradverify.torch_private import (
+    cudnn_tf32,
+    fp32_precision,
+    has_fp32_precision,
+    set_cudnn_tf32,
+    set_fp32_precision,
+)
 
-REDUCED = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation")
+REDUCED = (
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
 """Switches of products of 16 bits (`torch.backends.cuda.matmul`)."""
 SPLIT = "_split_k"  # behind the name of one that has a second switch
 PLACES = (
@@ -25,12 +36,14 @@ PLACES = (
     ("mkldnn", "conv"),
     ("mkldnn", "rnn"),
 )
-"""Of `fp32_precision`, since torch 2.9: each as the one around it where nothing is said of it, outer ones first."""
+"""Of `fp32_precision`, since torch 2.9: each as the one around it where nothing is said of it,
+outer ones first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Float32:
-    """How products of float32 are computed: by torch's older interface, and at each of `PLACES` by its newer one."""
+    """How products of float32 are computed: by torch's older interface, and at each of `PLACES` by
+    its newer one."""
 
     matmul: str
     cudnn: bool
@@ -62,7 +75,8 @@ def _say(place: tuple[str, str], precision: str) -> None:
 
 
 def _older(read: Callable[[], Any], places: Sequence[tuple[str, str]]) -> Any:
-    """What the older interface was told last. Where the newer one says something else at its places torch raises: these agree for a moment."""
+    """What the older interface was told last. Where the newer one says something else at its places
+    torch raises: these agree for a moment."""
     try:
         return read()
     except RuntimeError:
@@ -80,9 +94,16 @@ def _older(read: Callable[[], Any], places: Sequence[tuple[str, str]]) -> Any:
 
 @contextmanager
 def tf32(on: bool) -> Iterator[None]:
-    """Inside, products of float32 may be computed in TF32, or none of them is. Afterwards as before, unless what ran inside has set it itself."""
+    """Inside, products of float32 may be computed in TF32, or none of them is. Afterwards as
+    before, unless what ran inside has set it itself."""
     before = float32_products()
-    set_float32_products(Float32("high" if on else "highest", on, before.places[:1] + ("tf32" if on else "ieee",) * len(before.places[1:])))
+    set_float32_products(
+        Float32(
+            "high" if on else "highest",
+            on,
+            before.places[:1] + ("tf32" if on else "ieee",) * len(before.places[1:]),
+        )
+    )
     inside = float32_products()
     try:
         yield
@@ -92,7 +113,8 @@ def tf32(on: bool) -> Iterator[None]:
 
 
 def reductions() -> dict[str, bool]:
-    """The switches by which products of 16-bit numbers are summed in fewer bits, and whether they are on."""
+    """The switches by which products of 16-bit numbers are summed in fewer bits, and whether they
+    are on."""
     matmul = torch.backends.cuda.matmul
     names = (name for each in REDUCED for name in (each, each + SPLIT))
     return {name: bool(getattr(matmul, name)) for name in names if hasattr(matmul, name)}
@@ -102,15 +124,21 @@ def set_reductions(switches: dict[str, bool]) -> None:
     """As `reductions` gave them."""
     for name, on in switches.items():
         if not name.endswith(SPLIT):
-            setattr(torch.backends.cuda.matmul, name, (on, switches[name + SPLIT]) if name + SPLIT in switches else on)
+            setattr(
+                torch.backends.cuda.matmul,
+                name,
+                (on, switches[name + SPLIT]) if name + SPLIT in switches else on,
+            )
 
 
 @contextmanager
 def reduced_sums(on: bool) -> Iterator[None]:
-    """Inside, products of 16 bits may be summed in fewer bits, or none of them is. Afterwards as before."""
+    """Inside, products of 16 bits may be summed in fewer bits, or none of them is. Afterwards as
+    before."""
     before = reductions()
     try:
-        set_reductions({name: on or (was and name.endswith(SPLIT)) for name, was in before.items()})  # splitting K rounds no sum
+        # Splitting K rounds no sum
+        set_reductions({name: on or (was and name.endswith(SPLIT)) for name, was in before.items()})
         yield
     finally:
         set_reductions(before)
@@ -124,5 +152,6 @@ def in_all_bits() -> Iterator[None]:
 
 
 def in_fewer_bits() -> tuple[str, ...]:
-    """What makes products on CUDA devices compute in fewer bits than their numbers have, in checks: TF32 is off there."""
+    """What makes products on CUDA devices compute in fewer bits than their numbers have, in checks:
+    TF32 is off there."""
     return tuple(f"matmul.{name}" for name, on in reductions().items() if on and name in REDUCED)

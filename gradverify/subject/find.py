@@ -1,4 +1,5 @@
-"""Names in a spec to objects: `module:attribute`, `module.attribute`, `file.py:attribute`; only what is named is imported."""
+"""Names in a spec to objects: `module:attribute`, `module.attribute`, `file.py:attribute`; only
+what is named is imported."""
 
 from __future__ import annotations
 
@@ -22,7 +23,15 @@ import torch
 from gradverify.model.case import Search
 from gradverify.model.interrupt import is_interrupt
 from gradverify.source.graph import is_local
-from gradverify.subject.failure import CODE, UserCodeError, blamed, describe, named, user_frames, what_to_write
+from gradverify.subject.failure import (
+    CODE,
+    UserCodeError,
+    blamed,
+    describe,
+    named,
+    user_frames,
+    what_to_write,
+)
 from gradverify.subject.machine import imported
 from gradverify.torch_private import operator_names, schema
 
@@ -31,34 +40,54 @@ REGISTERED = "torch.ops."
 
 
 def find_operator(name: str, key: str) -> Any:
-    """The operator, or its overload. Raises UserCodeError (GV001) with the nearest names of its library."""
+    """The operator, or its overload. Raises UserCodeError (GV001) with the nearest names of its
+    library."""
     library, operator, *overload = name.removeprefix(REGISTERED).split(".")
     found = _operator_attribute(getattr(torch.ops, library), operator)
     if found is None:
         registered = {each.partition(".")[0] for each in operator_names()}
         names = [each.partition("::")[2] for each in registered if each.startswith(f"{library}::")]
-        libraries = [] if names else get_close_matches(library, {each.partition("::")[0] for each in registered}, n=3)
+        libraries = (
+            []
+            if names
+            else get_close_matches(library, {each.partition("::")[0] for each in registered}, n=3)
+        )
         near = get_close_matches(operator, names, n=3) or libraries
         meant = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
         if not names:
-            hint = f"nothing is registered in {library!r}: {f'{meant} Else ' if meant else ''}name the module that registers it under `import:`"
+            hint = (
+                f"nothing is registered in {library!r}: {f'{meant} Else ' if meant else ''}name "
+                "the module that registers it under `import:`"
+            )
         else:
             hint = meant or "name the module that registers it under `import:`"
-        raise UserCodeError(CODE, f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}", hint=hint)
+        raise UserCodeError(
+            CODE,
+            f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}",
+            hint=hint,
+        )
     if not overload:
         return found
     chosen = _operator_attribute(found, overload[0])
     if chosen is None:
-        raise UserCodeError(CODE, f"{key}: {name}: the operator {library}::{operator} has no overload {overload[0]!r}",
-                            hint=f"its overloads are {', '.join(found.overloads())}")
+        raise UserCodeError(
+            CODE,
+            f"{key}: {name}: the operator {library}::{operator} has no overload {overload[0]!r}",
+            hint=f"its overloads are {', '.join(found.overloads())}",
+        )
     if _writes(chosen):
-        raise UserCodeError(CODE, f"{key}: {name} writes its result into an argument, and torch has no gradient for that",
-                            hint=f"name an overload that returns it: {', '.join(returning(found)) or 'there is none'}")
+        raise UserCodeError(
+            CODE,
+            f"{key}: {name} writes its result into an argument, and torch has no gradient for that",
+            hint="name an overload that returns it: "
+            f"{', '.join(returning(found)) or 'there is none'}",
+        )
     return chosen
 
 
 def returning(operator: Any) -> list[str]:
-    """The overloads of an operator that return their result, and do not write it into an argument such as `out`."""
+    """The overloads of an operator that return their result, and do not write it into an argument
+    such as `out`."""
     return [name for name in operator.overloads() if not _writes(getattr(operator, name))]
 
 
@@ -77,14 +106,15 @@ def _operator_attribute(owner: Any, name: str) -> Any:
 # ---- Names in a spec to objects: `module:attribute`, `module.attribute`, `file.py:attribute`;
 # only what is named is imported
 Aside = Callable[[], AbstractContextManager[None]]
-"""What is printed inside counts only where something is raised: a module that prints is imported once, for whichever
-check comes first."""
+"""What is printed inside counts only where something is raised: a module that prints is imported
+once, for whichever check comes first."""
 
 
 @dataclass
 class _Place:
-    """Where names are looked for: `folders`, in this order. `put_back`: the names of what imports set and what was put
-    back; `run_folder`: the current one as the checks began, whichever a check changes to."""
+    """Where names are looked for: `folders`, in this order. `put_back`: the names of what imports
+    set and what was put back; `run_folder`: the current one as the checks began, whichever a check
+    changes to."""
 
     folders: tuple[str, ...]
     aside: Aside
@@ -93,35 +123,47 @@ class _Place:
 
 
 _PLACE: ContextVar[_Place | None] = ContextVar("place", default=None)
-_FOUND_IN = "__gradverify_found_in__"       # set on modules that a spec's folders brought in: the folder of each
-_OWN: Any = vars(ModuleType)["__dict__"]       # past whatever a module does when it is asked
-_PROTECTED = ("gradverify", "torch", "numpy")       # what a check itself stands on
+# Set on modules that a spec's folders brought in: the folder of each
+_FOUND_IN = "__gradverify_found_in__"
+_OWN: Any = vars(ModuleType)["__dict__"]  # past whatever a module does when it is asked
+_PROTECTED = ("gradverify", "torch", "numpy")  # what a check itself stands on
 _STDLIB = str(Path(os.__file__).parent)
-_LIBRARY = (_STDLIB, str(Path(_STDLIB, "lib-dynload")), str(Path(f"{_STDLIB.replace('.', '')}.zip")))
+_LIBRARY = (
+    _STDLIB,
+    str(Path(_STDLIB, "lib-dynload")),
+    str(Path(f"{_STDLIB.replace('.', '')}.zip")),
+)
 
 
 def run_folder() -> str | None:
-    """What the paths of a report are relative to; None where no checks of a spec run: the current folder."""
+    """What the paths of a report are relative to; None where no checks of a spec run: the current
+    folder."""
     place = _PLACE.get()
     return None if place is None else place.run_folder
 
 
 @contextmanager
 def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]]:
-    """The spec's folder, the current folder and the `path:` entries are importable inside; `import:` modules are imported,
-    `aside` as all are that `find` imports. Yields the names of what imports set and what was put back
-    (`machine.imported`), all of them at the end.
+    """The spec's folder, the current folder and the `path:` entries are importable inside;
+    `import:` modules are imported, `aside` as all are that `find` imports. Yields the names of what
+    imports set and what was put back (`machine.imported`), all of them at the end.
 
-    Modules in these folders win over installed ones, but not over Python's own, which torch imports as well.
+    Modules in these folders win over installed ones, but not over Python's own, which torch imports
+    as well.
     """
     place, outer, before = _PLACE.get(), _PLACE.get(), list(sys.path)
     if place is None:
-        folders = tuple(dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())]))
+        folders = tuple(
+            dict.fromkeys([*search.path, str(Path(search.folder).resolve()), str(Path.cwd())])
+        )
         place = _Place(folders, aside, str(Path.cwd()))
         _forget_others(folders)
     token = _PLACE.set(place)
     try:
-        with nullcontext() if outer else _first(place.folders), nullcontext() if outer else _from_source():
+        with (
+            nullcontext() if outer else _first(place.folders),
+            nullcontext() if outer else _from_source(),
+        ):
             for name in search.imports:
                 with aside(), importing():
                     _import(name, f"import: {name}")
@@ -134,8 +176,8 @@ def importable(search: Search, aside: Aside = nullcontext) -> Iterator[list[str]
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Inside, modules of the user's are imported, or what a check needs is built of them: what they set is not in the way
-    of later calls."""
+    """Inside, modules of the user's are imported, or what a check needs is built of them: what they
+    set is not in the way of later calls."""
     place, changed = _PLACE.get(), list[str]()
     try:
         with imported() as changed:
@@ -147,12 +189,14 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def _from_source() -> Iterator[None]:
-    """Modules that are not installed are compiled from their source inside: bytecode beside it may be of a text of the same size and time."""
+    """Modules that are not installed are compiled from their source inside: bytecode beside it may
+    be of a text of the same size and time."""
     before = SourceFileLoader.get_data
 
     def get_data(self: SourceFileLoader, path: str) -> bytes:
         if path.endswith(tuple(BYTECODE_SUFFIXES)) and is_local(path):
-            raise OSError("bytecode is not read")       # which is how a loader says that there is none
+            # Which is how a loader says that there is none
+            raise OSError("bytecode is not read")
         return before(self, path)
 
     SourceFileLoader.get_data = get_data  # type: ignore[method-assign,assignment]
@@ -172,10 +216,14 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in set(sys.modules) - loaded:      # in which of the folders a new module was found
+        for name in set(sys.modules) - loaded:  # in which of the folders a new module was found
             file, top = getattr(sys.modules.get(name), "__file__", None), name.partition(".")[0]
-            found = [folder for folder in folders if isinstance(file, str) and file.startswith((f"{folder}{os.sep}{top}{os.sep}",
-                                                                                              f"{folder}{os.sep}{top}."))]
+            found = [
+                folder
+                for folder in folders
+                if isinstance(file, str)
+                and file.startswith((f"{folder}{os.sep}{top}{os.sep}", f"{folder}{os.sep}{top}."))
+            ]
             if found:
                 vars(sys.modules[name])[_FOUND_IN] = found[0]
         for folder in folders:
@@ -184,13 +232,18 @@ def _first(folders: Sequence[str]) -> Iterator[None]:
 
 
 def _forget_others(folders: Sequence[str]) -> None:
-    """Drops the modules of earlier specs of this process that would now be found somewhere else, or nowhere."""
+    """Drops the modules of earlier specs of this process that would now be found somewhere else, or
+    nowhere."""
     for name, module in list(sys.modules.items()):
-        found_in = _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
-        if found_in is None:        # as nearly all: nothing of theirs is looked up
+        found_in = (
+            _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
+        )
+        if found_in is None:  # as nearly all: nothing of theirs is looked up
             continue
         top = name.partition(".")[0]
-        homes = [folder for folder in folders if _file(top, folder)] or [folder for folder in folders if Path(folder, top).is_dir()]
+        homes = [folder for folder in folders if _file(top, folder)] or [
+            folder for folder in folders if Path(folder, top).is_dir()
+        ]
         if found_in not in homes[:1]:
             del sys.modules[name]
 
@@ -201,7 +254,8 @@ def _file(top: str, folder: str) -> Path | None:
 
 
 def find(name: str, key: str) -> Any:
-    """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError (GV001) where it is not to be had."""
+    """The object a spec names under `key` ("function", "reference", …). Raises UserCodeError
+    (GV001) where it is not to be had."""
     place = _PLACE.get()
     with nullcontext() if place is None else place.aside(), importing():
         if name.startswith(REGISTERED):
@@ -209,9 +263,12 @@ def find(name: str, key: str) -> Any:
         module, _, attribute = name.rpartition(":")
         if module.endswith(".py"):
             return _attribute(_import_file(Path(module), key), attribute, name, key)
-        if not module:      # `package.module.Class.attribute`: the longest importable beginning, then attributes
+        # `package.module.Class.attribute`: the longest importable beginning, then attributes
+        if not module:
             parts = name.split(".")
-            end = next((end for end in range(len(parts) - 1, 0, -1) if _exists(".".join(parts[:end]))), 0)
+            end = next(
+                (end for end in range(len(parts) - 1, 0, -1) if _exists(".".join(parts[:end]))), 0
+            )
             if not end:
                 return _import(parts[0], f"{key}: {name}")
             module, attribute = ".".join(parts[:end]), ".".join(parts[end:])
@@ -221,7 +278,8 @@ def find(name: str, key: str) -> Any:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except BaseException as error:      # a parent that will not import, whatever it raises: `_import` tells why
+    # A parent that will not import, whatever it raises: `_import` tells why
+    except BaseException as error:
         if is_interrupt(error):
             raise
         return False
@@ -233,25 +291,50 @@ def _import(module: str, what: str) -> ModuleType:
     except BaseException as error:
         absent = error.name if type(error) is ModuleNotFoundError else None
         if isinstance(absent, str) and (module == absent or module.startswith(f"{absent}.")):
-            folders = [entry for entry in dict.fromkeys(sys.path)       # of the user's by name, the interpreter's own as one
-                       if Path(entry or ".").is_dir() and not entry.startswith((sys.prefix, sys.base_prefix))]
-            raise UserCodeError(CODE, f"{what}: there is no module {absent!r}", hint=f"searched: {', '.join(folders)} and what is installed in "
-                                f"{sys.prefix}; `path:` in the spec adds folders") from None
+            # Of the user's by name, the interpreter's own as one
+            folders = [
+                entry
+                for entry in dict.fromkeys(sys.path)
+                if Path(entry or ".").is_dir()
+                and not entry.startswith((sys.prefix, sys.base_prefix))
+            ]
+            raise UserCodeError(
+                CODE,
+                f"{what}: there is no module {absent!r}",
+                hint=f"searched: {', '.join(folders)} and what is installed in "
+                f"{sys.prefix}; `path:` in the spec adds folders",
+            ) from None
         if is_interrupt(error) or issubclass(type(error), UserCodeError):
             raise
         text, frames = describe(error), user_frames(error)
-        raise UserCodeError(CODE, f"{what}: importing {module!r} raised {text}", frames, what_to_write(text, frames)) from error
+        raise UserCodeError(
+            CODE, f"{what}: importing {module!r} raised {text}", frames, what_to_write(text, frames)
+        ) from error
     top, place = module.partition(".")[0], _PLACE.get()
-    own = next(filter(None, (_file(top, folder) for folder in place.folders)), None) if place is not None else None
-    theirs = getattr(sys.modules.get(top), "__file__", None)        # which may have a function of the same name too
-    if own is not None and top not in _PROTECTED and not (theirs and os.path.realpath(theirs) == os.path.realpath(own)):
-        raise UserCodeError(CODE, f"{what}: {own} has the name of a module that is imported already, "
-                                  f"{theirs or 'one of Python itself'}", hint="rename it, or name a file: `file.py:name`")
+    own = (
+        next(filter(None, (_file(top, folder) for folder in place.folders)), None)
+        if place is not None
+        else None
+    )
+    # Which may have a function of the same name too
+    theirs = getattr(sys.modules.get(top), "__file__", None)
+    if (
+        own is not None
+        and top not in _PROTECTED
+        and not (theirs and os.path.realpath(theirs) == os.path.realpath(own))
+    ):
+        raise UserCodeError(
+            CODE,
+            f"{what}: {own} has the name of a module that is imported already, "
+            f"{theirs or 'one of Python itself'}",
+            hint="rename it, or name a file: `file.py:name`",
+        )
     return found
 
 
 def _import_file(path: Path, key: str) -> ModuleType:
-    """A Python file as a module of its own, once per process; its folder is importable while it loads."""
+    """A Python file as a module of its own, once per process; its folder is importable while it
+    loads."""
     name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -273,14 +356,23 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
     value: Any = module
     for part in dotted.split("."):
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
-            found = hasattr(value, part)        # a module's own __getattr__ may raise anything
+            found = hasattr(value, part)  # a module's own __getattr__ may raise anything
         if not found:
-            shown = Path(name.rpartition(":")[0]).name if value is module and ".py:" in name else named(value)
+            shown = (
+                Path(name.rpartition(":")[0]).name
+                if value is module and ".py:" in name
+                else named(value)
+            )
             with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
                 names = [name for name in dir(value) if isinstance(name, str)]
-            near = get_close_matches(part, [other for other in names if not other.startswith("__")], n=3)
-            raise UserCodeError(CODE, f"{key}: {name}: {shown!r} has no attribute {part!r}",
-                                hint=f"did you mean {' or '.join(map(repr, near))}?" if near else None)
+            near = get_close_matches(
+                part, [other for other in names if not other.startswith("__")], n=3
+            )
+            raise UserCodeError(
+                CODE,
+                f"{key}: {name}: {shown!r} has no attribute {part!r}",
+                hint=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+            )
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             value = getattr(value, part)
     return value

@@ -1,7 +1,9 @@
-"""Sparse and jagged tensors as the dense ones that are perturbed and compared: what the function gets is made of these in every call.
+"""Sparse and jagged tensors as the dense ones that are perturbed and compared: what the function
+gets is made of these in every call.
 
-The numbers of a sparse input are a dense tensor of its whole shape, so that an element has its dense index everywhere. The function gets what the
-pattern takes out of it; torch's own constructors carry the gradient back, sparse or dense, to the elements that are specified.
+The numbers of a sparse input are a dense tensor of its whole shape, so that an element has its
+dense index everywhere. The function gets what the pattern takes out of it; torch's own constructors
+carry the gradient back, sparse or dense, to the elements that are specified.
 """
 
 from __future__ import annotations
@@ -30,35 +32,58 @@ _OWN = Tensor.__torch_dispatch__
 
 
 def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
-    """What kind of tensor it is ("a sparse COO tensor") and what to do instead; None for a dense one of numbers. Parameters, buffers and other
-    subclasses that keep their numbers in the usual way are such."""
+    """What kind of tensor it is ("a sparse COO tensor") and what to do instead; None for a dense
+    one of numbers. Parameters, buffers and other subclasses that keep their numbers in the usual
+    way are such."""
     found = of_type(tensor)
     if found is not None:
         return found
     if tensor.layout != torch.strided:
-        return {**NAMES, MKLDNN: "an MKLDNN tensor"}.get(tensor.layout, f"a {tensor.layout} tensor"), DENSE
+        return {**NAMES, MKLDNN: "an MKLDNN tensor"}.get(
+            tensor.layout, f"a {tensor.layout} tensor"
+        ), DENSE
     if tensor.is_meta:
         return "a meta tensor, which has a shape and no numbers", "make it on the CPU or a GPU"
     if tensor.is_quantized:
         return "a quantized tensor", "use `.dequantize()`"
-    if any(name is not None for name in getattr(tensor, "names", ())):      # torch before 2.13
+    if any(name is not None for name in getattr(tensor, "names", ())):  # torch before 2.13
         return "a tensor with named dimensions", "take the names off: `.rename(None)`"
     if tensor.dtype in PLAIN:
         return None
-    wider = "complex64" if tensor.dtype.is_complex else "float32" if tensor.dtype.is_floating_point else "int64"
-    return f"a {str(tensor.dtype).removeprefix('torch.')} tensor", f"use {wider} or wider, and cast inside what takes it narrow"
+    wider = (
+        "complex64"
+        if tensor.dtype.is_complex
+        else "float32"
+        if tensor.dtype.is_floating_point
+        else "int64"
+    )
+    return (
+        f"a {str(tensor.dtype).removeprefix('torch.')} tensor",
+        f"use {wider} or wider, and cast inside what takes it narrow",
+    )
 
 
 def of_type(tensor: Tensor) -> tuple[str, str] | None:
-    """What is odd about its class, whatever its layout and dtype. (A sparse gradient is in order, a nested one is not.)"""
+    """What is odd about its class, whatever its layout and dtype. (A sparse gradient is in order, a
+    nested one is not.)"""
     if isinstance(tensor, MaskedTensor):
         return "a masked tensor", "use the plain numbers and the mask: `.get_data()`, `.get_mask()`"
     if isinstance(tensor, FakeTensor):
-        return "a fake tensor, which has a shape and no numbers", "leave the fake mode (FakeTensorMode) before"
+        return (
+            "a fake tensor, which has a shape and no numbers",
+            "leave the fake mode (FakeTensorMode) before",
+        )
     if tensor.is_nested:
-        return "a nested tensor, of several shapes at once", "use its components (`.unbind()`), or pad them (`.to_padded_tensor(0.0)`)"
+        return (
+            "a nested tensor, of several shapes at once",
+            "use its components (`.unbind()`), or pad them (`.to_padded_tensor(0.0)`)",
+        )
     if type(tensor).__torch_dispatch__ is not _OWN:
-        return f"a {type_name(tensor)}, a tensor subclass that computes in its own way (__torch_dispatch__)", "use the plain tensor inside it"
+        return (
+            f"a {type_name(tensor)}, a tensor subclass that computes in its own way "
+            "(__torch_dispatch__)",
+            "use the plain tensor inside it",
+        )
     return None
 
 
@@ -68,47 +93,83 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def admitted(value: Any, said: str) -> Any:
-    """The input itself. Raises UserCodeError (GV001) for a tensor whose elements cannot be moved; `said` is how its sentence begins: "x is"."""
+    """The input itself. Raises UserCodeError (GV001) for a tensor whose elements cannot be moved;
+    `said` is how its sentence begins: "x is"."""
     found = odd_kind(value) if isinstance(value, Tensor) and not is_lazy(value) else None
     if found is None:
         return value
-    raise UserCodeError("GV001", f"{said} {found[0]}, whose elements cannot be moved one by one",
-                        hint=f"let it be a dense tensor of numbers, and make the other kind of it inside the function; or {found[1]}")
+    raise UserCodeError(
+        "GV001",
+        f"{said} {found[0]}, whose elements cannot be moved one by one",
+        hint="let it be a dense tensor of numbers, and make the other kind of it inside the "
+        f"function; or {found[1]}",
+    )
 
 
 def comparable(output: Any) -> bool:
     """Is it a tensor whose elements are floating or complex numbers to be compared?"""
-    return isinstance(output, Tensor) and odd_kind(output) is None and (output.is_floating_point() or output.is_complex())
+    return (
+        isinstance(output, Tensor)
+        and odd_kind(output) is None
+        and (output.is_floating_point() or output.is_complex())
+    )
 
 
-def admit_outputs(outputs: Sequence[Any], name_of: Callable[[int], str], wanted: Sequence[int] | None = None) -> None:
-    """Raises UserCodeError (GV008) where the first output to be compared is of another kind: one that has a graph, or that the spec names, or any
-    where no plain one has a graph."""
-    odd = {place: found for place, y in enumerate(outputs) if isinstance(y, Tensor) and (found := odd_kind(y)) is not None}
+def admit_outputs(
+    outputs: Sequence[Any], name_of: Callable[[int], str], wanted: Sequence[int] | None = None
+) -> None:
+    """Raises UserCodeError (GV008) where the first output to be compared is of another kind: one
+    that has a graph, or that the spec names, or any where no plain one has a graph."""
+    odd = {
+        place: found
+        for place, y in enumerate(outputs)
+        if isinstance(y, Tensor) and (found := odd_kind(y)) is not None
+    }
     some = any(comparable(y) and y.requires_grad for y in outputs)
-    asked = [place for place in odd if (wanted is None or place in wanted) and (outputs[place].requires_grad or not some)]
+    asked = [
+        place
+        for place in odd
+        if (wanted is None or place in wanted) and (outputs[place].requires_grad or not some)
+    ]
     if asked:
         kind, remedy = odd[asked[0]]
-        raise UserCodeError("GV008", f"{name_of(asked[0])} is {kind}, whose elements cannot be compared", hint=f"in a function around it, {remedy}")
+        raise UserCodeError(
+            "GV008",
+            f"{name_of(asked[0])} is {kind}, whose elements cannot be compared",
+            hint=f"in a function around it, {remedy}",
+        )
 
 
 # ---- Sparse and jagged tensors as the dense ones that are perturbed and compared: what the
 # function gets is made of these in every call
-SPARSE: Mapping[str, torch.layout] = MappingProxyType({
-    "coo": torch.sparse_coo, "csr": torch.sparse_csr, "csc": torch.sparse_csc, "bsr": torch.sparse_bsr, "bsc": torch.sparse_bsc})
-NAMES = MappingProxyType({layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()})
-ROWS = (torch.sparse_csr, torch.sparse_bsr)     # layouts that compress rows; the others compress columns
+SPARSE: Mapping[str, torch.layout] = MappingProxyType(
+    {
+        "coo": torch.sparse_coo,
+        "csr": torch.sparse_csr,
+        "csc": torch.sparse_csc,
+        "bsr": torch.sparse_bsr,
+        "bsc": torch.sparse_bsc,
+    }
+)
+NAMES = MappingProxyType(
+    {layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()}
+)
+# Layouts that compress rows; the others compress columns
+ROWS = (torch.sparse_csr, torch.sparse_bsr)
 BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
 JAGGED = "a jagged nested tensor"
 DENSITY = 0.5
-LARGEST = 1 << 24       # elements of the dense shape: 128 MiB in float64, of which several copies are held
+# Elements of the dense shape: 128 MiB in float64, of which several copies are held
+LARGEST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """What the function gets in the place of a dense tensor: `kind` in words ("a sparse CSR tensor"), and `built` to make it, differentiably.
+    """What the function gets in the place of a dense tensor: `kind` in words ("a sparse CSR
+    tensor"), and `built` to make it, differentiably.
 
-    `specified`: the elements that it has, of those of the dense shape (None: all); `masked`: gradients elsewhere do not count.
+    `specified`: the elements that it has, of those of the dense shape (None: all); `masked`:
+    gradients elsewhere do not count.
     `lengths`: of a jagged one that a spec describes.
     """
 
@@ -121,46 +182,80 @@ class Form:
     @property
     def layout(self) -> str:
         """As in a spec: `csr`."""
-        return next((name for name, layout in SPARSE.items() if NAMES[layout] == self.kind), "jagged")
+        return next(
+            (name for name, layout in SPARSE.items() if NAMES[layout] == self.kind), "jagged"
+        )
 
 
 # ---- sparse
-def sparse_form(mask: Tensor, layout: torch.layout, blocksize: tuple[int, int] | None = None, dense_dims: int = 0, masked: bool = True) -> Form:
-    """Of the elements where the mask is true (`masked` false: of all, as `torch.sparse.as_sparse_gradcheck` has it)."""
+def sparse_form(
+    mask: Tensor,
+    layout: torch.layout,
+    blocksize: tuple[int, int] | None = None,
+    dense_dims: int = 0,
+    masked: bool = True,
+) -> Form:
+    """Of the elements where the mask is true (`masked` false: of all, as
+    `torch.sparse.as_sparse_gradcheck` has it)."""
     mask = mask if masked else torch.ones_like(mask)
-    places = torch.arange(1, mask.numel() + 1, device=mask.device).reshape(mask.shape) * mask     # 0 where nothing is
+    # 0 where nothing is
+    places = torch.arange(1, mask.numel() + 1, device=mask.device).reshape(mask.shape) * mask
     if layout is torch.sparse_coo:
         held = places.to_sparse(mask.dim() - dense_dims).coalesce()
         indices, size, at = held.indices(), held.shape, held.values() - 1
 
-        def built(x: Tensor) -> Tensor:     # a clone, as the constructor keeps what it makes, and the function may write into what it gets
-            return torch.sparse_coo_tensor(indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False).clone()
+        # A clone, as the constructor keeps what it makes, and the function may write into what it
+        # gets
+        def built(x: Tensor) -> Tensor:
+            return torch.sparse_coo_tensor(
+                indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False
+            ).clone()
     else:
         held = places.to_sparse(layout=layout, blocksize=blocksize, dense_dim=dense_dims)
         outer, inner = indices_of(held)
         size, at = held.shape, held.values() - 1
 
         def built(x: Tensor) -> Tensor:
-            return torch.sparse_compressed_tensor(outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False).clone()
+            return torch.sparse_compressed_tensor(
+                outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False
+            ).clone()
+
     return Form(NAMES[layout], built, mask, masked)
 
 
-def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) -> tuple[Tensor, Form]:
-    """The tensor with zeros put where the pattern of a spec holds nothing; `given`: its numbers are, and those that are not 0 are the pattern."""
+def sparse(
+    recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator
+) -> tuple[Tensor, Form]:
+    """The tensor with zeros put where the pattern of a spec holds nothing; `given`: its numbers
+    are, and those that are not 0 are the pattern."""
     if given:
         mask = dense != 0
-    else:       # a share of the elements (of the blocks), at least one, in random places; equally many in each matrix of a batch
+    # A share of the elements (of the blocks), at least one, in random places; equally many in each
+    # matrix of a batch
+    else:
         shape, (rows, columns) = tuple(dense.shape), recipe.blocksize or (1, 1)
         batches = shape[:-2] if recipe.layout != "coo" else ()
-        whole = (*shape[len(batches):-2], shape[-2] // rows, shape[-1] // columns) if len(shape) > 1 else shape
+        whole = (
+            (*shape[len(batches) : -2], shape[-2] // rows, shape[-1] // columns)
+            if len(shape) > 1
+            else shape
+        )
         count = math.prod(whole)
         flat = torch.zeros(math.prod(batches), count, dtype=torch.bool)
         for matrix in flat:
-            matrix[torch.randperm(count, generator=source)[:max(1, round((recipe.density or DENSITY) * count))]] = True
+            matrix[
+                torch.randperm(count, generator=source)[
+                    : max(1, round((recipe.density or DENSITY) * count))
+                ]
+            ] = True
         mask = flat.reshape((*batches, *whole)).to(device=dense.device)
-        mask = mask if recipe.blocksize is None else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
+        mask = (
+            mask
+            if recipe.blocksize is None
+            else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
+        )
     dense = torch.where(mask, dense, torch.zeros_like(dense))
-    if given and recipe.blocksize is not None:      # a block with a number in it is held as a whole
+    if given and recipe.blocksize is not None:  # a block with a number in it is held as a whole
         mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
         mask = sparse_like(mask).to_dense() != 0
     return dense, sparse_form(mask, SPARSE[recipe.layout], recipe.blocksize, masked=recipe.masked)
@@ -168,20 +263,29 @@ def sparse(recipe: Sparse, dense: Tensor, given: bool, source: torch.Generator) 
 
 def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Of a compressed tensor, those of the dimension that is compressed and those of the other."""
-    return (tensor.crow_indices(), tensor.col_indices()) if tensor.layout in ROWS else (tensor.ccol_indices(), tensor.row_indices())
+    return (
+        (tensor.crow_indices(), tensor.col_indices())
+        if tensor.layout in ROWS
+        else (tensor.ccol_indices(), tensor.row_indices())
+    )
 
 
 def sparse_like(tensor: Tensor) -> Tensor:
     """A compressed tensor of the same pattern that holds ones."""
     outer, inner = indices_of(tensor)
     ones = torch.ones_like(tensor.values(), dtype=torch.float32)
-    return torch.sparse_compressed_tensor(outer, inner, ones, tensor.shape, layout=tensor.layout, check_invariants=False)
+    return torch.sparse_compressed_tensor(
+        outer, inner, ones, tensor.shape, layout=tensor.layout, check_invariants=False
+    )
 
 
 # ---- jagged
 def jagged_form(offsets: Tensor, lengths: tuple[int, ...] | None = None) -> Form:
-    """Of rows that lie one after the other: component i holds those from offsets[i] to offsets[i + 1]."""
-    return Form(JAGGED, lambda x: torch.nested.nested_tensor_from_jagged(x, offsets), lengths=lengths)
+    """Of rows that lie one after the other: component i holds those from offsets[i] to offsets[i +
+    1]."""
+    return Form(
+        JAGGED, lambda x: torch.nested.nested_tensor_from_jagged(x, offsets), lengths=lengths
+    )
 
 
 def nested(lengths: tuple[int, ...], rows: Tensor) -> Form:
@@ -190,9 +294,9 @@ def nested(lengths: tuple[int, ...], rows: Tensor) -> Form:
     return jagged_form(torch.cat([ends.new_zeros(1), ends]).to(device=rows.device), lengths)
 
 
-
 def is_jagged(tensor: Tensor) -> bool:
-    """Without holes between its components, in whose place numbers would be that are none of its own."""
+    """Without holes between its components, in whose place numbers would be that are none of its
+    own."""
     return tensor.is_nested and tensor.layout is torch.jagged and not has_holes(tensor)
 
 
@@ -208,30 +312,46 @@ def named(tensor: Tensor) -> str:
 
 
 def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
-    """The dense tensor whose numbers count, and what the function gets in its place; any other tensor as it is.
+    """The dense tensor whose numbers count, and what the function gets in its place; any other
+    tensor as it is.
 
-    Raises UserCodeError (GV001) for one that is too large when it is dense; `said` is how its sentence begins: "x is".
+    Raises UserCodeError (GV001) for one that is too large when it is dense; `said` is how its
+    sentence begins: "x is".
     """
     if is_jagged(tensor):
         return tensor.detach().values(), jagged_form(tensor.offsets())  # type: ignore[attr-defined]
     if tensor.layout not in NAMES or of_type(tensor) is not None:
         return tensor, None
     if tensor.numel() > LARGEST:
-        raise UserCodeError(CODE, f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to be made dense",
-                            hint=f"check it on a shape of at most {LARGEST:,} elements")
+        raise UserCodeError(
+            CODE,
+            f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to "
+            "be made dense",
+            hint=f"check it on a shape of at most {LARGEST:,} elements",
+        )
     tensor = tensor.detach()
-    if tensor.layout is torch.sparse_coo:       # duplicate elements are added up
+    if tensor.layout is torch.sparse_coo:  # duplicate elements are added up
         tensor = tensor.coalesce()
-        ones = torch.sparse_coo_tensor(tensor.indices(), torch.ones_like(tensor.values(), dtype=torch.int8), tensor.shape, is_coalesced=True,
-                                       check_invariants=False)
-        return tensor.to_dense(), sparse_form(ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim())
+        ones = torch.sparse_coo_tensor(
+            tensor.indices(),
+            torch.ones_like(tensor.values(), dtype=torch.int8),
+            tensor.shape,
+            is_coalesced=True,
+            check_invariants=False,
+        )
+        return tensor.to_dense(), sparse_form(
+            ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim()
+        )
     values, first = tensor.values(), indices_of(tensor)[0].dim()
     blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
-    return tensor.to_dense(), sparse_form(sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim())
+    return tensor.to_dense(), sparse_form(
+        sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim()
+    )
 
 
 def compared(output: Any, masked: bool = True) -> Any:
-    """What of an output is compared: the dense tensor of a sparse one, the values of a jagged one; all else as it is.
+    """What of an output is compared: the dense tensor of a sparse one, the values of a jagged one;
+    all else as it is.
 
     `masked`: backward gets a gradient at the output's own elements only.
     """

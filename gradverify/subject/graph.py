@@ -1,5 +1,5 @@
-"""What autograd built: the custom Functions in a graph, what their `backward` really returns before the engine casts and sums it, what their
-`forward` writes."""
+"""What autograd built: the custom Functions in a graph, what their `backward` really returns before
+the engine casts and sums it, what their `forward` writes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,44 @@ from torch import Tensor
 from gradverify.subject.forms import is_plain
 from gradverify.subject.own_code import own_code, wrapped
 from gradverify.subject.snapshot import Change, Named, Shared, Snapshot, attributes, shared
-from gradverify.torch_private import CPP_FUNCTION, CPP_NODE, added_arguments, expected_gradients, function_class, generated_for, has_kernel, pytree
+from gradverify.torch_private import (
+    CPP_FUNCTION,
+    CPP_NODE,
+    added_arguments,
+    expected_gradients,
+    function_class,
+    generated_for,
+    has_kernel,
+    pytree,
+)
 
 # ---- What the custom Functions of a graph say that they can do
-BATCHED = "FuncTorchBatched"    # the dispatch key of register_vmap
+BATCHED = "FuncTorchBatched"  # the dispatch key of register_vmap
 
 
 def lacking(classes: Sequence[type], *names: str) -> str | None:
-    """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of its own. The one behind a registered operator
-    declares a vmap rule where the operator has one."""
+    """The first of these Functions that declares none of `names` (jvp; vmap, generate_vmap_rule) of
+    its own. The one behind a registered operator declares a vmap rule where the operator has
+    one."""
     plain = torch.autograd.Function
-    return next((shown_name(cls) for cls in classes if all(getattr(cls, name) is getattr(plain, name) for name in names)
-                 and not ("vmap" in names and (generated := generated_for(cls)) and has_kernel(generated[0], BATCHED))), None)
+    return next(
+        (
+            shown_name(cls)
+            for cls in classes
+            if all(getattr(cls, name) is getattr(plain, name) for name in names)
+            and not (
+                "vmap" in names
+                and (generated := generated_for(cls))
+                and has_kernel(generated[0], BATCHED)
+            )
+        ),
+        None,
+    )
 
 
 def registered_backward(cls: type) -> Any:
-    """What was handed to `register_autograd`, of a Function that torch generated from it; None of any other."""
+    """What was handed to `register_autograd`, of a Function that torch generated from it; None of
+    any other."""
     generated = generated_for(cls)
     return generated[1] if generated else None
 
@@ -50,7 +72,8 @@ Kept = Callable[[Any], Sequence[Named]]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What the engine expects for one tensor argument of a Function; None where it needs no gradient. `leaf`: id of the leaf that it is, if any."""
+    """What the engine expects for one tensor argument of a Function; None where it needs no
+    gradient. `leaf`: id of the leaf that it is, if any."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -60,8 +83,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class RawReturn:
-    """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per *tensor* argument of forward, and which gradients lie
-    in memory that others use. `cls`: the class, or the name of a Function that is written in C++. Of the Function that torch generates for an
+    """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per
+    *tensor* argument of forward, and which gradients lie in memory that others use. `cls`: the
+    class, or the name of a Function that is written in C++. Of the Function that torch generates
+    for an
     operator: without the arguments that torch adds."""
 
     cls: type | str
@@ -77,7 +102,8 @@ class RawReturn:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A tensor argument (`place` among all arguments without ctx) that one call of a `forward` changed without returning it."""
+    """A tensor argument (`place` among all arguments without ctx) that one call of a `forward`
+    changed without returning it."""
 
     cls: type
     place: int
@@ -91,8 +117,13 @@ def function_classes(nodes: Sequence[Any]) -> tuple[type, ...]:
 
 
 def function_nodes(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
-    """The nodes of custom Functions in the graph of the outputs, written in Python (they are their own ctx) or in C++."""
-    return tuple(node for node in every_node(outputs) if function_class(node) is not None or type(node).__name__ == CPP_NODE)
+    """The nodes of custom Functions in the graph of the outputs, written in Python (they are their
+    own ctx) or in C++."""
+    return tuple(
+        node
+        for node in every_node(outputs)
+        if function_class(node) is not None or type(node).__name__ == CPP_NODE
+    )
 
 
 def every_node(outputs: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -114,50 +145,78 @@ def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
 
 def gradient_numbers(outputs: Sequence[Tensor]) -> int:
     """How many numbers all the gradients that pass through the graph have together."""
-    return sum(math.prod(tensor.shape) for node in every_node(outputs) for tensor in expected_gradients(node))
+    return sum(
+        math.prod(tensor.shape)
+        for node in every_node(outputs)
+        for tensor in expected_gradients(node)
+    )
 
 
 @contextmanager
-def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept = lambda ctx: ()) -> Iterator[None]:
-    """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`. Restored whatever happens.
+def tapped(
+    classes: Sequence[type], sink: list[RawReturn], kept: Kept = lambda ctx: ()
+) -> Iterator[None]:
+    """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`.
+    Restored whatever happens.
 
     `kept` names the tensors beside its own attributes that a ctx must not return the memory of.
     """
+
     def recording(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
         added = added_arguments(cls)
 
         @own_code
         def recorded(ctx: Any, *cotangents: Any) -> Any:
             returned = wrapped(original, ctx, *cotangents)
-            as_tuple = returned if isinstance(returned, tuple) else (returned,)     # a list is one gradient for autograd, and refused
-            if (function_class(ctx) or cls) is cls:        # a subclass that inherits or calls this backward leaves its own
+            # A list is one gradient for autograd, and refused
+            as_tuple = returned if isinstance(returned, tuple) else (returned,)
+            # A subclass that inherits or calls this backward leaves its own
+            if (function_class(ctx) or cls) is cls:
                 shares = shared(as_tuple, cotangents, [*kept(ctx), *attributes(ctx)])
-                theirs, needs = as_tuple[:len(as_tuple) - added], tuple(ctx.needs_input_grad)
-                sink.append(RawReturn(cls, theirs, needs[:len(needs) - added], tuple(edge_of(*edge) for edge in ctx.next_functions), shares))
+                theirs, needs = as_tuple[: len(as_tuple) - added], tuple(ctx.needs_input_grad)
+                sink.append(
+                    RawReturn(
+                        cls,
+                        theirs,
+                        needs[: len(needs) - added],
+                        tuple(edge_of(*edge) for edge in ctx.next_functions),
+                        shares,
+                    )
+                )
             return returned
 
         return recorded
 
-    names = [(cls, "vjp" if getattr(cls, "vjp", None) is not torch.autograd.Function.vjp else "backward") for cls in classes]
+    names = [
+        (cls, "vjp" if getattr(cls, "vjp", None) is not torch.autograd.Function.vjp else "backward")
+        for cls in classes
+    ]
     with _patched(names, recording):
         yield
 
 
 @contextmanager
 def watched(classes: Sequence[type], sink: list[Wrote]) -> Iterator[None]:
-    """Inside, every `forward` of these classes leaves the arguments that it changed in `sink`. Restored whatever happens."""
+    """Inside, every `forward` of these classes leaves the arguments that it changed in `sink`.
+    Restored whatever happens."""
+
     def watching(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
-        takes_ctx = cls.setup_context is torch.autograd.Function.setup_context      # type: ignore[attr-defined]
+        takes_ctx = cls.setup_context is torch.autograd.Function.setup_context  # type: ignore[attr-defined]
 
         @own_code
         def recorded(*arguments: Any) -> Any:
-            places = [(place, tensor) for place, tensor in enumerate(arguments[takes_ctx:]) if isinstance(tensor, Tensor) and is_plain(tensor)]
+            places = [
+                (place, tensor)
+                for place, tensor in enumerate(arguments[takes_ctx:])
+                if isinstance(tensor, Tensor) and is_plain(tensor)
+            ]
             before = Snapshot([tensor for _, tensor in places])
             returned = wrapped(original, *arguments)
             given_back = [id(output) for output in pytree.tree_leaves(returned)]
             for i in before.changed():
                 place, tensor = places[i]
-                if id(tensor) not in given_back:        # one that is returned was written in place on purpose
+                # One that is returned was written in place on purpose
+                if id(tensor) not in given_back:
                     sink.append(Wrote(cls, place, tensor.requires_grad, before.difference(i)))
             return returned
 
@@ -168,12 +227,17 @@ def watched(classes: Sequence[type], sink: list[Wrote]) -> Iterator[None]:
 
 
 @contextmanager
-def _patched(names: Sequence[tuple[type, str]], wrapper: Callable[[type, Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+def _patched(
+    names: Sequence[tuple[type, str]],
+    wrapper: Callable[[type, Callable[..., Any]], Callable[..., Any]],
+) -> Iterator[None]:
     restore: list[Callable[[], None]] = []
     try:
         for cls, name in names:
             own, instead = vars(cls).get(name), wrapper(cls, getattr(cls, name))
-            restore.append(partial(delattr, cls, name) if own is None else partial(setattr, cls, name, own))
+            restore.append(
+                partial(delattr, cls, name) if own is None else partial(setattr, cls, name, own)
+            )
             setattr(cls, name, staticmethod(instead))
         yield
     finally:
@@ -187,27 +251,40 @@ def edge_of(node: Any, number: int) -> Edge | None:
         return None
     metadata = expected_gradients(node)[number]
     leaf = getattr(node, "variable", None)
-    return Edge(tuple(metadata.shape), metadata.dtype, metadata.device, None if leaf is None else id(leaf))
+    return Edge(
+        tuple(metadata.shape), metadata.dtype, metadata.device, None if leaf is None else id(leaf)
+    )
 
 
 # ---- Functions written in C++: what their backward returns before the engine casts and sums it
-WRONG_NUMBER = re.compile(r"(function|backward formula for) (.+) returned an incorrect number of gradients \(expected (\d+), got (\d+)\)")
+WRONG_NUMBER = re.compile(
+    r"(function|backward formula for) (.+) returned an incorrect number of gradients \(expected "
+    r"(\d+), got (\d+)\)"
+)
 """Torch's sentence, of a C++ node and, from 2.14 on, of a registered operator."""
 Given = tuple[Tensor | None, ...]
 
 
 @contextmanager
-def called_again(nodes: Sequence[Any], sink: list[RawReturn], kept: Callable[[], Sequence[Named]], count: Callable[[], None]) -> Iterator[None]:
-    """Every C++ node that a backward inside reaches is called once more, afterwards, for the same cotangents; what it returns is left in `sink`.
+def called_again(
+    nodes: Sequence[Any],
+    sink: list[RawReturn],
+    kept: Callable[[], Sequence[Named]],
+    count: Callable[[], None],
+) -> Iterator[None]:
+    """Every C++ node that a backward inside reaches is called once more, afterwards, for the same
+    cotangents; what it returns is left in `sink`.
 
-    `kept` names, afterwards, the tensors whose memory it must not return; `count` is called before each call. A node that can be called only once
-    leaves nothing.
+    `kept` names, afterwards, the tensors whose memory it must not return; `count` is called before
+    each call. A node that can be called only once leaves nothing.
     """
     taken: dict[Any, Given] = {}
 
     @own_code
     def take(node: Any, cotangents: Given) -> None:
-        taken.setdefault(node, tuple(None if each is None else each.detach().clone() for each in cotangents))
+        taken.setdefault(
+            node, tuple(None if each is None else each.detach().clone() for each in cotangents)
+        )
 
     handles = [node.register_prehook(partial(take, node)) for node in nodes if is_native(node)]
     try:
@@ -220,13 +297,21 @@ def called_again(nodes: Sequence[Any], sink: list[RawReturn], kept: Callable[[],
         try:
             with torch.no_grad():
                 returned = node(*cotangents)
-        except Exception:       # the engine was told before
+        except Exception:  # the engine was told before
             continue
         with torch.no_grad():
             returned = returned if isinstance(returned, tuple) else (returned,)
-            edges = tuple(edge_of(*following) for following in node.next_functions)     # the engine asks for gradients of tensor arguments only
-            sink.append(RawReturn(native_name(node.name()), returned, tuple(edge is not None for edge in edges), edges,
-                                  shared(returned, cotangents, kept())))
+            # The engine asks for gradients of tensor arguments only
+            edges = tuple(edge_of(*following) for following in node.next_functions)
+            sink.append(
+                RawReturn(
+                    native_name(node.name()),
+                    returned,
+                    tuple(edge is not None for edge in edges),
+                    edges,
+                    shared(returned, cotangents, kept()),
+                )
+            )
 
 
 def is_native(node: Any) -> bool:
@@ -240,7 +325,8 @@ def native_name(node: str) -> str:
 
 
 def wrong_number(message: str) -> tuple[str, int, int] | None:
-    """(name, gradients expected, gradients returned) where a C++ node, or a registered operator, itself refused what backward returned."""
+    """(name, gradients expected, gradients returned) where a C++ node, or a registered operator,
+    itself refused what backward returned."""
     found = WRONG_NUMBER.search(message)
     if found is None or (found[1] == "function" and CPP_FUNCTION not in found[2]):
         return None

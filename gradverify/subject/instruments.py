@@ -1,4 +1,5 @@
-"""What every measurement goes through, the calls into autograd and the operators of tensors: which of them a check replaced."""
+"""What every measurement goes through, the calls into autograd and the operators of tensors: which
+of them a check replaced."""
 
 from __future__ import annotations
 
@@ -19,13 +20,19 @@ TORCH = str(Path(torch.__file__).parent)
 
 
 def replaced() -> tuple[str, ...]:
-    """Those that are not what they were when gradverify was imported: `replaced torch.Tensor.__mul__`."""
+    """Those that are not what they were when gradverify was imported: `replaced
+    torch.Tensor.__mul__`."""
     now = dict(_instruments())
     return tuple(
         f"{'replaced' if name in now else 'removed'} {name}"
         for name, before in AT_FIRST.items()
-        if (found := now.get(name)) is not before and not (      # also as torch itself wraps it, when its compiler is imported
-            getattr(found, "__wrapped__", None) is before and getattr(found, "__code__", _CODE).co_filename.startswith(TORCH)))
+        # Also as torch itself wraps it, when its compiler is imported
+        if (found := now.get(name)) is not before
+        and not (
+            getattr(found, "__wrapped__", None) is before
+            and getattr(found, "__code__", _CODE).co_filename.startswith(TORCH)
+        )
+    )
 
 
 def _instruments() -> Iterator[tuple[str, Any]]:

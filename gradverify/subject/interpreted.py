@@ -1,4 +1,5 @@
-"""Triton kernels where there is no GPU: Triton's interpreter computes them with NumPy, on the CPU. Triton itself is never imported here."""
+"""Triton kernels where there is no GPU: Triton's interpreter computes them with NumPy, on the CPU.
+Triton itself is never imported here."""
 
 from __future__ import annotations
 
@@ -11,14 +12,22 @@ from typing import Any
 import torch
 
 VARIABLE = "TRITON_INTERPRET"
-MODULE, LAUNCHES = "triton.runtime.interpreter", "GridExecutor"     # whose calls are launches of a kernel
-INSTALL = "`pip install 'gradverify[triton]'`: where there is no GPU, its kernels are then checked under Triton's interpreter"
-TOO_LATE = f"its kernels run on a GPU (`device: cuda`), or under Triton's interpreter, where {VARIABLE}=1 is set before they are imported"
+# Whose calls are launches of a kernel
+MODULE, LAUNCHES = "triton.runtime.interpreter", "GridExecutor"
+INSTALL = (
+    "`pip install 'gradverify[triton]'`: where there is no GPU, its kernels are then checked under "
+    "Triton's interpreter"
+)
+TOO_LATE = (
+    f"its kernels run on a GPU (`device: cuda`), or under Triton's interpreter, where {VARIABLE}=1 "
+    "is set before they are imported"
+)
 
 
 @contextmanager
 def interpreting() -> Iterator[None]:
-    """Kernels that are imported inside run under the interpreter, where there is no CUDA device and the environment does not say what shall be.
+    """Kernels that are imported inside run under the interpreter, where there is no CUDA device and
+    the environment does not say what shall be.
 
     Also what torch imports of Triton by itself (torch.compile) has to be made so: kernels call it.
     """
@@ -33,7 +42,8 @@ def interpreting() -> Iterator[None]:
 
 
 def launches(call: Callable[[], object]) -> int:
-    """How many kernels a call launches under the interpreter; it is not made where the interpreter is not loaded."""
+    """How many kernels a call launches under the interpreter; it is not made where the interpreter
+    is not loaded."""
     executor: Any = getattr(sys.modules.get(MODULE), LAUNCHES, None)
     if executor is None:
         return 0

@@ -1,4 +1,5 @@
-"""The same numbers in another memory layout. The gaps that a layout leaves in memory hold numbers that are not the tensor's."""
+"""The same numbers in another memory layout. The gaps that a layout leaves in memory hold numbers
+that are not the tensor's."""
 
 from __future__ import annotations
 
@@ -12,36 +13,57 @@ from gradverify.subject.failure import CODE, UserCodeError
 from gradverify.torch_private import is_transformed
 
 # ---- The same numbers in another memory layout
-GAP = 1  # in floating gaps, so that code which reads them computes something else; integer gaps hold 0, an index that always exists
-LAID = (None, "contiguous", "expanded")     # what `laid` leaves as it lies
+# In floating gaps, so that code which reads them computes something else; integer gaps hold 0, an
+# index that always exists
+GAP = 1
+LAID = (None, "contiguous", "expanded")  # what `laid` leaves as it lies
 
 
 def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
-    """The recipe with the layout that is meant for every input, if it names none itself and can have it."""
-    if recipe.layout is not None or layout is None or recipe.shape is None or recipe.sparse is not None or recipe.nested is not None:
+    """The recipe with the layout that is meant for every input, if it names none itself and can
+    have it."""
+    if (
+        recipe.layout is not None
+        or layout is None
+        or recipe.shape is None
+        or recipe.sparse is not None
+        or recipe.nested is not None
+    ):
         return recipe
     kind = str(recipe.arguments) if recipe.draw == "kind" else None
-    repeats = layout == "expanded" and (recipe.distinct is not None or recipe.draw == "linspace" or is_cut(kind, recipe.symmetric, recipe.shape))
-    return recipe if dimension_complaint(layout, recipe.shape) or repeats else replace(recipe, layout=layout)
+    repeats = layout == "expanded" and (
+        recipe.distinct is not None
+        or recipe.draw == "linspace"
+        or is_cut(kind, recipe.symmetric, recipe.shape)
+    )
+    return (
+        recipe
+        if dimension_complaint(layout, recipe.shape) or repeats
+        else replace(recipe, layout=layout)
+    )
 
 
 def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, place: str) -> Layout:
-    """The layout of an input: as its own recipe says (UserCodeError that names its place, `inputs.x`, where it cannot have that), else as
-    is meant for all that can."""
+    """The layout of an input: as its own recipe says (UserCodeError that names its place,
+    `inputs.x`, where it cannot have that), else as is meant for all that can."""
     layout = wanted or others or "contiguous"
     complaint = dimension_complaint(layout, tuple(tensor.shape))
     if layout == "expanded" and tensor.dim() and not bool((tensor == tensor[:1]).all()):
-        complaint = "an expanded tensor repeats one slice along its first dimension, and the slices given differ"
+        complaint = (
+            "an expanded tensor repeats one slice along its first dimension, and the slices given "
+            "differ"
+        )
     if complaint and wanted:
         raise UserCodeError(CODE, f"{place}.layout: {complaint}")
     return "contiguous" if complaint else layout
 
 
 def laid(tensor: Tensor, layout: str | None) -> Tensor:
-    """The tensor itself where it lies so already (None: as it lies), else a copy that does; differentiable, and no view.
+    """The tensor itself where it lies so already (None: as it lies), else a copy that does;
+    differentiable, and no view.
 
-    `expanded` is not made here (a Jacobian is measured on separate elements, see `expanded`). Inside a transform of torch.func the layout
-    is the transform's own matter.
+    `expanded` is not made here (a Jacobian is measured on separate elements, see `expanded`).
+    Inside a transform of torch.func the layout is the transform's own matter.
     """
     if layout in LAID or is_transformed(tensor):
         return tensor
@@ -57,7 +79,8 @@ def expanded(tensor: Tensor) -> Tensor:
 
 
 def _place(like: Tensor, layout: str) -> Tensor:
-    """Room for a tensor of this shape, filled with what is not its own. `.data` makes it no view: autograd sees a tensor, as from a user."""
+    """Room for a tensor of this shape, filled with what is not its own. `.data` makes it no view:
+    autograd sees a tensor, as from a user."""
     shape = like.shape
     if layout == "transposed":
         return _blank(like, (*shape[:-2], shape[-1], shape[-2])).mT.data
@@ -81,7 +104,8 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def sliced(x: Tensor) -> Tensor:
-    """x as every second column of wider rows, from the second one on: no two dimensions can be seen as one."""
+    """x as every second column of wider rows, from the second one on: no two dimensions can be seen
+    as one."""
     x = x.detach()
     if not x.numel():
         return x.clone()
@@ -93,13 +117,15 @@ def sliced(x: Tensor) -> Tensor:
 
 
 def reversed_along(x: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """`x.flip`, for unsigned integers too, which torch reverses only as signed ones of their size."""
+    """`x.flip`, for unsigned integers too, which torch reverses only as signed ones of their
+    size."""
     signed = SIGNED.get(x.dtype)
     return x.flip(dims) if signed is None else x.view(signed).flip(dims).view(x.dtype)
 
 
 def permuted(x: Tensor) -> Tensor:
-    """x with its dimensions in another order in memory: channels last where there are four or five, else reversed."""
+    """x with its dimensions in another order in memory: channels last where there are four or five,
+    else reversed."""
     x = x.detach()
     if x.dim() in CHANNELS_LAST:
         return x.contiguous(memory_format=CHANNELS_LAST[x.dim()])
@@ -108,8 +134,11 @@ def permuted(x: Tensor) -> Tensor:
 
 
 def constant(x: Tensor, value: float) -> Tensor:
-    """A tensor like x that is `value` throughout, with all strides 0, in a storage as large as x whose other numbers differ."""
-    storage = torch.linspace(-1.0, -0.5, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(dtype=x.dtype, device=x.device)
+    """A tensor like x that is `value` throughout, with all strides 0, in a storage as large as x
+    whose other numbers differ."""
+    storage = torch.linspace(-1.0, -0.5, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(
+        dtype=x.dtype, device=x.device
+    )
     storage[0] = value
     return storage.as_strided(x.shape, (0,) * x.dim())
 
@@ -119,7 +148,7 @@ def offset(x: Tensor) -> Tensor:
     x = x.detach()
     if not x.dim():
         return sliced(x)
-    return torch.cat([reversed_along(x, tuple(range(x.dim()))), x])[len(x):]
+    return torch.cat([reversed_along(x, tuple(range(x.dim()))), x])[len(x) :]
 
 
 def conjugated(x: Tensor) -> Tensor:
@@ -128,7 +157,8 @@ def conjugated(x: Tensor) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """A copy with the same strides and offset, in a storage of its own that has the same surroundings; without history."""
+    """A copy with the same strides and offset, in a storage of its own that has the same
+    surroundings; without history."""
     x = x.detach()
     if x.layout != torch.strided or x.is_conj() or x.is_neg() or x.is_contiguous():
         return x.clone()

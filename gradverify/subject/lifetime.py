@@ -1,4 +1,5 @@
-"""What lives on after its last use: memory that only the garbage collector, or nobody, gives back."""
+"""What lives on after its last use: memory that only the garbage collector, or nobody, gives
+back."""
 
 from __future__ import annotations
 
@@ -17,13 +18,15 @@ from gradverify.subject.graph import function_nodes
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import function_class
 
-_weak: Any = reductions.StorageWeakRef      # tells whether a storage lives, whatever becomes of the Python tensors that show it
+# Tells whether a storage lives, whatever becomes of the Python tensors that show it
+_weak: Any = reductions.StorageWeakRef
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Inputs alive after a finished backward although the caller dropped them; outputs and nodes alive when everything was dropped.
-    `values`, `gradients`: copies of the checked outputs and of what that backward gave."""
+    """Inputs alive after a finished backward although the caller dropped them; outputs and nodes
+    alive when everything was dropped. `values`, `gradients`: copies of the checked outputs and of
+    what that backward gave."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -32,30 +35,49 @@ class Alive:
     gradients: Gradients = ()
 
 
-def still_alive(subject: Subject, function: Differentiable, cotangents: Sequence[Tensor], inputs: bool) -> Alive:
-    """One forward and one finished backward with the collector off. `inputs`: are they looked at? Raises UserCodeError."""
+def still_alive(
+    subject: Subject, function: Differentiable, cotangents: Sequence[Tensor], inputs: bool
+) -> Alive:
+    """One forward and one finished backward with the collector off. `inputs`: are they looked at?
+    Raises UserCodeError."""
     was_on = gc.isenabled()
     gc.disable()
     try:
-        leaves = subject.leaves()       # the inputs are results of their own, so that nothing of ours holds them
+        # The inputs are results of their own, so that nothing of ours holds them
+        leaves = subject.leaves()
         graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
         values = tuple(y.detach().clone() for y in function.of(graph))
         gradients = copied(function.gradients(graph, cotangents))
         del leaves
         outputs = graph.outputs
-        shown = [_address(output) for output in outputs if isinstance(output, Tensor)]      # an input that an output is a view of
-        given = {a.name: _weak(x.untyped_storage()) for a, x in zip(subject.arguments, graph.arguments, strict=True)
-                 if inputs and a.differentiable and x.numel() and _address(x) not in shown}
+        # An input that an output is a view of
+        shown = [_address(output) for output in outputs if isinstance(output, Tensor)]
+        given = {
+            a.name: _weak(x.untyped_storage())
+            for a, x in zip(subject.arguments, graph.arguments, strict=True)
+            if inputs and a.differentiable and x.numel() and _address(x) not in shown
+        }
         ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
-        made = {f"y{place}": _weak(y.untyped_storage()) for place, y in enumerate(outputs)
-                if isinstance(y, Tensor) and is_plain(y) and y.numel() and _address(y) not in ours}
+        made = {
+            f"y{place}": _weak(y.untyped_storage())
+            for place, y in enumerate(outputs)
+            if isinstance(y, Tensor) and is_plain(y) and y.numel() and _address(y) not in ours
+        }
         del graph
         held = tuple(name for name, storage in given.items() if not storage.expired())
-        nodes = [(cls.__name__, weakref.ref(node)) for node in function_nodes([y for y in outputs if isinstance(y, Tensor)])
-                 if (cls := function_class(node)) is not None]
+        nodes = [
+            (cls.__name__, weakref.ref(node))
+            for node in function_nodes([y for y in outputs if isinstance(y, Tensor)])
+            if (cls := function_class(node)) is not None
+        ]
         del outputs
-        return Alive(held, tuple(name for name, storage in made.items() if not storage.expired()),
-                     tuple(name for name, node in nodes if node() is not None), values, gradients)
+        return Alive(
+            held,
+            tuple(name for name, storage in made.items() if not storage.expired()),
+            tuple(name for name, node in nodes if node() is not None),
+            values,
+            gradients,
+        )
     finally:
         if was_on:
             gc.enable()

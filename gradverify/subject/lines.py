@@ -1,4 +1,5 @@
-"""Lines of the user's source that a finding is shown at: where a method is defined, makes one gradient, or writes into an argument."""
+"""Lines of the user's source that a finding is shown at: where a method is defined, makes one
+gradient, or writes into an argument."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 # ---- The source of a live function
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`tree`: its definition; `lines`: as they stand in the file, of which they begin at line `first` (from 1)."""
+    """`tree`: its definition; `lines`: as they stand in the file, of which they begin at line
+    `first` (from 1)."""
 
     tree: ast.FunctionDef | ast.AsyncFunctionDef
     file: str
@@ -46,24 +48,41 @@ class Source:
                 waiting += list(ast.iter_child_nodes(child))
 
     def changes(self, name: str) -> dict[int, bool]:
-        """The lines that bind a name to something else than None (true), or write into what it holds."""
+        """The lines that bind a name to something else than None (true), or write into what it
+        holds."""
         found = dict[int, bool]()
         nodes = list(self.nodes)
-        spared = {id(target) for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is None
-                  for target in node.targets}
+        spared = {
+            id(target)
+            for node in nodes
+            if isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and node.value.value is None
+            for target in node.targets
+        }
         augmented = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
         for node in nodes:
             written: list[ast.expr] = []
-            if isinstance(node, ast.Name | ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load) and id(node) not in spared:
+            if (
+                isinstance(node, ast.Name | ast.Subscript | ast.Attribute)
+                and not isinstance(node.ctx, ast.Load)
+                and id(node) not in spared
+            ):
                 written = [node]
             elif isinstance(node, ast.Call):
                 written = [keyword.value for keyword in node.keywords if keyword.arg == "out"]
                 method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-                if isinstance(node.func, ast.Attribute) and (method == "__setitem__" or (method.endswith("_") and not method.endswith("__"))):
-                    written += [node.func.value, *node.args[:1]]        # x.relu_(), torch.relu_(x)
+                if isinstance(node.func, ast.Attribute) and (
+                    method == "__setitem__" or (method.endswith("_") and not method.endswith("__"))
+                ):
+                    written += [node.func.value, *node.args[:1]]  # x.relu_(), torch.relu_(x)
             for each in written:
                 if _root(each) == name:
-                    found[each.lineno] = isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and id(each) not in augmented
+                    found[each.lineno] = (
+                        isinstance(each, ast.Name)
+                        and isinstance(each.ctx, ast.Store)
+                        and id(each) not in augmented
+                    )
         return found
 
 
@@ -74,11 +93,18 @@ def source_of(function: Callable[..., Any]) -> Source | None:
         lines, first = inspect.getsourcelines(plain)
         file = inspect.getsourcefile(plain) or ""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # of odd escapes in other people's strings
+            warnings.simplefilter("ignore")  # of odd escapes in other people's strings
             tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, ValueError, SyntaxError, RecursionError):
         return None
-    node = next((node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))), None)
+    node = next(
+        (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ),
+        None,
+    )
     return None if node is None else Source(node, file, max(first, 1), tuple(lines))
 
 
@@ -91,8 +117,16 @@ def _root(node: ast.AST) -> str | None:
 
 # ---- backward
 def returned_line(subject: Subject, name: str) -> Place | None:
-    """Of a Function's input `name`, as `_made`; None for a list of tensors, and where another `line` than a backward's is known."""
-    place = next((n for n, members in enumerate(subject.positions) if len(members) == 1 and members[0].name == name), None)
+    """Of a Function's input `name`, as `_made`; None for a list of tensors, and where another
+    `line` than a backward's is known."""
+    place = next(
+        (
+            n
+            for n, members in enumerate(subject.positions)
+            if len(members) == 1 and members[0].name == name
+        ),
+        None,
+    )
     target = subject.target
     if place is None or target.kind != "autograd.Function" or target.line is None or subject.kwargs:
         return None
@@ -100,16 +134,22 @@ def returned_line(subject: Subject, name: str) -> Place | None:
 
 
 def _made(backward: Callable[..., Any], first: int, place: int, count: int) -> Place | None:
-    """Where `backward`, whose definition stands at line `first`, makes what it returns for input `place` of `count`: in its one `return`, or in the
-    one line above that binds the name that is returned. None where that is not certain: several returns, a starred tuple, a name that is bound or
-    written into more than once, no source."""
+    """Where `backward`, whose definition stands at line `first`, makes what it returns for input
+    `place` of `count`: in its one `return`, or in the one line above that binds the name that is
+    returned. None where that is not certain: several returns, a starred tuple, a name that is bound
+    or written into more than once, no source."""
     source = source_of(backward)
     if source is None or not source.first <= first < source.first + len(source.lines):
         return None
     returns = [node.value for node in source.nodes if isinstance(node, ast.Return)]
     value = returns[0] if len(returns) == 1 else None
     if isinstance(value, ast.Tuple):
-        value = value.elts[place] if len(value.elts) >= count and not any(isinstance(each, ast.Starred) for each in value.elts) else None
+        value = (
+            value.elts[place]
+            if len(value.elts) >= count
+            and not any(isinstance(each, ast.Starred) for each in value.elts)
+            else None
+        )
     elif count != 1:
         return None
     if isinstance(value, ast.Name):
@@ -119,45 +159,63 @@ def _made(backward: Callable[..., Any], first: int, place: int, count: int) -> P
 
 
 def backward_of(cls: type) -> Place | None:
-    """The definition of the backward of a Function, or of what was registered as that of an operator; None where that is torch's own code."""
+    """The definition of the backward of a Function, or of what was registered as that of an
+    operator; None where that is torch's own code."""
     registered = registered_backward(cls)
     found = place_of(registered) if registered else definition(cls)
     return None if found is None or found.file.startswith(str(torch.__path__[0])) else found
 
 
 def inner_backward(seen: ForwardSeen, input: int | None) -> Place | None:
-    """Where the backward stands that a callable, a module or a registered operator goes through: of the Function that the gradient of a
-    differentiable `input` comes through (None: of any input). None where no Function or several could be at fault, or where none leads to it."""
+    """Where the backward stands that a callable, a module or a registered operator goes through: of
+    the Function that the gradient of a differentiable `input` comes through (None: of any input).
+    None where no Function or several could be at fault, or where none leads to it."""
     owners = {function_class(node) for node in seen.nodes}
     leaf = None if input is None else seen.leaves[input]
     if len(owners) != 1 or None in owners:
         return None
-    if leaf is not None and not any(getattr(node, "variable", None) is leaf for node in nodes_below(seen.nodes)):
+    if leaf is not None and not any(
+        getattr(node, "variable", None) is leaf for node in nodes_below(seen.nodes)
+    ):
         return None
     cls = seen.classes[0]
     at = backward_of(cls)
-    backward: Any = registered_backward(cls) or cls.backward       # type: ignore[attr-defined]
-    if at is None or leaf is None or len(seen.nodes) != 1 or not inspect.isfunction(inspect.unwrap(backward)):
+    backward: Any = registered_backward(cls) or cls.backward  # type: ignore[attr-defined]
+    if (
+        at is None
+        or leaf is None
+        or len(seen.nodes) != 1
+        or not inspect.isfunction(inspect.unwrap(backward))
+    ):
         return at
-    node = seen.nodes[0]        # whose needs are of every argument, where the edges are of the tensors
+    # Whose needs are of every argument, where the edges are of the tensors
+    node = seen.nodes[0]
     wanted = [place for place, needed in enumerate(node.needs_input_grad) if needed is True]
     edges = [following for following, _ in node.next_functions if following is not None]
-    found = [place for place, edge in zip(wanted, edges, strict=False) if getattr(edge, "variable", None) is leaf]
+    found = [
+        place
+        for place, edge in zip(wanted, edges, strict=False)
+        if getattr(edge, "variable", None) is leaf
+    ]
     if len(found) != 1 or len(wanted) != len(edges):
         return at
-    return _made(backward, at.line, found[0], len(node.needs_input_grad) - added_arguments(cls)) or at
+    return (
+        _made(backward, at.line, found[0], len(node.needs_input_grad) - added_arguments(cls)) or at
+    )
 
 
 # ---- other methods
 def forward_line(cls: type, argument: int | None = None) -> Place | None:
-    """The one line of `forward` that writes into the argument of this number (`ctx` not counted), else its definition. None where its source cannot
-    be read, or `forward` is torch's own."""
+    """The one line of `forward` that writes into the argument of this number (`ctx` not counted),
+    else its definition. None where its source cannot be read, or `forward` is torch's own."""
     forward = getattr(cls, "forward", None)
     if forward is None or forward is torch.autograd.Function.forward:
         return None
     source = None if argument is None else source_of(forward)
     if source is not None and argument is not None:
-        names = [each.arg for each in (*source.tree.args.posonlyargs, *source.tree.args.args)][_takes_ctx(cls):]
+        names = [each.arg for each in (*source.tree.args.posonlyargs, *source.tree.args.args)][
+            _takes_ctx(cls) :
+        ]
         changed = source.changes(names[argument]) if argument < len(names) else {}
         if list(changed.values()) == [False]:
             return source.place(next(iter(changed)))
@@ -165,11 +223,15 @@ def forward_line(cls: type, argument: int | None = None) -> Place | None:
 
 
 def method_line(cls: type, method: str) -> Place | None:
-    """The definition of a Function's `jvp` or `vmap`, or of the method that saves for backward ("saving"): `setup_context`, else `forward`. None
-    where the class has none of its own."""
+    """The definition of a Function's `jvp` or `vmap`, or of the method that saves for backward
+    ("saving"): `setup_context`, else `forward`. None where the class has none of its own."""
     name = ("forward" if _takes_ctx(cls) else "setup_context") if method == "saving" else method
     found = getattr(cls, name, None)
-    return None if found is None or found is getattr(torch.autograd.Function, name, None) else place_of(found)
+    return (
+        None
+        if found is None or found is getattr(torch.autograd.Function, name, None)
+        else place_of(found)
+    )
 
 
 def _takes_ctx(cls: Any) -> bool:

@@ -15,8 +15,8 @@ import torch
 from gradverify.subject.ambient import ambient, in_every_way, left_as_found
 from gradverify.subject.interpreted import interpreting
 
-NUMPY_SEEDS = 2**32     # NumPy's global stream takes no larger seed
-SMALL = 2**16           # elements of all inputs together, below which one thread computes
+NUMPY_SEEDS = 2**32  # NumPy's global stream takes no larger seed
+SMALL = 2**16  # elements of all inputs together, below which one thread computes
 
 
 def cuda_devices() -> tuple[str, ...]:
@@ -32,16 +32,19 @@ def threads() -> int:
 
 
 def compute_on_one_thread(elements: int) -> None:
-    """Small functions are called thousands of times: there, threads spend their time waiting for each other.
+    """Small functions are called thousands of times: there, threads spend their time waiting for
+    each other.
 
-    Measured on two busy cores, 1.3·10⁶ elements of a 32×128 by 128×10 product: 352 s on two threads, 11 s on one.
+    Measured on two busy cores, 1.3·10⁶ elements of a 32×128 by 128×10 product: 352 s on two
+    threads, 11 s on one.
     """
     if elements < SMALL:
         torch.set_num_threads(1)
 
 
 def seed_all(seed: int, cuda: bool = False) -> None:
-    """Sets the global generators of torch, NumPy and Python. `cuda`: those of the CUDA devices too."""
+    """Sets the global generators of torch, NumPy and Python. `cuda`: those of the CUDA devices
+    too."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % NUMPY_SEEDS)
     random.seed(seed)
@@ -63,7 +66,8 @@ def _same_randomness(devices: Iterable[int] = ()) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """What is drawn inside from the global generators on the CPU depends on the seed alone; they are afterwards what they were."""
+    """What is drawn inside from the global generators on the CPU depends on the seed alone; they
+    are afterwards what they were."""
     with _same_randomness():
         seed_all(seed)
         yield
@@ -71,8 +75,8 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Random states and all other global state (`ambient`) are afterwards what they were, whatever the user's code did. Triton's kernels run, on a
-    machine without a GPU too (`interpreting`)."""
+    """Random states and all other global state (`ambient`) are afterwards what they were, whatever
+    the user's code did. Triton's kernels run, on a machine without a GPU too (`interpreting`)."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with interpreting(), _same_randomness(devices), left_as_found(ambient()):
         _tell_no_error_of_warnings()
@@ -81,7 +85,8 @@ def undisturbed() -> Iterator[None]:
 
 @contextmanager
 def as_torch_starts() -> Iterator[None]:
-    """Inside `undisturbed`: what tests of the same process have set of torch and NumPy (a default device, no_grad) is not in a check's way."""
+    """Inside `undisturbed`: what tests of the same process have set of torch and NumPy (a default
+    device, no_grad) is not in a check's way."""
     own_device = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     with torch.inference_mode(False), own_device:
         torch.set_grad_enabled(True)
@@ -92,15 +97,16 @@ def as_torch_starts() -> Iterator[None]:
 
 @contextmanager
 def imports(has_gpu: bool) -> Iterator[None]:
-    """For a process that imports users' modules and then forks: they find torch and NumPy as these start, and kernels are the interpreter's where
-    there is no GPU."""
+    """For a process that imports users' modules and then forks: they find torch and NumPy as these
+    start, and kernels are the interpreter's where there is no GPU."""
     with nullcontext() if has_gpu else interpreting(), as_torch_starts():
         _tell_no_error_of_warnings()
         yield
 
 
 def cannot_fork() -> str | None:
-    """What importing a user's modules did that a child of this process would not have; None where it may fork."""
+    """What importing a user's modules did that a child of this process would not have; None where
+    it may fork."""
     try:
         count = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - names only
     except OSError:
@@ -113,8 +119,9 @@ def cannot_fork() -> str | None:
 
 @contextmanager
 def imported() -> Iterator[list[str]]:
-    """Inside, the user's modules are imported, and what a check needs is built of them. What stands in the way of the calls that follow (gradients
-    turned off, inference mode, autocast, a default device) is put back at the end; the names of what was."""
+    """Inside, the user's modules are imported, and what a check needs is built of them. What stands
+    in the way of the calls that follow (gradients turned off, inference mode, autocast, a default
+    device) is put back at the end; the names of what was."""
     with torch.inference_mode(False), left_as_found(in_every_way()) as changed:
         yield changed
         if torch.is_inference_mode_enabled():
@@ -123,24 +130,41 @@ def imported() -> Iterator[list[str]]:
 
 
 def _tell_no_error_of_warnings() -> None:
-    """Where warnings are errors (PYTHONWARNINGS=error, a test suite), those that unusual calls of torch give would be taken for the function's."""
+    """Where warnings are errors (PYTHONWARNINGS=error, a test suite), those that unusual calls of
+    torch give would be taken for the function's."""
     if any(action == "error" for action, *_ in warnings.filters):
-        warnings.filters[:] = [("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters]  # type: ignore[index]
-        with warnings.catch_warnings():     # which tells Python that they are others
+        warnings.filters[:] = [  # type: ignore[index]
+            ("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters
+        ]
+        with warnings.catch_warnings():  # which tells Python that they are others
             pass
 
 
 def random_states(cuda: bool) -> tuple[object, ...]:
-    """What the global generators would draw next: equal before and after code that drew nothing. `cuda`: of the CUDA devices too."""
+    """What the global generators would draw next: equal before and after code that drew nothing.
+    `cuda`: of the CUDA devices too."""
     name, keys, *rest = np.random.get_state(legacy=True)
     devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
-    return (torch.default_generator.get_state().numpy().tobytes(), name, np.asarray(keys).tobytes(), *rest, random.getstate(), *devices)
+    return (
+        torch.default_generator.get_state().numpy().tobytes(),
+        name,
+        np.asarray(keys).tobytes(),
+        *rest,
+        random.getstate(),
+        *devices,
+    )
 
 
 def next_draws(cuda: bool) -> tuple[object, ...]:
-    """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators are drawn, which are to be seeded anew."""
+    """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators
+    are drawn, which are to be seeded anew."""
     devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
-    return (torch.default_generator.get_state().numpy().tobytes(), np.random.random_sample(), random.random(), *devices)
+    return (
+        torch.default_generator.get_state().numpy().tobytes(),
+        np.random.random_sample(),
+        random.random(),
+        *devices,
+    )
 
 
 def use_threads(count: int) -> None:

@@ -1,4 +1,5 @@
-"""A module in the check's precision, with the hooks of its parameters. Real numbers stay real and complex ones complex: no part is dropped."""
+"""A module in the check's precision, with the hooks of its parameters. Real numbers stay real and
+complex ones complex: no part is dropped."""
 
 from __future__ import annotations
 
@@ -18,21 +19,36 @@ from torch import Tensor, nn
 from gradverify.numerics.function.coordinates import REAL
 from gradverify.subject.containers import brought
 from gradverify.subject.snapshot import alike, same
-from gradverify.torch_private import TENSOR_HOOKS, applied, buffers_of, convert, hooks_after_accumulation, hooks_on_gradient, parameters_of
+from gradverify.torch_private import (
+    TENSOR_HOOKS,
+    applied,
+    buffers_of,
+    convert,
+    hooks_after_accumulation,
+    hooks_on_gradient,
+    parameters_of,
+)
 
 # ---- A module in the check's precision, with the hooks of its parameters
 Hooks = tuple[Callable[..., Any], ...]
 
-COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64, torch.complex128: torch.complex128, torch.complex64: torch.complex64,
-           torch.float16: torch.complex32, torch.bfloat16: torch.complex64}
+COMPLEX = {
+    torch.float64: torch.complex128,
+    torch.float32: torch.complex64,
+    torch.complex128: torch.complex128,
+    torch.complex64: torch.complex64,
+    torch.float16: torch.complex32,
+    torch.bfloat16: torch.complex64,
+}
 """The complex type of a check's dtype."""
 
 
 def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
-    """The module itself, its floating and complex parameters and buffers in the precision of `dtype`, all of it on `device`.
+    """The module itself, its floating and complex parameters and buffers in the precision of
+    `dtype`, all of it on `device`.
 
-    Complex ones stay complex. A complex `dtype` makes real ones complex too, unless the module has complex ones itself: then it knows which
-    are which.
+    Complex ones stay complex. A complex `dtype` makes real ones complex too, unless the module has
+    complex ones itself: then it knows which are which.
     """
     mixed = any(tensor.is_complex() for tensor in chain(module.parameters(), module.buffers()))
     real = REAL.get(dtype, dtype) if mixed else dtype
@@ -40,7 +56,11 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
     def moved(tensor: Tensor) -> Tensor:
         if tensor.is_complex():
             return tensor.to(device=device, dtype=COMPLEX[dtype])
-        return tensor.to(device=device, dtype=real) if tensor.is_floating_point() else tensor.to(device=device)
+        return (
+            tensor.to(device=device, dtype=real)
+            if tensor.is_floating_point()
+            else tensor.to(device=device)
+        )
 
     convert(module, moved)
     return module
@@ -48,29 +68,50 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
 
 # ---- hooks on parameters
 def copied(module: torch.nn.Module) -> torch.nn.Module:
-    """A copy; the hooks of its parameters, which `copy.deepcopy` leaves behind, are those of the copy too. Raises what copying raises."""
+    """A copy; the hooks of its parameters, which `copy.deepcopy` leaves behind, are those of the
+    copy too. Raises what copying raises."""
     memo: dict[int, Any] = {}
     other = copy.deepcopy(module, memo)
     for old, new in zip(module.parameters(), other.parameters(), strict=True):
-        if not new.is_leaf:     # of a jitted module, whose parameters are copied as an operation of autograd
+        # Of a jitted module, whose parameters are copied as an operation of autograd
+        if not new.is_leaf:
             new.detach_().requires_grad_(old.requires_grad)
         for kind in TENSOR_HOOKS:
             hooks = getattr(old, kind, None)
             if hooks and new.requires_grad:
                 # a hook that is a method of the module becomes the copy's; any other is shared
-                setattr(new, kind, OrderedDict((key, copy.deepcopy(hook, memo) if inspect.ismethod(hook) and id(hook.__self__) in memo else hook)
-                                               for key, hook in hooks.items()))
+                setattr(
+                    new,
+                    kind,
+                    OrderedDict(
+                        (
+                            key,
+                            copy.deepcopy(hook, memo)
+                            if inspect.ismethod(hook) and id(hook.__self__) in memo
+                            else hook,
+                        )
+                        for key, hook in hooks.items()
+                    ),
+                )
     return other
 
 
 def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
-    """The hooks that run on the gradient of each parameter which has any (`Tensor.register_hook`)."""
-    return {name: hooks for name, value in module.named_parameters() if (hooks := hooks_on_gradient(value))}
+    """The hooks that run on the gradient of each parameter which has any
+    (`Tensor.register_hook`)."""
+    return {
+        name: hooks
+        for name, value in module.named_parameters()
+        if (hooks := hooks_on_gradient(value))
+    }
 
 
 def hooked(values: Mapping[str, Any], hooks: Mapping[str, Hooks]) -> dict[str, Any]:
     """The values lent to a module as its parameters, the hooks of these on them."""
-    return {name: _watched(value, hooks[name]) if name in hooks and value.requires_grad else value for name, value in values.items()}
+    return {
+        name: _watched(value, hooks[name]) if name in hooks and value.requires_grad else value
+        for name, value in values.items()
+    }
 
 
 def _watched(value: Tensor, hooks: Hooks) -> Tensor:
@@ -82,20 +123,30 @@ def _watched(value: Tensor, hooks: Hooks) -> Tensor:
 
 
 def after_accumulation(module: torch.nn.Module) -> tuple[str, ...]:
-    """The parameters with hooks that run once `.grad` is written (`register_post_accumulate_grad_hook`)."""
-    return tuple(name for name, value in module.named_parameters() if hooks_after_accumulation(value))
+    """The parameters with hooks that run once `.grad` is written
+    (`register_post_accumulate_grad_hook`)."""
+    return tuple(
+        name for name, value in module.named_parameters() if hooks_after_accumulation(value)
+    )
 
 
 # ---- Tensors of modules that each call gets others in the place of: the parameters and buffers
 # of a checked module, the buffers of those that a callable reaches
-DEPTH = 3       # functions that call functions
+DEPTH = 3  # functions that call functions
 
 
 def reached(function: Any, *arguments: Any) -> tuple[nn.Module, ...]:
-    """The modules that a function is given or holds: bound to it, in its closure, its defaults or a partial, or under a global name that its code
-    uses; the same for functions of its own package that it calls so, and for the forward of an autograd Function."""
+    """The modules that a function is given or holds: bound to it, in its closure, its defaults or a
+    partial, or under a global name that its code uses; the same for functions of its own package
+    that it calls so, and for the forward of an autograd Function."""
     seen = set[int]()
-    return tuple(dict.fromkeys(module for value in (function, *arguments) for module in _modules(value, DEPTH, None, seen)))
+    return tuple(
+        dict.fromkeys(
+            module
+            for value in (function, *arguments)
+            for module in _modules(value, DEPTH, None, seen)
+        )
+    )
 
 
 def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Iterator[nn.Module]:
@@ -103,7 +154,13 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
         yield from value.modules()
         return
     value = applied(value) or value
-    if not depth or id(value) in seen or not isinstance(value, functools.partial | MethodType | FunctionType | list | tuple | type):
+    if (
+        not depth
+        or id(value) in seen
+        or not isinstance(
+            value, functools.partial | MethodType | FunctionType | list | tuple | type
+        )
+    ):
         return
     seen.add(id(value))
     parts: tuple[Any, ...]
@@ -111,12 +168,18 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
         own = (value.__module__ or "").partition(".")[0]
         if own == torch.__name__ or (package is not None and own != package):
             return
-        globals_ = (value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__)
+        globals_ = (
+            value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__
+        )
         parts, package, depth = (*brought(value), *globals_), own, depth - 1
     elif isinstance(value, type):
         parts = (value.forward,) if issubclass(value, torch.autograd.Function) else ()
     else:
-        parts = tuple(part for part in value if isinstance(part, nn.Module)) if isinstance(value, list | tuple) else tuple(brought(value))
+        parts = (
+            tuple(part for part in value if isinstance(part, nn.Module))
+            if isinstance(value, list | tuple)
+            else tuple(brought(value))
+        )
     for part in parts:
         yield from _modules(part, depth, package, seen)
 
@@ -125,12 +188,19 @@ class Held:
     """The places of tensors in modules. A tensor that lies in several of them has one key."""
 
     def __init__(self, *modules: nn.Module, parameters: bool = False) -> None:
-        """Of these modules themselves and, of a checked module with its `parameters`, of all that are in it: the keys are its dotted names then."""
-        named = [*modules[0].named_modules()] if parameters else [(str(number), module) for number, module in enumerate(modules)]
+        """Of these modules themselves and, of a checked module with its `parameters`, of all that
+        are in it: the keys are its dotted names then."""
+        named = (
+            [*modules[0].named_modules()]
+            if parameters
+            else [(str(number), module) for number, module in enumerate(modules)]
+        )
         keys = dict[int, str]()
         self._places = list[tuple[MutableMapping[str, Any], str, str]]()
         for prefix, module in named:
-            for table in (parameters_of(module), buffers_of(module)) if parameters else (buffers_of(module),):
+            for table in (
+                (parameters_of(module), buffers_of(module)) if parameters else (buffers_of(module),)
+            ):
                 for name, tensor in table.items():
                     if tensor is not None:
                         key = keys.setdefault(id(tensor), f"{prefix}.{name}" if prefix else name)
@@ -146,7 +216,8 @@ class Held:
 
     @contextmanager
     def lent(self, values: dict[str, Tensor]) -> Iterator[None]:
-        """Inside, the modules have these values; afterwards their own again, and `values` holds what stood there in the end."""
+        """Inside, the modules have these values; afterwards their own again, and `values` holds
+        what stood there in the end."""
         places = [place for place in self._places if place[2] in values]
         kept = [_entry(table, name) for table, name, _ in places]
         for table, name, key in places:
@@ -169,39 +240,62 @@ def _entry(table: MutableMapping[str, Any], name: str) -> Any:
 
 # ---- The buffers of a module in training that its forward updates and reads, such as the power
 # iteration of spectral norm: where they come to rest
-MOST = 512      # calls: measured, a power iteration takes 70 with singular values 10 % apart, 350 with 2 %, 460 with 1.5 %
-EARLY = 32      # calls by which what will come to rest has come nearer: a counter never does
+# calls: measured, a power iteration takes 70 with singular values 10 % apart, 350 with 2 %, 460
+# with 1.5 %
+MOST = 512
+EARLY = 32  # calls by which what will come to rest has come nearer: a counter never does
 NEARER = 0.9
-SLOWLY = 2.0**-7    # of the outputs: what moves by less a call may come to rest some day (singular values that lie closer than 1 %)
-LEAST = 8       # more calls once the outputs stand still, and as many as it took: buffers have the error's square root to go
-OFF = 2.0**-7   # of a number: far above rounding, near enough to be defined
-STILL = 4       # roundings of the output's type that its largest element still moves
+# Of the outputs: what moves by less a call may come to rest some day (singular values that lie
+# closer than 1 %)
+SLOWLY = 2.0**-7
+# More calls once the outputs stand still, and as many as it took: buffers have the error's square
+# root to go
+LEAST = 8
+OFF = 2.0**-7  # of a number: far above rounding, near enough to be defined
+STILL = 4  # roundings of the output's type that its largest element still moves
 
 State = dict[str, Tensor]
 
 
-class Restless(Exception):      # noqa: N818 - no fault of anybody's
+class Restless(Exception):  # noqa: N818 - no fault of anybody's
     """The buffers come to rest, but so slowly that nobody can wait for it."""
 
 
-def at_rest(forward: Callable[[State], tuple[Sequence[Tensor], State]], start: State) -> State | None:
-    """The buffers at rest, from `start` on; None where forward leaves them alone, where they do not move its outputs, or where they never rest.
+def at_rest(
+    forward: Callable[[State], tuple[Sequence[Tensor], State]], start: State
+) -> State | None:
+    """The buffers at rest, from `start` on; None where forward leaves them alone, where they do not
+    move its outputs, or where they never rest.
 
-    `forward`: the outputs for some buffers, and what these are afterwards. Raises Restless, and what forward raises.
+    `forward`: the outputs for some buffers, and what these are afterwards. Raises Restless, and
+    what forward raises.
     """
     last, after = forward(start)
     if all(same(buffer, start[name]) for name, buffer in after.items()):
         return None
-    off = {name: buffer * (1 + OFF * (torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2))     # every second number
-           if buffer.is_floating_point() or buffer.is_complex() else buffer for name, buffer in after.items()}
-    if alike(last, forward(off)[0]):        # which does not read them (batch statistics)
+    # Every second number
+    off = {
+        name: buffer
+        * (1 + OFF * (torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2))
+        if buffer.is_floating_point() or buffer.is_complex()
+        else buffer
+        for name, buffer in after.items()
+    }
+    if alike(last, forward(off)[0]):  # which does not read them (batch statistics)
         return None
     first = moved = 0.0
     for call in range(1, MOST):
         now, after = forward(after)
-        moved = max((float((a - b).abs().max()) for a, b in zip(last, now, strict=True) if a.numel()), default=0.0)
-        if all(not b.numel() or same(a, b) or float((b - a).abs().max()) <= STILL * torch.finfo(b.dtype).eps * float(b.abs().max())
-               for a, b in zip(last, now, strict=True)):
+        moved = max(
+            (float((a - b).abs().max()) for a, b in zip(last, now, strict=True) if a.numel()),
+            default=0.0,
+        )
+        if all(
+            not b.numel()
+            or same(a, b)
+            or float((b - a).abs().max()) <= STILL * torch.finfo(b.dtype).eps * float(b.abs().max())
+            for a, b in zip(last, now, strict=True)
+        ):
             for _ in range(max(call, LEAST)):
                 _, after = forward(after)
             return after
@@ -209,5 +303,5 @@ def at_rest(forward: Callable[[State], tuple[Sequence[Tensor], State]], start: S
         if call == EARLY and not moved <= NEARER * first:
             break
     if 0 < moved <= SLOWLY * max((float(y.abs().max()) for y in last if y.numel()), default=0.0):
-        raise Restless      # it may come to rest, much later
+        raise Restless  # it may come to rest, much later
     return None

@@ -14,13 +14,15 @@ def devices_of(tensors: Iterable[Tensor]) -> tuple[torch.device, ...]:
 
 
 def finished(devices: tuple[torch.device, ...]) -> None:
-    """Waits for all that runs there. What a kernel raises is raised here: by the call that launched it, and not by a later one."""
+    """Waits for all that runs there. What a kernel raises is raised here: by the call that launched
+    it, and not by a later one."""
     for device in devices:
         torch.cuda.synchronize(device)
 
 
 def lost(devices: Iterable[torch.device]) -> bool:
-    """Does every later call there fail in this process, as after an error in a kernel? The device is asked: its errors have many wordings."""
+    """Does every later call there fail in this process, as after an error in a kernel? The device
+    is asked: its errors have many wordings."""
     try:
         finished(tuple(devices))
     except RuntimeError:
@@ -29,7 +31,8 @@ def lost(devices: Iterable[torch.device]) -> bool:
 
 
 def after_a_check(device: str) -> bool:
-    """Gives memory back that is kept for later tensors, as another worker may need it. True where the device is `lost`."""
+    """Gives memory back that is kept for later tensors, as another worker may need it. True where
+    the device is `lost`."""
     if not device.startswith("cuda") or lost([torch.device(device)]):
         return device.startswith("cuda")
     torch.cuda.empty_cache()

@@ -1,4 +1,5 @@
-"""The same function at the same numbers on another device, through `torch.compile`, and under the tests of `torch.library.opcheck`."""
+"""The same function at the same numbers on another device, through `torch.compile`, and under the
+tests of `torch.library.opcheck`."""
 
 from __future__ import annotations
 
@@ -42,16 +43,21 @@ from gradverify.torch_private import (
 
 # ---- The same function at the same numbers on another device
 def on_device(own: Subject, device: str) -> Subject:
-    """The subject's function and inputs there, in its own dtype. Its calls are counted by `own`. Raises UserCodeError where that cannot be had."""
+    """The subject's function and inputs there, in its own dtype. Its calls are counted by `own`.
+    Raises UserCodeError where that cannot be had."""
     case = replace(own.case, settings=replace(own.case.settings, device=device), beside=None)
     target = own.target
-    if target.kind == "module":     # assembling moves it
+    if target.kind == "module":  # assembling moves it
         module = copied(target.subject)
         target = replace(target, subject=module, call=module)
     made = assemble(case, target, drawn_inputs(case, torch.device(device))).own
     if [a.name for a in made.arguments] != [a.name for a in own.arguments]:
         raise UserCodeError(CODE, f"the inputs are others on {device}")
-    other = own.twin([_same(there, here) for there, here in zip(made.arguments, own.arguments, strict=True)], made.kwargs, target)
+    other = own.twin(
+        [_same(there, here) for there, here in zip(made.arguments, own.arguments, strict=True)],
+        made.kwargs,
+        target,
+    )
     other.case = case
     return other
 
@@ -61,7 +67,11 @@ def _same(there: Argument, here: Argument) -> Argument:
     if not (there.is_tensor and here.is_tensor) or there.form is not None:
         return there
     if there.value.shape != here.value.shape:
-        raise UserCodeError(CODE, f"{here.name} has shape {list(there.value.shape)} there, and {list(here.value.shape)} here")
+        raise UserCodeError(
+            CODE,
+            f"{here.name} has shape {list(there.value.shape)} there, and {list(here.value.shape)} "
+            "here",
+        )
     moved = here.value.to(device=there.value.device)
     return there if torch.equal(there.value, moved) else replace(there, value=moved)
 
@@ -82,12 +92,15 @@ class Compiler:
     def through(self, subject: Subject) -> Subject:
         """The same function at the same arguments, called through torch.compile."""
         target = subject.target
-        if target.kind == "module":     # its forward is compiled, where `compiling` has put it
+        if target.kind == "module":  # its forward is compiled, where `compiling` has put it
             return subject.twin(subject.arguments)
-        return subject.twin(subject.arguments, target=replace(target, call=self._compiled(target.call)))
+        return subject.twin(
+            subject.arguments, target=replace(target, call=self._compiled(target.call))
+        )
 
     def _compiled(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*given: Any, **named: Any) -> Any:     # what lies in torch itself, as `apply` does, is not compiled by itself
+        # What lies in torch itself, as `apply` does, is not compiled by itself
+        def called(*given: Any, **named: Any) -> Any:
             return call(*given, **named)
 
         def backend(graph: Any, inputs: Any) -> Any:
@@ -99,7 +112,8 @@ class Compiler:
 
     @contextmanager
     def compiling(self, subject: Subject) -> Iterator[None]:
-        """Quiet, from empty caches, which are empty again afterwards; a module's forward is compiled while this lasts."""
+        """Quiet, from empty caches, which are empty again afterwards; a module's forward is
+        compiled while this lasts."""
         module = subject.target.subject if subject.target.kind == "module" else None
         own = vars(module).get("forward") if module is not None else None
         with quiet(), left_as_found(ambient()), modules_untagged():
@@ -125,9 +139,12 @@ def no_compiler() -> str | None:
     return None
 
 
-# ---- The tests of `torch.library.opcheck` on a registered operator, one by one: on copies, quietly, with everything that is global put back.
-Test = Literal["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-TORCHS_OWN = ("aten", "prims", "prim")      # libraries that opcheck itself takes for built in
+# ---- The tests of `torch.library.opcheck` on a registered operator, one by one: on copies,
+# quietly, with everything that is global put back.
+Test = Literal[
+    "test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
+]
+TORCHS_OWN = ("aten", "prims", "prim")  # libraries that opcheck itself takes for built in
 DEVICES = {"cpu", "cuda"}
 
 
@@ -144,15 +161,21 @@ class Operator:
         return str(self.overload.name())
 
     def fails(self, test: Test) -> BaseException | None:
-        """What one test raised; None where the operator passes it. Raises Spent, and ImportError where torch's compiler cannot be imported."""
+        """What one test raised; None where the operator passes it. Raises Spent, and ImportError
+        where torch's compiler cannot be imported."""
         many = test == "test_aot_dispatch_dynamic"
         self.subject.count(forward=2 if many else 1, backward=2 if many else 0)
         try:
             with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
-                given, named = pytree.tree_map_only(Tensor, lambda x: x.detach().clone().requires_grad_(x.requires_grad),
-                                                    self.subject.given(self.subject.leaves()))
-                import_compiler()       # an ImportError is not the operator's
-                found: object = torch.library.opcheck(self.overload, tuple(given), named, test_utils=test, raise_exception=False)[test]
+                given, named = pytree.tree_map_only(
+                    Tensor,
+                    lambda x: x.detach().clone().requires_grad_(x.requires_grad),
+                    self.subject.given(self.subject.leaves()),
+                )
+                import_compiler()  # an ImportError is not the operator's
+                found: object = torch.library.opcheck(
+                    self.overload, tuple(given), named, test_utils=test, raise_exception=False
+                )[test]
         except BaseException as error:
             if is_interrupt(error) or issubclass(type(error), Spent | ToolError | ImportError):
                 raise
@@ -161,15 +184,22 @@ class Operator:
 
     @property
     def fake_kernel(self) -> Frame | None:
-        """Where the function that was registered as the fake kernel is defined, if that can be read."""
+        """Where the function that was registered as the fake kernel is defined, if that can be
+        read."""
         code = getattr(fake_function(self.name), "__code__", None)
         if code is None:
             return None
-        return Frame(code.co_filename, code.co_firstlineno, code.co_name, linecache.getline(code.co_filename, code.co_firstlineno).strip())
+        return Frame(
+            code.co_filename,
+            code.co_firstlineno,
+            code.co_name,
+            linecache.getline(code.co_filename, code.co_firstlineno).strip(),
+        )
 
 
 def operator_of(subject: Subject) -> Operator | str:
-    """The registered operator that a check is of; in words, why there is none that opcheck could look at."""
+    """The registered operator that a check is of; in words, why there is none that opcheck could
+    look at."""
     found = overload_behind(subject.target.subject)
     if isinstance(found, OverloadPacket):
         overloads = returning(found)
@@ -192,7 +222,11 @@ def operator_of(subject: Subject) -> Operator | str:
 def quiet() -> Iterator[None]:
     """Neither warnings nor log lines nor anything printed; torch logs what it raises as well."""
     before = logging.root.manager.disable
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         try:

@@ -1,4 +1,5 @@
-"""What a function returns, flattened: tensors in a row, each named by its path in a dict, dataclass, namedtuple, list or tuple."""
+"""What a function returns, flattened: tensors in a row, each named by its path in a dict,
+dataclass, namedtuple, list or tuple."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ROOT = "y"
 
 
 def leaves(returned: Any) -> list[Any]:
-    """All leaves, None among them, in order. A dataclass counts as its fields, whether or not it is registered with pytree."""
+    """All leaves, None among them, in order. A dataclass counts as its fields, whether or not it is
+    registered with pytree."""
     if isinstance(returned, Tensor):
         return [returned]
     flat: list[Any] = []
@@ -24,10 +26,12 @@ def leaves(returned: Any) -> list[Any]:
 
 
 def names(returned: Any) -> tuple[str, ...]:
-    """A name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path: `y.loss`, `y.states[0]`, `y1[0]`."""
+    """A name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path:
+    `y.loss`, `y.states[0]`, `y1[0]`."""
     try:
         return tuple(_named(path) for path in _paths(returned))
-    except ValueError:      # a type that its owner registered with pytree without saying what the paths are called
+    # A type that its owner registered with pytree without saying what the paths are called
+    except ValueError:
         return tuple(f"{ROOT}{place}" for place in range(len(leaves(returned))))
 
 
@@ -42,7 +46,8 @@ def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
 
 
 def step(key: Any, bare: bool = False) -> str:
-    """`.name` of a field or key, `[0]` of a place in a sequence, `bare` for `y0` where it comes first."""
+    """`.name` of a field or key, `[0]` of a place in a sequence, `bare` for `y0` where it comes
+    first."""
     if isinstance(key, pytree.SequenceKey):
         return str(key.idx) if bare else f"[{key.idx}]"
     if isinstance(key, pytree.GetAttrKey):
@@ -60,8 +65,13 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _is_dataclass(value: Any) -> bool:
-    """A dataclass that pytree does not know (one that it knows is taken apart as it was registered)."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value) not in pytree.SUPPORTED_NODES
+    """A dataclass that pytree does not know (one that it knows is taken apart as it was
+    registered)."""
+    return (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and type(value) not in pytree.SUPPORTED_NODES
+    )
 
 
 def _fields(value: Any) -> dict[str, Any]:

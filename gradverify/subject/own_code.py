@@ -1,7 +1,8 @@
-"""Code of gradverify that runs inside a call of the user's code: modes of torch, hooks, wrapped methods.
+"""Code of gradverify that runs inside a call of the user's code: modes of torch, hooks, wrapped
+methods.
 
-What the wrapped operation raises is left as it is. Whatever else is raised there is a fault of gradverify (`ToolError`), which no handler of the
-user's, and none of ours, takes for an answer.
+What the wrapped operation raises is left as it is. Whatever else is raised there is a fault of
+gradverify (`ToolError`), which no handler of the user's, and none of ours, takes for an answer.
 """
 
 from __future__ import annotations
@@ -17,27 +18,41 @@ from torch.overrides import TorchFunctionMode
 
 from gradverify.model.fault import ToolError, frames_of
 from gradverify.subject.failure import is_users
-from gradverify.torch_private import TorchDispatchMode, device_key, has_kernel, kernel, python_kernel, pytree
+from gradverify.torch_private import (
+    TorchDispatchMode,
+    device_key,
+    has_kernel,
+    kernel,
+    python_kernel,
+    pytree,
+)
 
 Code = TypeVar("Code", bound=Callable[..., Any])
 
 
 def wrapped(call: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-    """Call what is wrapped: an operation of torch, a method or a hook of the user's. What it raises is its own."""
+    """Call what is wrapped: an operation of torch, a method or a hook of the user's. What it raises
+    is its own."""
     return call(*args, **named)
 
 
 def own_code(function: Code) -> Code:
-    """Turn what `function` raises into a ToolError, unless the user's code raised it, or a call that was made through `wrapped`."""
+    """Turn what `function` raises into a ToolError, unless the user's code raised it, or a call
+    that was made through `wrapped`."""
+
     @functools.wraps(function)
     def guarded(*args: Any, **named: Any) -> Any:
         try:
             return function(*args, **named)
-        except RecursionError:      # of the user's code, which came to its end here
+        except RecursionError:  # of the user's code, which came to its end here
             raise
         except Exception as error:
             guard, *codes = (frame.f_code for frame in frames_of(error))
-            if is_users(error) or next((code for code in codes if code in (guard, wrapped.__code__)), None) is wrapped.__code__:
+            if (
+                is_users(error)
+                or next((code for code in codes if code in (guard, wrapped.__code__)), None)
+                is wrapped.__code__
+            ):
                 raise
             raise ToolError(function.__qualname__) from error
 
@@ -45,8 +60,9 @@ def own_code(function: Code) -> Code:
 
 
 class OwnMode:
-    """What all modes of the package share: `answer` says what comes of one operation, which it calls through `wrapped`. A fault of `answer` that
-    the user's code swallowed is raised again where the mode ends."""
+    """What all modes of the package share: `answer` says what comes of one operation, which it
+    calls through `wrapped`. A fault of `answer` that the user's code swallowed is raised again
+    where the mode ends."""
 
     _fault: ToolError | None = None
 
@@ -64,7 +80,12 @@ class OwnMode:
     def _guarded(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         return self.answer(func, args, named)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[misc]
         fault, self._fault = self._fault, None
         if fault is not None and fault is not error:
@@ -82,35 +103,55 @@ class DispatchMode(OwnMode, TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch then leaves the method below as it is, and does not import its compiler (two seconds in every process) to keep it from that."""
+        """Torch then leaves the method below as it is, and does not import its compiler (two
+        seconds in every process) to keep it from that."""
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
         return self._answered(func, args, kwargs)
 
 
 class FunctionMode(OwnMode, TorchFunctionMode):
     """Sees every function of torch that is called."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
         return self._answered(func, args, kwargs)
 
 
-# ---- Operators that are written in Python: `torch.library.custom_op`, `Library.impl`. A mode sees each as one operation, and torch runs what is
-# inside with that mode off. Called as found here, past everything else that torch does for an operator, their Python runs in the mode that is on.
+# ---- Operators that are written in Python: `torch.library.custom_op`, `Library.impl`. A mode sees
+# each as one operation, and torch runs what is inside with that mode off. Called as found here,
+# past everything else that torch does for an operator, their Python runs in the mode that is on.
 OF_TORCH = ("aten", "prim", "prims")
-FOR_ALL = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+FOR_ALL = (
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeExplicitAutograd",
+    "CompositeImplicitAutograd",
+)
 """What runs on a device that has no implementation of its own, the first before the others."""
 
 
 def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
-    """The implementation of an operator for these arguments, to be called with them, where it is Python's; None for all others."""
+    """The implementation of an operator for these arguments, to be called with them, where it is
+    Python's; None for all others."""
     key = _implemented_at(func, values)
     return None if key is None else python_kernel(func, key)
 
 
 def kernel_of(func: Any, values: Any) -> Callable[..., Any] | None:
-    """The implementation of an operator for these arguments, be it Python's or C++'s; None for torch's own operators."""
+    """The implementation of an operator for these arguments, be it Python's or C++'s; None for
+    torch's own operators."""
     key = _implemented_at(func, values)
     return None if key is None else kernel(func, key)
 
@@ -120,7 +161,17 @@ def _implemented_at(func: Any, values: Any) -> str | None:
     if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
         return None
     tensors = [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
-    if not tensors or any(type(x) not in (Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.is_conj() or x.is_neg() for x in tensors):
-        return None     # there is more to what torch dispatches on than where plain tensors lie
+    if not tensors or any(
+        type(x) not in (Tensor, torch.nn.Parameter)
+        or x.layout is not torch.strided
+        or x.is_conj()
+        or x.is_neg()
+        for x in tensors
+    ):
+        return None  # there is more to what torch dispatches on than where plain tensors lie
     key = device_key(next(iter({x.device.type for x in tensors} - {"cpu"}), "cpu"))
-    return None if key is None else next((each for each in (key, *FOR_ALL) if has_kernel(func.name(), each)), None)
+    return (
+        None
+        if key is None
+        else next((each for each in (key, *FOR_ALL) if has_kernel(func.name(), each)), None)
+    )

@@ -28,117 +28,194 @@ from gradverify.subject.wide import on_two_legs
 
 # ---- Arguments that were made, bound to the parameters of the signature: in its order, named by
 # it
-CALLED = "GV002"     # the function is there; it cannot be called so
+CALLED = "GV002"  # the function is there; it cannot be called so
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def bind(given: Sequence[Argument], found: Target, own: Collection[str], keywords: Collection[str]) -> list[Argument]:
-    """The arguments in the order of the signature, those passed by keyword behind; a nameless one takes its name from there.
+def bind(
+    given: Sequence[Argument], found: Target, own: Collection[str], keywords: Collection[str]
+) -> list[Argument]:
+    """The arguments in the order of the signature, those passed by keyword behind; a nameless one
+    takes its name from there.
 
-    `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword. Raises UserCodeError (GV002) where they do
-    not fit.
+    `own`: the names of a module's parameters; `keywords`: of all that the spec passes by keyword.
+    Raises UserCodeError (GV002) where they do not fit.
     """
-    def refuse(place: str, text: str, hint: str | None = None, near: Sequence[str] = (), to: str = "") -> NoReturn:
+
+    def refuse(
+        place: str, text: str, hint: str | None = None, near: Sequence[str] = (), to: str = ""
+    ) -> NoReturn:
         nearest = get_close_matches(to, near, n=1)
-        raise UserCodeError(CALLED, f"{place}: {text}", hint=f"did you mean {nearest[0]!r}?" if nearest else hint)
+        raise UserCodeError(
+            CALLED, f"{place}: {text}", hint=f"did you mean {nearest[0]!r}?" if nearest else hint
+        )
 
     if inner := next((argument.name for argument in given if "." in argument.name), None):
-        refuse(f"inputs.{inner}", f"{found.name} has no parameter {inner!r}", near=list(own), to=inner)
+        refuse(
+            f"inputs.{inner}", f"{found.name} has no parameter {inner!r}", near=list(own), to=inner
+        )
     if found.parameters is None:
-        return [replace(argument, name=argument.name or str(place)) for place, argument in enumerate(given)]
+        return [
+            replace(argument, name=argument.name or str(place))
+            for place, argument in enumerate(given)
+        ]
     kinds = {parameter.name: parameter.kind for parameter in found.parameters}
     positional = [parameter for parameter in found.parameters if parameter.kind in _POSITIONAL]
     names = [parameter.name for parameter in positional]
-    takes, variadic = f"{found.name} takes ({', '.join(names)})", inspect.Parameter.VAR_POSITIONAL in kinds.values()
+    takes, variadic = (
+        f"{found.name} takes ({', '.join(names)})",
+        inspect.Parameter.VAR_POSITIONAL in kinds.values(),
+    )
     by_name = [name for name, kind in kinds.items() if kind in _BY_NAME]
     for name in keywords if _VAR_KEYWORD not in kinds.values() else ():
         if name in own:
-            refuse(f"kwargs.{name}", f"{name!r} is a parameter of the module", "write it under `inputs`")
+            refuse(
+                f"kwargs.{name}",
+                f"{name!r} is a parameter of the module",
+                "write it under `inputs`",
+            )
         elif kinds.get(name) is inspect.Parameter.POSITIONAL_ONLY:
-            refuse(f"kwargs.{name}", f"{found.name} takes {name!r} by position only", "write it under `inputs`")
+            refuse(
+                f"kwargs.{name}",
+                f"{found.name} takes {name!r} by position only",
+                "write it under `inputs`",
+            )
         elif name not in by_name:
-            every = ", ".join(each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME))
-            refuse(f"kwargs.{name}", f"there is no parameter {name!r}; {found.name} takes ({every})", near=by_name, to=name)
+            every = ", ".join(
+                each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME)
+            )
+            refuse(
+                f"kwargs.{name}",
+                f"there is no parameter {name!r}; {found.name} takes ({every})",
+                near=by_name,
+                to=name,
+            )
     placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
     nameless = all(not argument.name for argument in placed)
     if nameless:
         if len(placed) > len(names) and not variadic:
             refuse("inputs", f"{takes}, got {len(placed)}")
-        for twice in (name for name in names[:len(placed)] if name in keywords):
-            refuse(f"kwargs.{twice}", f"{twice!r} is an input already: the first {len(placed)} of {takes}")
-        placed = [replace(argument, name=names[place] if place < len(names) else str(place)) for place, argument in enumerate(placed)]
+        for twice in (name for name in names[: len(placed)] if name in keywords):
+            refuse(
+                f"kwargs.{twice}",
+                f"{twice!r} is an input already: the first {len(placed)} of {takes}",
+            )
+        placed = [
+            replace(argument, name=names[place] if place < len(names) else str(place))
+            for place, argument in enumerate(placed)
+        ]
     at = {argument.name: argument for argument in placed}
     extra = [argument for argument in placed if argument.name not in names]
     if extra and not variadic:
         name = extra[0].name
         if kinds.get(name) is inspect.Parameter.KEYWORD_ONLY:
-            refuse(f"inputs.{name}", f"{found.name} takes {name!r} by keyword only", "write it under `kwargs`")
-        refuse(f"inputs.{name}", f"there is no parameter {name!r}; {takes}", near=[*names, *own], to=name)
+            refuse(
+                f"inputs.{name}",
+                f"{found.name} takes {name!r} by keyword only",
+                "write it under `kwargs`",
+            )
+        refuse(
+            f"inputs.{name}",
+            f"there is no parameter {name!r}; {takes}",
+            near=[*names, *own],
+            to=name,
+        )
     ordered = list[Argument]()
     last = max((names.index(name) for name in at if name in names), default=-1)
-    after = next((place for place, name in enumerate(names) if name in keywords), len(names))     # from here on by keyword
+    # From here on by keyword
+    after = next((place for place, name in enumerate(names) if name in keywords), len(names))
     for place, parameter in enumerate(positional):
         if parameter.name in at:
             ordered.append(replace(at[parameter.name], keyword=place > after))
         elif parameter.name in keywords:
             continue
         elif parameter.default is inspect.Parameter.empty:
-            refuse("inputs", f"{takes}, got {len(placed)}" if nameless else f"{takes}; {parameter.name!r} is missing")
+            refuse(
+                "inputs",
+                f"{takes}, got {len(placed)}"
+                if nameless
+                else f"{takes}; {parameter.name!r} is missing",
+            )
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
-    return [*(a for a in ordered if not a.keyword), *extra, *(a for a in ordered if a.keyword), *named]
+    return [
+        *(a for a in ordered if not a.keyword),
+        *extra,
+        *(a for a in ordered if a.keyword),
+        *named,
+    ]
 
 
 # ---- Case → Subject: the target found, the inputs made, names bound to positions
-COMPUTES = ("cpu", "cuda")      # others have no float64, as MPS, or were never tried, as XPU
+COMPUTES = ("cpu", "cuda")  # others have no float64, as MPS, or were never tried, as XPU
 
 
 def prepare(case: Case) -> Subject:
-    """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot be had as the spec says."""
+    """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot
+    be had as the spec says."""
     device = torch.device(case.settings.device)
-    with importing(), seeded(case.settings.seed):       # a module draws its parameters as it is built
+    # A module draws its parameters as it is built
+    with importing(), seeded(case.settings.seed):
         found = target(case.target, case.init, DTYPES[case.settings.dtype])
     return assemble(case, found, drawn_inputs(case, device))
 
 
 def drawn_inputs(case: Case, device: torch.device) -> list[Argument]:
-    """All arguments of a case, made as its recipes say, in its order. Raises UserCodeError (GV001)."""
+    """All arguments of a case, made as its recipes say, in its order. Raises UserCodeError
+    (GV001)."""
     placed = [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
-    if case.inputs_from:        # a function that makes a tuple, or a mapping by name
-        function, what = callable_target(case.inputs_from, "inputs_from"), f"inputs_from: {case.inputs_from}"
+    if case.inputs_from:  # a function that makes a tuple, or a mapping by name
+        function, what = (
+            callable_target(case.inputs_from, "inputs_from"),
+            f"inputs_from: {case.inputs_from}",
+        )
         with blamed(CODE, what), importing(), seeded(case.settings.seed):
-            made = function(seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device)
+            made = function(
+                seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device
+            )
         if not isinstance(made, (tuple, list, Mapping)):
             raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
         with blamed(CODE, what):
             placed = _all_taken(made, f"{what} made", [made], case.layout)
-    named = [_make(recipe, place, case, device, "kwargs") for place, recipe in enumerate(case.keywords)]
+    named = [
+        _make(recipe, place, case, device, "kwargs") for place, recipe in enumerate(case.keywords)
+    ]
     return [*placed, *(replace(argument, keyword=True) for argument in named)]
 
 
 def redrawn(subject: Subject, seed: int) -> list[Argument]:
-    """The arguments of a subject as its spec draws them with another seed; those of a live subject, which no spec describes, as they are.
+    """The arguments of a subject as its spec draws them with another seed; those of a live subject,
+    which no spec describes, as they are.
 
     Raises UserCodeError (GV001).
     """
     case = replace(subject.own.case, settings=replace(subject.own.case.settings, seed=seed))
     if not case.inputs and not case.inputs_from:
         return list(subject.arguments)
-    return list(assemble(case, subject.target, drawn_inputs(case, torch.device(case.settings.device))).arguments)
+    return list(
+        assemble(
+            case, subject.target, drawn_inputs(case, torch.device(case.settings.device))
+        ).arguments
+    )
 
 
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
-    """The subject of a target that was found and inputs that were made; a nameless argument takes its name from the signature. An argument that
-    holds tensors becomes one argument for each element, named `tensors[0]`, `state.h`.
+    """The subject of a target that was found and inputs that were made; a nameless argument takes
+    its name from the signature. An argument that holds tensors becomes one argument for each
+    element, named `tensors[0]`, `state.h`.
 
     Raises UserCodeError (GV001) where they do not fit.
     """
     keywords = {**case.kwargs, **{str(recipe.name): recipe for recipe in case.keywords}}
     if keywords and found.kind == "autograd.Function":
-        raise UserCodeError(CALLED, f"kwargs: {case.target} is an autograd Function, whose apply takes positional arguments only",
-                            hint="list them under `inputs`, in the order of forward")
+        raise UserCodeError(
+            CALLED,
+            f"kwargs: {case.target} is an autograd Function, whose apply takes positional "
+            "arguments only",
+            hint="list them under `inputs`, in the order of forward",
+        )
     parameters = list[Argument]()
     if found.kind == "module":
         dtype, device = case.settings.dtype, torch.device(case.settings.device)
@@ -148,54 +225,120 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
             named = list(cast(found.subject, DTYPES[dtype], device).named_parameters())
         lazy = [name for name, value in named if is_lazy(value)]
         if lazy:
-            raise UserCodeError(CODE, f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a lazy module)",
-                                hint="name a function that builds the module and runs it once, or use the module that is not lazy")
-        parameters = [Argument(name, _point(value), value.requires_grad, parameter=True) for name, value in named]
+            raise UserCodeError(
+                CODE,
+                f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a "
+                "lazy module)",
+                hint="name a function that builds the module and runs it once, or use the module "
+                "that is not lazy",
+            )
+        parameters = [
+            Argument(name, _point(value), value.requires_grad, parameter=True)
+            for name, value in named
+        ]
     own = {argument.name for argument in parameters}
-    overridden = {argument.name: argument for argument in made if argument.name in own and not argument.keyword}
-    given = [a if a.is_tensor or isinstance(a.value, Apart) else replace(a, value=_taken("", a.value, "the inputs hold", False).value)
-             for a in made if a.name not in overridden]
-    if case.inputs_from:        # a dict from the user's own function says no order, and may name what the target takes by keyword only
+    overridden = {
+        argument.name: argument
+        for argument in made
+        if argument.name in own and not argument.keyword
+    }
+    given = [
+        a
+        if a.is_tensor or isinstance(a.value, Apart)
+        else replace(a, value=_taken("", a.value, "the inputs hold", False).value)
+        for a in made
+        if a.name not in overridden
+    ]
+    # A dict from the user's own function says no order, and may name what the target takes by
+    # keyword only
+    if case.inputs_from:
         kinds = {parameter.name: parameter.kind for parameter in found.parameters or ()}
-        takes_all = _VAR_KEYWORD in kinds.values() and inspect.Parameter.VAR_POSITIONAL not in kinds.values()
+        takes_all = (
+            _VAR_KEYWORD in kinds.values()
+            and inspect.Parameter.VAR_POSITIONAL not in kinds.values()
+        )
         by_keyword = inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD
-        given = [replace(each, keyword=each.keyword or bool(each.name and kinds.get(each.name, _VAR_KEYWORD if takes_all else None) in by_keyword))
-                 for each in given]
+        given = [
+            replace(
+                each,
+                keyword=each.keyword
+                or bool(
+                    each.name
+                    and kinds.get(each.name, _VAR_KEYWORD if takes_all else None) in by_keyword
+                ),
+            )
+            for each in given
+        ]
     every = list[Argument]()
     for argument in bind(given, found, own, keywords):
         if isinstance(argument.value, Apart):
             whole = Whole(argument.name, argument.value.built)
-            every += [replace(each, name=f"{argument.name}{path}", of=whole, keyword=argument.keyword) for path, each in argument.value.elements]
+            every += [
+                replace(each, name=f"{argument.name}{path}", of=whole, keyword=argument.keyword)
+                for path, each in argument.value.elements
+            ]
         else:
             every.append(argument)
-    # one form for all jagged inputs that have the same lengths: torch adds only tensors that share their offsets, as those of one model do
+    # one form for all jagged inputs that have the same lengths: torch adds only tensors that share
+    # their offsets, as those of one model do
     shared = dict[tuple[int, ...], Form]()
-    every = [replace(each, form=shared.setdefault(each.form.lengths, each.form)) if each.form and each.form.lengths else each for each in every]
+    every = [
+        replace(each, form=shared.setdefault(each.form.lengths, each.form))
+        if each.form and each.form.lengths
+        else each
+        for each in every
+    ]
     for parameter in parameters:
         new = overridden.get(parameter.name)
         if new is not None and (not new.is_tensor or new.value.shape != parameter.value.shape):
             given_shape = list(new.value.shape) if new.is_tensor else shown(new.value)
-            raise UserCodeError(CODE, f"inputs.{new.name}: the module's parameter has shape {list(parameter.value.shape)}, got {given_shape}")
+            raise UserCodeError(
+                CODE,
+                f"inputs.{new.name}: the module's parameter has shape "
+                f"{list(parameter.value.shape)}, got {given_shape}",
+            )
         every.append(parameter if new is None else replace(new, parameter=True))
     return on_two_legs(Subject(case, found, every, case.kwargs))
 
 
-def _make(recipe: InputRecipe, place: int, case: Case, device: torch.device, key: str = "inputs") -> Argument:
+def _make(
+    recipe: InputRecipe, place: int, case: Case, device: torch.device, key: str = "inputs"
+) -> Argument:
     name, label = recipe.name or "", recipe.name if recipe.name is not None else str(place)
     if recipe.tensors:
-        return Argument(name, Apart(tuple((path := f"[{index}]", _drawn(each, label, path, case, device, key))
-                                          for index, each in enumerate(recipe.tensors)), list))
-    return Argument(name, recipe.value) if recipe.tensor is None else replace(_drawn(recipe.tensor, label, "", case, device, key), name=name)
+        return Argument(
+            name,
+            Apart(
+                tuple(
+                    (path := f"[{index}]", _drawn(each, label, path, case, device, key))
+                    for index, each in enumerate(recipe.tensors)
+                ),
+                list,
+            ),
+        )
+    return (
+        Argument(name, recipe.value)
+        if recipe.tensor is None
+        else replace(_drawn(recipe.tensor, label, "", case, device, key), name=name)
+    )
 
 
-def _drawn(recipe: TensorRecipe, label: str, path: str, case: Case, device: torch.device, key: str) -> Argument:
-    """A tensor by its recipe, under the name that its draw is seeded by; what its `make` gives may be several tensors."""
-    recipe, source = settled(recipe, case.layout), generator(case.settings.seed, case.check, f"{label}{path}")
+def _drawn(
+    recipe: TensorRecipe, label: str, path: str, case: Case, device: torch.device, key: str
+) -> Argument:
+    """A tensor by its recipe, under the name that its draw is seeded by; what its `make` gives may
+    be several tensors."""
+    recipe, source = (
+        settled(recipe, case.layout),
+        generator(case.settings.seed, case.check, f"{label}{path}"),
+    )
     on = device if recipe.device is None else torch.device(recipe.device)
     place = f"{key}.{label}{path}"
     made = draw(recipe, case.settings.dtype, on, source, place)
     if isinstance(made, Apart):
-        return Argument("", made.of(lambda inside, each: _as_said(each, recipe, case, f"{place}{inside}")))
+        return Argument(
+            "", made.of(lambda inside, each: _as_said(each, recipe, case, f"{place}{inside}"))
+        )
     return _as_said(made, recipe, case, place)
 
 
@@ -207,8 +350,16 @@ def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argume
     if recipe.sparse is None and recipe.nested is None:
         layout = layout_of(tensor, recipe.layout, case.layout, place)
         differentiable = _differentiable(tensor, recipe.requires_grad)
-        laid_out = tensor if differentiable else laid(tensor, layout)       # what is perturbed is laid out anew in every call
-        return Argument("", laid_out, differentiable, domain=recipe.domain, symmetric=recipe.symmetric, layout=layout)
+        # What is perturbed is laid out anew in every call
+        laid_out = tensor if differentiable else laid(tensor, layout)
+        return Argument(
+            "",
+            laid_out,
+            differentiable,
+            domain=recipe.domain,
+            symmetric=recipe.symmetric,
+            layout=layout,
+        )
     try:
         if recipe.sparse is None:
             form = nested(recipe.nested or (), tensor)
@@ -217,7 +368,9 @@ def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argume
             tensor, form = sparse(recipe.sparse, tensor, recipe.draw in ("values", "file"), source)
     except (RuntimeError, ValueError) as error:
         raise UserCodeError(CODE, f"{place}: {str(error).splitlines()[0]}") from error
-    return Argument("", tensor, _differentiable(tensor, recipe.requires_grad), domain=recipe.domain, form=form)
+    return Argument(
+        "", tensor, _differentiable(tensor, recipe.requires_grad), domain=recipe.domain, form=form
+    )
 
 
 def _point(tensor: Tensor) -> Tensor:
@@ -230,27 +383,51 @@ def _differentiable(tensor: Tensor, wanted: bool | None) -> bool:
     return able if wanted is None else wanted and able
 
 
-def given(inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[list[Argument], dict[str, Any]]:
-    """Arguments of a call, in their order or by name, tensors by keyword among them; and what is plain by keyword. Raises UserCodeError (GV001)."""
+def given(
+    inputs: Sequence[Any] | Mapping[str, Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Argument], dict[str, Any]]:
+    """Arguments of a call, in their order or by name, tensors by keyword among them; and what is
+    plain by keyword. Raises UserCodeError (GV001)."""
     with blamed(CODE, "the inputs"):
-        arguments, by_name = (_all_taken(each, "the call gives", [inputs, kwargs]) for each in (inputs, kwargs))
-    plain = {each.name: each.value for each in by_name if not (each.is_tensor or isinstance(each.value, Apart))}
-    return [*arguments, *(replace(each, keyword=True) for each in by_name if each.name not in plain)], plain
+        arguments, by_name = (
+            _all_taken(each, "the call gives", [inputs, kwargs]) for each in (inputs, kwargs)
+        )
+    plain = {
+        each.name: each.value
+        for each in by_name
+        if not (each.is_tensor or isinstance(each.value, Apart))
+    }
+    return [
+        *arguments,
+        *(replace(each, keyword=True) for each in by_name if each.name not in plain),
+    ], plain
 
 
-def _all_taken(made: Any, what: str, beside: Sequence[Any], layout: Layout | None = None) -> list[Argument]:
-    """A mapping's values by name, or those of a sequence; where one `beside` them says `requires_grad`, those that do not are not differentiated.
+def _all_taken(
+    made: Any, what: str, beside: Sequence[Any], layout: Layout | None = None
+) -> list[Argument]:
+    """A mapping's values by name, or those of a sequence; where one `beside` them says
+    `requires_grad`, those that do not are not differentiated.
     `layout`: of all that can have it."""
-    flagged = any(tensor.requires_grad for each in beside for tensor in _tensors(list(each.values()) if isinstance(each, Mapping) else list(each)))
+    flagged = any(
+        tensor.requires_grad
+        for each in beside
+        for tensor in _tensors(list(each.values()) if isinstance(each, Mapping) else list(each))
+    )
     named = made.items() if isinstance(made, Mapping) else (("", value) for value in made)
     return [_taken(name, value, what, flagged, layout) for name, value in named]
 
 
 def computed_in(values: Sequence[Any]) -> tuple[str, str]:
-    """The coarsest dtype of what can be differentiated among values, and the first device that is not the CPU: a check's settings."""
+    """The coarsest dtype of what can be differentiated among values, and the first device that is
+    not the CPU: a check's settings."""
     tensors = [tensor for tensor in _tensors(list(values)) if tensor.dtype in DIFFERENTIABLE]
     names = {name: dtype for name, dtype in DTYPES.items() if dtype in DIFFERENTIABLE}
-    coarse = max((tensor.dtype for tensor in tensors), key=lambda dtype: (torch.finfo(dtype).eps, dtype.is_complex), default=torch.float64)
+    coarse = max(
+        (tensor.dtype for tensor in tensors),
+        key=lambda dtype: (torch.finfo(dtype).eps, dtype.is_complex),
+        default=torch.float64,
+    )
     device = next((str(tensor.device) for tensor in tensors if tensor.device.type != "cpu"), "cpu")
     return next(name for name, dtype in names.items() if dtype == coarse), device
 
@@ -260,21 +437,41 @@ def _tensors(made: Any) -> list[Tensor]:
     return [each for _, each in apart.elements if isinstance(each, Tensor)] if apart else []
 
 
-def _taken(name: str, value: Any, what: str, flagged: bool, layout: Layout | None = None) -> Argument:
-    """A value of the user's, a container by its elements; `flagged`: some tensor beside it says `requires_grad`, so those that do not are not meant
-    to be differentiated."""
+def _taken(
+    name: str, value: Any, what: str, flagged: bool, layout: Layout | None = None
+) -> Argument:
+    """A value of the user's, a container by its elements; `flagged`: some tensor beside it says
+    `requires_grad`, so those that do not are not meant to be differentiated."""
     if not isinstance(value, Tensor):
         apart = taken_apart(value)
-        return Argument(name, value if apart is None else apart.of(lambda path, item: _taken(path, item, what, flagged, layout)))
-    said, wanted = f"{what}{f' {name}' if name else ''}" + (":" if name else ""), value.requires_grad
+        return Argument(
+            name,
+            value
+            if apart is None
+            else apart.of(lambda path, item: _taken(path, item, what, flagged, layout)),
+        )
+    said, wanted = (
+        f"{what}{f' {name}' if name else ''}" + (":" if name else ""),
+        value.requires_grad,
+    )
     if value.device.type not in COMPUTES and not value.is_meta:
-        raise UserCodeError(CODE, f"{said} a tensor on {value.device}", hint="checks compute on the CPU and on CUDA devices: `.cpu()`")
+        raise UserCodeError(
+            CODE,
+            f"{said} a tensor on {value.device}",
+            hint="checks compute on the CPU and on CUDA devices: `.cpu()`",
+        )
     value, form = taken(value, said)
     admitted(value, said)
     differentiable = _differentiable(value, wanted if flagged else None)
     if differentiable and value.dtype not in DIFFERENTIABLE:
-        raise UserCodeError(CODE, f"{what} a {str(value.dtype).removeprefix('torch.')} tensor",
-                            hint=f"supported are {', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}")
+        raise UserCodeError(
+            CODE,
+            f"{what} a {str(value.dtype).removeprefix('torch.')} tensor",
+            hint="supported are "
+            f"{', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}",
+        )
     value = _point(value)
     own = layout_of(value, None, layout, name) if form is None else "contiguous"
-    return Argument(name, value if differentiable else laid(value, own), differentiable, layout=own, form=form)
+    return Argument(
+        name, value if differentiable else laid(value, own), differentiable, layout=own, form=form
+    )

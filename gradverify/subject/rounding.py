@@ -1,7 +1,8 @@
-"""Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64 where it asks for less.
+"""Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64 where
+it asks for less.
 
-Both modes see every operation of torch that forward and backward run, below autograd; those in an operator that is written in Python too. What does
-not go through torch is out of their sight.
+Both modes see every operation of torch that forward and backward run, below autograd; those in an
+operator that is written in Python too. What does not go through torch is out of their sight.
 """
 
 from __future__ import annotations
@@ -19,16 +20,26 @@ from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, UNITS
 from gradverify.numerics.rungs import U32, ULP
 from gradverify.subject.draw import generator
 from gradverify.subject.own_code import DispatchMode, FunctionMode, in_python, wrapped
-from gradverify.torch_private import LOG_SOFTMAX, body_of, inside_backward, pytree, schema, without_modes
+from gradverify.torch_private import (
+    LOG_SOFTMAX,
+    body_of,
+    inside_backward,
+    pytree,
+    schema,
+    without_modes,
+)
 
 # ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
 # where it asks for less
 LOW = (torch.float32, *SIXTEEN)
 SHOWN: Mapping[Any, Any] = {
-    torch.float64: torch.float32, torch.complex128: torch.complex64, "torch.DoubleTensor": "torch.FloatTensor",
-    "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor"}
+    torch.float64: torch.float32,
+    torch.complex128: torch.complex64,
+    "torch.DoubleTensor": "torch.FloatTensor",
+    "torch.cuda.DoubleTensor": "torch.cuda.FloatTensor",
+}
 CASTS = ("aten::to", "aten::type_as")
-ROWS = 4096     # of which a sum is made one by one
+ROWS = 4096  # of which a sum is made one by one
 
 
 undisguised = without_modes
@@ -36,12 +47,14 @@ undisguised = without_modes
 
 
 class Exchanged(DispatchMode):
-    """A mode that sees inside operators that are written in Python, or in what else `inside` finds the implementation of."""
+    """A mode that sees inside operators that are written in Python, or in what else `inside` finds
+    the implementation of."""
 
     inside = staticmethod(in_python)
 
     def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What an operation gives; where it is not torch's own, with its own operations in this mode."""
+        """What an operation gives; where it is not torch's own, with its own operations in this
+        mode."""
         own = self.inside(func, (args, named))
         if own is None:
             return wrapped(func, *args, **named)
@@ -50,10 +63,12 @@ class Exchanged(DispatchMode):
 
 
 class Disguised(Exchanged):
-    """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of the narrow type, by torch's own kernels for it.
+    """Every operation on float64 runs in 16 bits, and what comes of it is float64 again: numbers of
+    the narrow type, by torch's own kernels for it.
 
-    A function computes in its own way, upcasts to float32 included, and cannot see in which dtype: it takes no branch that only 16 bits take.
-    An operation that torch does not have in 16 bits is rounded once. The gradient of what up to so many `rows` share is rounded after each of them.
+    A function computes in its own way, upcasts to float32 included, and cannot see in which dtype:
+    it takes no branch that only 16 bits take. An operation that torch does not have in 16 bits is
+    rounded once. The gradient of what up to so many `rows` share is rounded after each of them.
     """
 
     def __init__(self, dtype: torch.dtype, rows: int = ROWS) -> None:
@@ -69,12 +84,20 @@ class Disguised(Exchanged):
         own, own_named = pytree.tree_map(self._narrow, args), pytree.tree_map(self._narrow, named)
         if not named and func is torch.ops.aten.sum.dim_IntList and inside_backward():
             x, dims = own[0], sorted(dim % max(own[0].dim(), 1) for dim in own[1] or ())
-            if 0 < len(dims) < x.dim() and dims == list(range(len(dims))) and 0 < x.shape[:len(dims)].numel() <= self._rows:
-                rows = x.reshape(-1, *x.shape[len(dims):])      # the gradient of a weight or bias of all rows, rounded after each of them, as
-                total = rows[0]                                 # torch's own `layer_norm` makes it on the CPU
+            if (
+                0 < len(dims) < x.dim()
+                and dims == list(range(len(dims)))
+                and 0 < x.shape[: len(dims)].numel() <= self._rows
+            ):
+                # The gradient of a weight or bias of all rows, rounded after each of them, as
+                rows = x.reshape(-1, *x.shape[len(dims) :])
+                # torch's own `layer_norm` makes it on the CPU
+                total = rows[0]
                 for row in rows[1:]:
                     total = total + row
-                return self._wide(total.reshape((*[1] * len(dims), *total.shape)) if own[2:] and own[2] else total)
+                return self._wide(
+                    total.reshape((*[1] * len(dims), *total.shape)) if own[2:] and own[2] else total
+                )
         try:
             found, back = wrapped(func, *own, **own_named), self._wide
         except (RuntimeError, NotImplementedError):
@@ -87,24 +110,45 @@ class Disguised(Exchanged):
         for into, value in pairs:
             if into.dtype == torch.float64:
                 into.copy_(self._rounded(value))
-        own_returns = [each.alias_info is not None and each.alias_info.is_write for each in schema(func).returns]
+        own_returns = [
+            each.alias_info is not None and each.alias_info.is_write
+            for each in schema(func).returns
+        ]
         originals = [original for original, _ in pairs]
-        if own_returns == [True]:       # what it wrote into, and no copies
+        if own_returns == [True]:  # what it wrote into, and no copies
             return originals if isinstance(found, (tuple, list)) else originals[0]
         own_each = iter(originals)
-        return tuple(next(own_each) if is_own else y for is_own, y in zip(own_returns, found, strict=True)) if isinstance(found, tuple) else found
+        return (
+            tuple(
+                next(own_each) if is_own else y
+                for is_own, y in zip(own_returns, found, strict=True)
+            )
+            if isinstance(found, tuple)
+            else found
+        )
 
     def _inside(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any] | None:
-        """What an operator written in Python gives, its own operations disguised; None for others, and where torch does not compute it (NumPy,
-        Triton): then it is no number of the narrow type, and what was written is put back."""
+        """What an operator written in Python gives, its own operations disguised; None for others,
+        and where torch does not compute it (NumPy, Triton): then it is no number of the narrow
+        type, and what was written is put back."""
         if in_python(func, (args, named)) is None:
             return None
-        before = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named)) if _writes(func) else (args, named)
+        before = (
+            pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named))
+            if _writes(func)
+            else (args, named)
+        )
         pairs, found = _pairs(func, (args, named), before), None
         with suppress(RuntimeError, NotImplementedError):
             found = (self._called(func, args, named),)
-        given = [x for x in (*pytree.tree_leaves(found), *(into for into, _ in pairs)) if isinstance(x, Tensor)]
-        if found is not None and all(torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in given):
+        given = [
+            x
+            for x in (*pytree.tree_leaves(found), *(into for into, _ in pairs))
+            if isinstance(x, Tensor)
+        ]
+        if found is not None and all(
+            torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in given
+        ):
             return found
         for into, value in pairs:
             into.copy_(value)
@@ -116,18 +160,29 @@ class Disguised(Exchanged):
         return self._dtype if value is torch.float64 else value
 
     def _wide(self, value: Any) -> Any:
-        return value.to(dtype=torch.float64) if isinstance(value, Tensor) and value.dtype == self._dtype else value
+        return (
+            value.to(dtype=torch.float64)
+            if isinstance(value, Tensor) and value.dtype == self._dtype
+            else value
+        )
 
     def _rounded(self, value: Any) -> Any:
         return self._wide(self._narrow(value))
 
 
 class Lifted(Exchanged):
-    """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets float64. `asked`: for which dtypes."""
+    """Where an operation asks for less than float64 (`.float()`, a constant in bfloat16), it gets
+    float64. `asked`: for which dtypes."""
 
-    def __init__(self, wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(dict.fromkeys(LOW, torch.float64)),
-                 shows: bool = False) -> None:
-        """`wider`: what stands in for which dtype. `shows`: custom operators run as under `Shown`."""
+    def __init__(
+        self,
+        wider: Mapping[torch.dtype, torch.dtype] = MappingProxyType(
+            dict.fromkeys(LOW, torch.float64)
+        ),
+        shows: bool = False,
+    ) -> None:
+        """`wider`: what stands in for which dtype. `shows`: custom operators run as under
+        `Shown`."""
         super().__init__()
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.asked = set[torch.dtype]()
@@ -141,20 +196,29 @@ class Lifted(Exchanged):
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         # casts are views where nothing is to be done; under inference_mode they come as they are
-        if not _concerns((args, named), self._low) or (_is_view(func) and str(schema(func).name) not in CASTS) or _writes(func):
+        if (
+            not _concerns((args, named), self._low)
+            or (_is_view(func) and str(schema(func).name) not in CASTS)
+            or _writes(func)
+        ):
             return self._called(func, args, named)
-        return self._called(func, pytree.tree_map(self._lifted, args), pytree.tree_map(self._lifted, named))
+        return self._called(
+            func, pytree.tree_map(self._lifted, args), pytree.tree_map(self._lifted, named)
+        )
 
     def _lifted(self, value: Any) -> Any:
         dtype = value.dtype if isinstance(value, Tensor) else value
         if not isinstance(dtype, torch.dtype) or dtype not in self._wider:
             return value
         self.asked.add(dtype)
-        return value.to(dtype=self._wider[dtype]) if isinstance(value, Tensor) else self._wider[dtype]
+        return (
+            value.to(dtype=self._wider[dtype]) if isinstance(value, Tensor) else self._wider[dtype]
+        )
 
 
 class Shown(FunctionMode):
-    """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes nothing else takes it."""
+    """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes
+    nothing else takes it."""
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         found = wrapped(func, *args, **named)
@@ -172,7 +236,9 @@ class ShownArray(np.ndarray):
 
     def astype(self, dtype: Any, *args: Any, **named: Any) -> Any:
         """A cast to float32 leaves it as it is."""
-        return self.copy() if np.dtype(dtype) == np.float32 else super().astype(dtype, *args, **named)
+        return (
+            self.copy() if np.dtype(dtype) == np.float32 else super().astype(dtype, *args, **named)
+        )
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
@@ -187,7 +253,8 @@ def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Does it return memory of its arguments, and write no number? `x.squeeze_()` writes a shape."""
+    """Does it return memory of its arguments, and write no number? `x.squeeze_()` writes a
+    shape."""
     if torch.Tag.inplace_view in func.tags:
         return True
     returns = [each.alias_info for each in schema(func).returns]
@@ -200,26 +267,44 @@ def _writes(func: Any) -> bool:
 
 def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """What an operation writes into, in the order of its arguments."""
-    places = [(place, each.name) for place, each in enumerate(schema(func).arguments) if each.alias_info is not None and each.alias_info.is_write]
-    return pytree.tree_leaves([args[place] if place < len(args) else named.get(name) for place, name in places])
+    places = [
+        (place, each.name)
+        for place, each in enumerate(schema(func).arguments)
+        if each.alias_info is not None and each.alias_info.is_write
+    ]
+    return pytree.tree_leaves(
+        [args[place] if place < len(args) else named.get(name) for place, name in places]
+    )
 
 
-def _pairs(func: Any, before: tuple[Sequence[Any], dict[str, Any]], after: tuple[Sequence[Any], dict[str, Any]]) -> list[tuple[Tensor, Tensor]]:
-    """The tensors that an operation writes into, beside those in their place that it did write into."""
-    return [pair for pair in zip(_written(func, *before), _written(func, *after), strict=True) if all(isinstance(x, Tensor) for x in pair)]
+def _pairs(
+    func: Any,
+    before: tuple[Sequence[Any], dict[str, Any]],
+    after: tuple[Sequence[Any], dict[str, Any]],
+) -> list[tuple[Tensor, Tensor]]:
+    """The tensors that an operation writes into, beside those in their place that it did write
+    into."""
+    return [
+        pair
+        for pair in zip(_written(func, *before), _written(func, *after), strict=True)
+        if all(isinstance(x, Tensor) for x in pair)
+    ]
 
 
 # ---- What fewer bits (16, or those of TF32) cost a function: its outputs and gradients with
 # every number that it computes rounded, anew each time
 Value = TypeVar("Value")
 
-TF32 = torch.float32     # as a dtype to be rounded to: the bits of float16, the range of float32
-FEW = 4     # results that are asked first whether an operation only picks: as many comparisons with each number given
+TF32 = torch.float32  # as a dtype to be rounded to: the bits of float16, the range of float32
+# Results that are asked first whether an operation only picks: as many comparisons with each number
+# given
+FEW = 4
 ROUNDOFF = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, TF32: 2.0**-11}
 
 
 class Rounded(DispatchMode):
-    """Inside, what each operation newly returns in float32 (or in 16 bits already) is moved by a random part of the roundoff, and rounded."""
+    """Inside, what each operation newly returns in float32 (or in 16 bits already) is moved by a
+    random part of the roundoff, and rounded."""
 
     def __init__(self, dtype: torch.dtype, source: torch.Generator) -> None:
         super().__init__()
@@ -233,45 +318,57 @@ class Rounded(DispatchMode):
         return pytree.tree_map_only(Tensor, self._shaken, returned)
 
     def _shaken(self, x: Tensor) -> Tensor:
-        rounds = x.dtype in ROUNDOFF and x.layout is torch.strided and type(x) is Tensor and x.numel()
+        rounds = (
+            x.dtype in ROUNDOFF and x.layout is torch.strided and type(x) is Tensor and x.numel()
+        )
         return shaken(x, self._dtype, self._source) if rounds else x
 
 
 def shaken(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """Each element times 1 ± up to the roundoff, rounded to `dtype`; in the dtype that it had, and in its own memory layout."""
+    """Each element times 1 ± up to the roundoff, rounded to `dtype`; in the dtype that it had, and
+    in its own memory layout."""
     signs = torch.rand(x.shape, generator=source, dtype=torch.float32).to(x.device) * 2 - 1
     moved = x.detach().float() * (1 + ROUNDOFF[dtype] * signs)
-    if dtype is TF32:       # as tensor cores read them
+    if dtype is TF32:  # as tensor cores read them
         mantissa, exponent = torch.frexp(moved)
         return torch.empty_like(x).copy_(torch.ldexp(mantissa.to(torch.float16).float(), exponent))
     return torch.empty_like(x).copy_(moved.to(dtype))
 
 
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is done to the arguments."""
+    """Of one number that is far larger than the others: 0, or a rounding of the sum 1, whatever is
+    done to the arguments."""
     shifted = x - x.amax(dim, keepdim=True)
     return shifted - shifted.exp().sum(dim, keepdim=True).log()
 
 
 FUSED = {LOG_SOFTMAX: _log_softmax}
-"""Operations that are no more exact than their steps, which are rounded one by one: those of changed arguments would not show it."""
+"""Operations that are no more exact than their steps, which are rounded one by one: those of
+changed arguments would not show it."""
 
 
 LAPACKS = torch.int32
-"""What a factorisation says beside its numbers: pivots, and whether it went well; indices are int64."""
-WHOLE = 2.0**-4         # of the numbers from which on a dtype holds nothing but integers: integers below come of no rounding
+"""What a factorisation says beside its numbers: pivots, and whether it went well; indices are
+int64."""
+# Of the numbers from which on a dtype holds nothing but integers: integers below come of no
+# rounding
+WHOLE = 2.0**-4
 
 
 class Perturbed(Exchanged):
-    """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by default (Parker, Monte Carlo Arithmetic, 1997).
+    """Inside, operations in float64 take arguments a random part of a roundoff off, float32's by
+    default (Parker, Monte Carlo Arithmetic, 1997).
 
-    That is what a backward stable operation of that precision may do, fused ones too. What one only picks or copies (`amax`, `where`, `clone`) is
-    exact in any precision, and stays: a mask by `x == x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the roundoff of
-    the least precise numbers that were off.
+    That is what a backward stable operation of that precision may do, fused ones too. What one only
+    picks or copies (`amax`, `where`, `clone`) is exact in any precision, and stays: a mask by `x ==
+    x.amax()` is what it was. What is drawn at random is drawn once. `coarsest`: the roundoff of the
+    least precise numbers that were off.
     """
 
     units: Mapping[torch.dtype, float]
-    results = False     # what operations give, and what they write into, is off too; small integers (a mask, a count) are not
+    # What operations give, and what they write into, is off too; small integers (a mask, a count)
+    # are not
+    results = False
 
     def __init__(self, source: torch.Generator, unit: float = U32) -> None:
         super().__init__()
@@ -290,23 +387,39 @@ class Perturbed(Exchanged):
             given = [x.clone() if isinstance(x, Tensor) else x for x in given]
             returned = wrapped(func, *args, **named)
             for x in into:
-                if self._rounds(x) and not self._exact([x], given):      # it may have given its memory back
+                # It may have given its memory back
+                if self._rounds(x) and not self._exact([x], given):
                     x.copy_(self._off(x))
             return returned
         returned = wrapped(func, *args, **named)
         if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
             return returned
-        results = [y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS]
+        results = [
+            y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS
+        ]
         rounded = [self._rounds(y) for y in results]
-        if not any(rounded) or not any(map(self._rounds, given)) or not (self.results or all(rounded)) or self._exact(results, given):
+        if (
+            not any(rounded)
+            or not any(map(self._rounds, given))
+            or not (self.results or all(rounded))
+            or self._exact(results, given)
+        ):
             return returned
         if all(rounded):
-            returned = self._called(func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named))
+            returned = self._called(
+                func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named)
+            )
         return pytree.tree_map(self._off, returned) if self.results else returned
 
     def _rounds(self, x: Any) -> bool:
         """Is it a tensor whose numbers are rounded?"""
-        return type(x) is Tensor and x.dtype in self.units and x.layout is torch.strided and x.numel() > 0 and not x.is_meta
+        return (
+            type(x) is Tensor
+            and x.dtype in self.units
+            and x.layout is torch.strided
+            and x.numel() > 0
+            and not x.is_meta
+        )
 
     def _off(self, x: Any) -> Any:
         if not self._rounds(x):
@@ -314,27 +427,38 @@ class Perturbed(Exchanged):
         self.coarsest = max(self.coarsest, UNITS[x.dtype])
         part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64)
         part = part.copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
-        # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone minds the conjugate
+        # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone
+        # minds the conjugate
         known = x.clone() if x.is_conj() or x.is_neg() else x
         return torch.empty_like(x).copy_(known * (1 + self.units[x.dtype] * part))
 
     def _exact(self, results: Sequence[Tensor], given: Sequence[Any]) -> bool:
-        """Are all results numbers that were given, or zeros or small integers? A few of them nearly always say no at once: to ask of all sorts what
-        may be a million."""
+        """Are all results numbers that were given, or zeros or small integers? A few of them nearly
+        always say no at once: to ask of all sorts what may be a million."""
         rounded = [y for y in results if self._rounds(y)]
-        tensors = [x.to(rounded[0].device) for x in given if isinstance(x, Tensor) and x.layout is torch.strided and not x.is_meta
-                   and x.dtype != torch.bool]
+        tensors = [
+            x.to(rounded[0].device)
+            for x in given
+            if isinstance(x, Tensor)
+            and x.layout is torch.strided
+            and not x.is_meta
+            and x.dtype != torch.bool
+        ]
         known = torch.cat([_sizes(x) for x in tensors if x.dim()] or [_sizes(rounded[0])[:0]])
         scalars = [x for x in given if isinstance(x, (int, float))]
-        constants = [torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded]     # one may lie on another device
+        # One may lie on another device
+        constants = [
+            torch.tensor(abs(x), dtype=y.dtype.to_real()).double() for x in scalars for y in rounded
+        ]
         constants += [part for x in tensors if not x.dim() for part in _sizes(x)]
         found = [(_sizes(y), WHOLE / UNITS[y.dtype] if self.results else 1.0) for y in rounded]
-        few = [(y[::max(1, len(y) // FEW)][:FEW], whole) for y, whole in found]
+        few = [(y[:: max(1, len(y) // FEW)][:FEW], whole) for y, whole in found]
         return all(_known(y, known, constants, whole) for y, whole in (*few, *found))
 
 
 class Anew(Perturbed):
-    """Another way to round: inside, operations take arguments, and give results, that are up to an ulp of their own dtype off at random."""
+    """Another way to round: inside, operations take arguments, and give results, that are up to an
+    ulp of their own dtype off at random."""
 
     results = True
 
@@ -344,7 +468,8 @@ class Anew(Perturbed):
 
 
 def rounded_at_random(compute: Callable[[], Value], ways: int, *purpose: str) -> list[Value]:
-    """What `compute` gives in so many ways to round every operation in float64 as float32 does; the same ones for a purpose."""
+    """What `compute` gives in so many ways to round every operation in float64 as float32 does; the
+    same ones for a purpose."""
     found = list[Value]()
     for number in range(ways):
         with Perturbed(generator(number, *purpose)):
@@ -359,7 +484,8 @@ def _sizes(x: Tensor) -> Tensor:
 
 
 def _known(sizes: Tensor, known: Tensor, constants: Sequence[Tensor], whole: float) -> bool:
-    among = (sizes[:, None] == known).any(1) if len(sizes) <= FEW else torch.isin(sizes, known)      # which sorts them all
+    # Which sorts them all
+    among = (sizes[:, None] == known).any(1) if len(sizes) <= FEW else torch.isin(sizes, known)
     found = ((sizes == sizes.round()) & (sizes < whole)) | among
     for constant in constants:
         found = found | (sizes == constant)

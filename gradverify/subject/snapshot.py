@@ -1,4 +1,5 @@
-"""Tensors remembered by value, so that a write is seen however it was made (in place, through `.data`, through a raw pointer)."""
+"""Tensors remembered by value, so that a write is seen however it was made (in place, through
+`.data`, through a raw pointer)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from gradverify.subject.forms import is_plain
 from gradverify.torch_private import function_class, is_zerotensor
 
-Change = tuple[int, float, float]       # flat index, value before, value after
+Change = tuple[int, float, float]  # flat index, value before, value after
 
 
 class Snapshot:
@@ -22,16 +23,29 @@ class Snapshot:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tuple(tensors)
-        self._values = tuple(tensor.detach().clone() if tensor.numel() and not freed(tensor) else None for tensor in tensors)   # None: nothing
+        # None: nothing
+        self._values = tuple(
+            tensor.detach().clone() if tensor.numel() and not freed(tensor) else None
+            for tensor in tensors
+        )
 
     def changed(self) -> tuple[int, ...]:
-        """Which of the tensors hold other numbers now; NaN equals NaN. Memory that was given back, before or now, is no write."""
+        """Which of the tensors hold other numbers now; NaN equals NaN. Memory that was given back,
+        before or now, is no write."""
         pairs = enumerate(zip(self._tensors, self._values, strict=True))
-        return tuple(i for i, (now, then) in pairs if then is not None and not freed(now, then) and not same(now, then))
+        return tuple(
+            i
+            for i, (now, then) in pairs
+            if then is not None and not freed(now, then) and not same(now, then)
+        )
 
     def freed(self) -> tuple[int, ...]:
         """Which of them gave their memory back since."""
-        return tuple(i for i, (now, then) in enumerate(zip(self._tensors, self._values, strict=True)) if then is not None and freed(now, then))
+        return tuple(
+            i
+            for i, (now, then) in enumerate(zip(self._tensors, self._values, strict=True))
+            if then is not None and freed(now, then)
+        )
 
     def value(self, index: int) -> Tensor:
         """What a tensor held then; it may have held nothing."""
@@ -46,11 +60,17 @@ class Snapshot:
                 if now.shape != then.shape:
                     self._tensors[i].data = then.clone()
                     continue
-                extent = 1 + now.storage_offset() + sum((n - 1) * stride for n, stride in zip(now.shape, now.stride(), strict=True))
+                extent = (
+                    1
+                    + now.storage_offset()
+                    + sum(
+                        (n - 1) * stride for n, stride in zip(now.shape, now.stride(), strict=True)
+                    )
+                )
                 now.untyped_storage().resize_(int(extent) * now.element_size())
                 now.copy_(then)
             for i in self.changed():
-                with suppress(RuntimeError):       # an expanded tensor takes no copy
+                with suppress(RuntimeError):  # an expanded tensor takes no copy
                     self._tensors[i].detach().copy_(self.value(i))
 
     def difference(self, index: int) -> Change | None:
@@ -59,7 +79,8 @@ class Snapshot:
 
 
 def change(then: Tensor, now: Tensor) -> Change | None:
-    """(flat index, value then, value now) of the first changed real element of a tensor; None where it is complex, unchanged or of another shape."""
+    """(flat index, value then, value now) of the first changed real element of a tensor; None where
+    it is complex, unchanged or of another shape."""
     if now.shape != then.shape or now.is_complex() or same(now, then):
         return None
     now, then = now.detach().reshape(-1), then.detach().reshape(-1)
@@ -68,7 +89,8 @@ def change(then: Tensor, now: Tensor) -> Change | None:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Equal shape and numbers, NaN equal to NaN. A tensor whose memory was given back holds no other numbers."""
+    """Equal shape and numbers, NaN equal to NaN. A tensor whose memory was given back holds no
+    other numbers."""
     if a.shape != b.shape:
         return False
     if freed(a) or freed(b):
@@ -81,16 +103,21 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 def alike(some: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> bool:
     """Are these all the same, one by one? None is None alone."""
-    return len(some) == len(others) and all(a is b if a is None or b is None else same(a, b) for a, b in zip(some, others, strict=True))
+    return len(some) == len(others) and all(
+        a is b if a is None or b is None else same(a, b) for a, b in zip(some, others, strict=True)
+    )
 
 
 def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
-    """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to read it ends the process.) `then`: what it held."""
+    """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to
+    read it ends the process.) `then`: what it held."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
     try:
-        return (tensor.numel() > 0 or (then is not None and then.numel() > 0)) and tensor.untyped_storage().nbytes() == 0
-    except (RuntimeError, NotImplementedError):     # a tensor of another kind has none to look at
+        return (
+            tensor.numel() > 0 or (then is not None and then.numel() > 0)
+        ) and tensor.untyped_storage().nbytes() == 0
+    except (RuntimeError, NotImplementedError):  # a tensor of another kind has none to look at
         return False
 
 
@@ -100,7 +127,8 @@ Named = tuple[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The gradient at a place of what backward returned lies in memory that `name` names; `twin`: that of another gradient's place."""
+    """The gradient at a place of what backward returned lies in memory that `name` names; `twin`:
+    that of another gradient's place."""
 
     place: int
     name: str
@@ -108,8 +136,12 @@ class Shared:
 
 
 def overlaps(a: Tensor, b: Tensor) -> bool:
-    """Do two tensors have an element of memory in common? Chunks of one buffer have none. Tensors without strides have no such memory."""
-    if not (_has_memory(a) and _has_memory(b)) or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+    """Do two tensors have an element of memory in common? Chunks of one buffer have none. Tensors
+    without strides have no such memory."""
+    if (
+        not (_has_memory(a) and _has_memory(b))
+        or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr()
+    ):
         return False
     if a.element_size() != b.element_size():
         (first, last), (other_first, other_last) = _bytes(a), _bytes(b)
@@ -119,19 +151,35 @@ def overlaps(a: Tensor, b: Tensor) -> bool:
     return bool(touched.as_strided(b.shape, b.stride(), b.storage_offset()).any())
 
 
-def shared(returned: Sequence[Any], cotangents: Sequence[Any], kept: Sequence[Named]) -> tuple[Shared, ...]:
-    """The gradients that lie in memory which somebody else goes on using. Memory of grad_output is the engine's, and may be returned."""
+def shared(
+    returned: Sequence[Any], cotangents: Sequence[Any], kept: Sequence[Named]
+) -> tuple[Shared, ...]:
+    """The gradients that lie in memory which somebody else goes on using. Memory of grad_output is
+    the engine's, and may be returned."""
     given = [cotangent for cotangent in cotangents if isinstance(cotangent, Tensor)]
-    own = [(place, gradient) for place, gradient in enumerate(returned)
-           if isinstance(gradient, Tensor) and not any(overlaps(gradient, cotangent) for cotangent in given)]
-    named = ((place, next((name for name, tensor in kept if overlaps(gradient, tensor)), None)) for place, gradient in own)
-    return (*(Shared(place, name) for place, name in named if name is not None),
-            *(Shared(first, "the gradient of another argument", second)
-              for (first, one), (second, other) in combinations(own, 2) if overlaps(one, other)))
+    own = [
+        (place, gradient)
+        for place, gradient in enumerate(returned)
+        if isinstance(gradient, Tensor)
+        and not any(overlaps(gradient, cotangent) for cotangent in given)
+    ]
+    named = (
+        (place, next((name for name, tensor in kept if overlaps(gradient, tensor)), None))
+        for place, gradient in own
+    )
+    return (
+        *(Shared(place, name) for place, name in named if name is not None),
+        *(
+            Shared(first, "the gradient of another argument", second)
+            for (first, one), (second, other) in combinations(own, 2)
+            if overlaps(one, other)
+        ),
+    )
 
 
 def attributes(ctx: Any) -> Iterator[Named]:
-    """The tensors on ctx that are no saved ones, and those on its Function's class: alone, or in a list, tuple or dict."""
+    """The tensors on ctx that are no saved ones, and those on its Function's class: alone, or in a
+    list, tuple or dict."""
     yield from _tensors("ctx", getattr(ctx, "__dict__", {}))
     for cls in getattr(function_class(ctx), "__mro__", ()):
         if issubclass(cls, torch.autograd.Function) and cls is not torch.autograd.Function:
@@ -140,18 +188,27 @@ def attributes(ctx: Any) -> Iterator[Named]:
 
 def _tensors(owner: str, values: Mapping[str, Any]) -> Iterator[Named]:
     for name, value in values.items():
-        items = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else (value,)
+        items = (
+            value
+            if isinstance(value, (list, tuple))
+            else value.values()
+            if isinstance(value, dict)
+            else (value,)
+        )
         yield from ((f"{owner}.{name}", item) for item in items if isinstance(item, Tensor))
 
 
 def _has_memory(tensor: Tensor) -> bool:
     if not is_plain(tensor) or tensor.numel() == 0:
         return False
-    return not is_zerotensor(tensor) and tensor.untyped_storage().nbytes() > 0       # a freed storage has no bytes
+    # A freed storage has no bytes
+    return not is_zerotensor(tensor) and tensor.untyped_storage().nbytes() > 0
 
 
 def _bytes(tensor: Tensor) -> tuple[int, int]:
     """The first byte in its storage and the one after the last."""
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    reach = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     first = int(tensor.storage_offset())
     return first * tensor.element_size(), (first + reach + 1) * tensor.element_size()

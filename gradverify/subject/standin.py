@@ -1,4 +1,5 @@
-"""A Function replaced by its forward: a stand-in `ctx`, and its `apply` inside a call answered by `forward` itself, under autograd."""
+"""A Function replaced by its forward: a stand-in `ctx`, and its `apply` inside a call answered by
+`forward` itself, under autograd."""
 
 from __future__ import annotations
 
@@ -11,12 +12,19 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
 from gradverify.subject.own_code import FunctionMode, own_code, wrapped
-from gradverify.torch_private import apply, every_apply, function_modes, pytree, transforms_active, without_function_modes
+from gradverify.torch_private import (
+    apply,
+    every_apply,
+    function_modes,
+    pytree,
+    transforms_active,
+    without_function_modes,
+)
 
 
 class StandIn(FunctionCtx):
-    """What `forward` and `setup_context` may ask of a ctx: marks and saved tensors are kept, and change nothing. What it has no name for is an
-    AttributeError, as for a real one."""
+    """What `forward` and `setup_context` may ask of a ctx: marks and saved tensors are kept, and
+    change nothing. What it has no name for is an AttributeError, as for a real one."""
 
     saved_for_forward: tuple[Any, ...] = ()
     materialize_grads = True
@@ -36,7 +44,8 @@ class StandIn(FunctionCtx):
 
 
 def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
-    """What `cls.forward` returns for the arguments of `apply`; `setup_context` is called where the class has its own."""
+    """What `cls.forward` returns for the arguments of `apply`; `setup_context` is called where the
+    class has its own."""
     ctx = StandIn(tuple(isinstance(x, Tensor) and x.requires_grad for x in arguments))
     if cls.setup_context is Function.setup_context:
         return wrapped(cls.forward, ctx, *arguments)
@@ -47,11 +56,13 @@ def by_forward(cls: Any, arguments: tuple[Any, ...]) -> Any:
 
 class Graphs(FunctionMode):
     """Puts the tensors that forwards of Functions computed, with their graphs, in the place of the
-    plain ones that torch returns from `apply`, wherever an operation takes one. Both share memory."""
+    plain ones that torch returns from `apply`, wherever an operation takes one. Both share
+    memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._of: dict[int, tuple[Tensor, Tensor]] = {}     # by the id of the plain one, which is kept alive
+        # By the id of the plain one, which is kept alive
+        self._of: dict[int, tuple[Tensor, Tensor]] = {}
 
     def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if not self._of:
@@ -61,7 +72,11 @@ class Graphs(FunctionMode):
 
     def put_back(self, values: Any) -> Any:
         """The same, each plain tensor replaced by the one with its graph."""
-        return pytree.tree_map(lambda x: self._of[id(x)][1] if id(x) in self._of else x, values) if self._of else values
+        return (
+            pytree.tree_map(lambda x: self._of[id(x)][1] if id(x) in self._of else x, values)
+            if self._of
+            else values
+        )
 
     def plain(self, y: Any) -> Any:
         """A plain tensor in the place of one with a graph."""
@@ -75,9 +90,10 @@ class Graphs(FunctionMode):
 
 @contextmanager
 def forward_of(cls: type, graphs: Graphs) -> Iterator[None]:
-    """Inside, what this thread applies of this Function is its forward under autograd, without a node of its own. Other Functions are applied, to
-    tensors that have their graphs. Of what leaves this context, `graphs.put_back` has the graphs."""
-    applying = list[type]()     # the Functions that torch is about to apply for us
+    """Inside, what this thread applies of this Function is its forward under autograd, without a
+    node of its own. Other Functions are applied, to tensors that have their graphs. Of what leaves
+    this context, `graphs.put_back` has the graphs."""
+    applying = list[type]()  # the Functions that torch is about to apply for us
 
     def instead(applied: Any) -> Callable[..., Any] | None:
         if applying and applying[-1] is applied:
@@ -96,7 +112,11 @@ def forward_of(cls: type, graphs: Graphs) -> Iterator[None]:
                 else:
                     applying.append(applied)
                     returned = wrapped(apply, applied, given)
-            return tuple(map(graphs.plain, returned)) if isinstance(returned, tuple) else graphs.plain(returned)
+            return (
+                tuple(map(graphs.plain, returned))
+                if isinstance(returned, tuple)
+                else graphs.plain(returned)
+            )
 
         return forward
 

@@ -1,4 +1,5 @@
-"""The live function of a check: called through here only, so that every call is counted and blamed on the right code."""
+"""The live function of a check: called through here only, so that every call is counted and blamed
+on the right code."""
 
 from __future__ import annotations
 
@@ -34,11 +35,16 @@ from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.torch_private import gradients
 
-TIMED, PER_BACKWARD = 3, 2.0    # backwards that must have been timed; forward calls that one takes else
+# Backwards that must have been timed; forward calls that one takes else
+TIMED, PER_BACKWARD = 3, 2.0
 Measured = TypeVar("Measured")
-BACKWARD, ELSEWHERE = 104_729, 2    # added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set itself
-REFERENCE_CYCLE = r"Using backward\(\) with create_graph=True"      # which ends as soon as `.grad` is taken
-LEAF_WRITTEN = "a leaf Variable that requires grad"     # torch's refusal of an in-place write into an input
+# Added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set
+# itself
+BACKWARD, ELSEWHERE = 104_729, 2
+# Which ends as soon as `.grad` is taken
+REFERENCE_CYCLE = r"Using backward\(\) with create_graph=True"
+# torch's refusal of an in-place write into an input
+LEAF_WRITTEN = "a leaf Variable that requires grad"
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -47,15 +53,18 @@ Gradients = tuple[Tensor | None, ...]
 class Way(Enum):
     """How a function lets itself be differentiated."""
 
-    REUSED = auto()     # one graph serves any number of `torch.autograd.grad`
-    FRESH = auto()      # a second backward of a graph is refused: each gets a forward of its own
-    LEAVES = auto()     # `torch.autograd.grad` is refused, or gradients arrive in `.grad` only: `.backward()` on leaves of a forward of its own
+    REUSED = auto()  # one graph serves any number of `torch.autograd.grad`
+    FRESH = auto()  # a second backward of a graph is refused: each gets a forward of its own
+    # `torch.autograd.grad` is refused, or gradients arrive in `.grad` only: `.backward()` on leaves
+    # of a forward of its own
+    LEAVES = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One forward, with its graph: the tensors that gradients are asked for, the arguments as the function got them, the flattened outputs (pytree
-    leaves), and `lent`: what stood in the place of a module's parameters and buffers when it was over, by name. It stands there again while a
+    """One forward, with its graph: the tensors that gradients are asked for, the arguments as the
+    function got them, the flattened outputs (pytree leaves), and `lent`: what stood in the place of
+    a module's parameters and buffers when it was over, by name. It stands there again while a
     backward of the graph runs."""
 
     leaves: tuple[Tensor, ...]
@@ -65,42 +74,75 @@ class Graph:
 
 
 class Subject:
-    """Counts its calls, and those of its twins: `_original` is whose twin this is; `before_call` may raise Spent.
+    """Counts its calls, and those of its twins: `_original` is whose twin this is; `before_call`
+    may raise Spent.
 
-    `positions`: the arguments as the function takes them, one each, but the elements of a list or the like together; `kwargs`: the plain ones by
-    name; `output_names`: of the flattened outputs, known after the first forward; `writes` is set once the function was seen to write into an
-    input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to be callable, which every backward follows;
-    `around` makes the context that every forward runs in, where there is one, `lent` what each of a module's buffers becomes.
+    `positions`: the arguments as the function takes them, one each, but the elements of a list or
+    the like together; `kwargs`: the plain ones by name; `output_names`: of the flattened outputs,
+    known after the first forward; `writes` is set once the function was seen to write into an
+    input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to
+    be callable, which every backward follows; `around` makes the context that every forward runs
+    in, where there is one, `lent` what each of a module's buffers becomes.
     """
 
-    def __init__(self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, case: Case, target: Target, arguments: Sequence[Argument], kwargs: Mapping[str, Any]
+    ) -> None:
         self.case, self.target = case, target
         self.arguments, self.kwargs = tuple(arguments), dict(kwargs)
-        grouped = groupby(enumerate(self.arguments), key=lambda each: each[1].of.name if each[1].of else each[0])
-        self.positions: tuple[Members, ...] = tuple(tuple(argument for _, argument in members) for _, members in grouped)
+        grouped = groupby(
+            enumerate(self.arguments), key=lambda each: each[1].of.name if each[1].of else each[0]
+        )
+        self.positions: tuple[Members, ...] = tuple(
+            tuple(argument for _, argument in members) for _, members in grouped
+        )
         self.writes = False
         self.way = Way.REUSED
-        self.meddles = False    # a forward was seen to set global state that our own computing needs
-        self.disables = False   # the last one that was `called` with gradients on left them off
+        # A forward was seen to set global state that our own computing needs
+        self.meddles = False
+        self.disables = False  # the last one that was `called` with gradients on left them off
         self.output_names: tuple[str, ...] = ()
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[Tensor], Tensor] = lambda buffer: buffer
         self._fence: Callable[[Tensor, str], Tensor] | None = None
-        self._masked = all(argument.form is None or argument.form.masked for argument in self.arguments)
+        self._masked = all(
+            argument.form is None or argument.form.masked for argument in self.arguments
+        )
         self._odd_output: str | None = None
-        self.narrow: Subject | None = None     # the same in 16 bits, where this one stands in for it in float64
+        # The same in 16 bits, where this one stands in for it in float64
+        self.narrow: Subject | None = None
         self._rest: State | None = None
-        self._looked = False    # for buffers at rest
-        self.restless = False   # a module's buffers follow its parameters too slowly to come to rest, and so do its outputs
+        self._looked = False  # for buffers at rest
+        # A module's buffers follow its parameters too slowly to come to rest, and so do its outputs
+        self.restless = False
         self._hooks = hooks_of(target.subject) if target.kind == "module" else {}
         plain = [argument.value for argument in arguments if not argument.is_tensor]
         is_module = target.kind == "module"
-        self._held = Held(target.subject, parameters=True) if is_module else Held(*reached(target.subject, *plain, *kwargs.values()))
-        self._parameters = frozenset(argument.name for argument in self.arguments if argument.parameter)
+        self._held = (
+            Held(target.subject, parameters=True)
+            if is_module
+            else Held(*reached(target.subject, *plain, *kwargs.values()))
+        )
+        self._parameters = frozenset(
+            argument.name for argument in self.arguments if argument.parameter
+        )
         # all that it gets are differentiable inputs, handed over by position as they lie
-        self._bare = not is_module and not self.kwargs and not self._held and all(
-            a.differentiable and not a.parameter and not a.keyword and not a.of and not a.form and a.layout in LAID for a in self.arguments)
-        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)      # of CUDA; each call is waited for
+        self._bare = (
+            not is_module
+            and not self.kwargs
+            and not self._held
+            and all(
+                a.differentiable
+                and not a.parameter
+                and not a.keyword
+                and not a.of
+                and not a.form
+                and a.layout in LAID
+                for a in self.arguments
+            )
+        )
+        # Of CUDA; each call is waited for
+        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)
         self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0
         self._original: Subject | None = None
@@ -114,8 +156,8 @@ class Subject:
         return Calls(self._forward, self._backward, self._batched)
 
     def count(self, forward: int = 0, backward: int = 0, batched: int = 0) -> None:
-        """Adds calls that are about to be made, or that one call stood for. Raises Interrupted where an earlier one swallowed Ctrl-C, and Spent
-        where no more are afforded."""
+        """Adds calls that are about to be made, or that one call stood for. Raises Interrupted
+        where an earlier one swallowed Ctrl-C, and Spent where no more are afforded."""
         heed()
         if self.before_call is not None:
             self.before_call()
@@ -140,35 +182,46 @@ class Subject:
 
     @property
     def fastest(self) -> tuple[float, float]:
-        """Seconds of the fastest forward and of the fastest backward, which is a guess where few were timed; 0 where none was."""
+        """Seconds of the fastest forward and of the fastest backward, which is a guess where few
+        were timed; 0 where none was."""
         watch, of_backward = self.watches
         forward = 0.0 if watch.fastest == inf else watch.fastest
-        return forward, of_backward.fastest if of_backward.calls >= TIMED else PER_BACKWARD * forward
+        return (
+            forward,
+            of_backward.fastest if of_backward.calls >= TIMED else PER_BACKWARD * forward,
+        )
 
-    # ---- random numbers: the same for every forward, others for every backward, as the settings say (`reseed`)
+    # ---- random numbers: the same for every forward, others for every backward, as the settings
+    # say (`reseed`)
     @property
     def _is_quiet(self) -> bool:
         """Is nothing seeded, as nothing is drawn, by this one or whose twin it is?"""
         return self._quiet or (self._original is not None and self._original._is_quiet)
 
     def reseed(self, offset: int = 0) -> None:
-        """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and Python; every backward others."""
+        """Every forward draws the same random numbers (dropout, samplers), from torch, NumPy and
+        Python; every backward others."""
         if self.case.settings.reseed and not self._is_quiet:
             seed_all(self.case.settings.seed + offset, self.on_cuda)
 
     def fresh_states(self, offset: int = 0) -> tuple[object, ...]:
-        """Seeds, and says what the generators would draw next: always the same, where the check seeds them at all."""
+        """Seeds, and says what the generators would draw next: always the same, where the check
+        seeds them at all."""
         self.reseed(offset)
         found = self.states()
         self.reseed(offset)
         return found
 
     def states(self) -> tuple[object, ...]:
-        """What the generators would draw next: equal before and after code that drew nothing. Draws it, where every call seeds them anew."""
-        return next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
+        """What the generators would draw next: equal before and after code that drew nothing. Draws
+        it, where every call seeds them anew."""
+        return (
+            next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
+        )
 
     def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
-        """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with a seed before every call.
+        """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with
+        a seed before every call.
 
         Three generators that nobody draws from cost as much to seed as a small forward takes.
         """
@@ -180,7 +233,8 @@ class Subject:
         return found if self.states() == before else measure()
 
     def seeded_elsewhere(self, measure: Callable[[], Measured], number: int = 0) -> Measured:
-        """What is measured where the generators start elsewhere than for every other call, for each `number` at another place."""
+        """What is measured where the generators start elsewhere than for every other call, for each
+        `number` at another place."""
         if self.case.settings.reseed:
             seed_all(self.case.settings.seed + ELSEWHERE + number, self.on_cuda)
         self._quiet = True
@@ -207,9 +261,14 @@ class Subject:
 
     @property
     def odd(self) -> str | None:
-        """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a sparse CSR tensor"; None where all is dense."""
+        """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a
+        sparse CSR tensor"; None where all is dense."""
         found = next((argument for argument in self.arguments if argument.form is not None), None)
-        return self._odd_output if found is None or found.form is None else f"{found.name} is {found.form.kind}"
+        return (
+            self._odd_output
+            if found is None or found.form is None
+            else f"{found.name} is {found.form.kind}"
+        )
 
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
@@ -220,31 +279,64 @@ class Subject:
         return tuple(argument for argument in self.arguments if argument.differentiable)
 
     def leaves(self) -> list[Tensor]:
-        """Fresh copies of the differentiable inputs that require grad, laid out as the spec says."""
+        """Fresh copies of the differentiable inputs that require grad, laid out as the spec
+        says."""
         plain = torch.contiguous_format
-        return [(copied(a.value) if a.layout is None else laid(a.value.detach().clone(memory_format=plain), a.layout)).requires_grad_()
-                for a in self.differentiable]
+        return [
+            (
+                copied(a.value)
+                if a.layout is None
+                else laid(a.value.detach().clone(memory_format=plain), a.layout)
+            ).requires_grad_()
+            for a in self.differentiable
+        ]
 
-    def twin(self, arguments: Sequence[Argument], kwargs: Mapping[str, Any] | None = None, target: Target | None = None) -> Subject:
-        """The same function at other arguments; with other keyword arguments, or built anew, where they are given. Its calls are counted here too."""
-        other = Subject(self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs)
+    def twin(
+        self,
+        arguments: Sequence[Argument],
+        kwargs: Mapping[str, Any] | None = None,
+        target: Target | None = None,
+    ) -> Subject:
+        """The same function at other arguments; with other keyword arguments, or built anew, where
+        they are given. Its calls are counted here too."""
+        other = Subject(
+            self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs
+        )
         other.way = self.way
-        other.writes, other._original, other.watches, other.meddles = self.writes, self, self.watches, self.meddles
+        other.writes, other._original, other.watches, other.meddles = (
+            self.writes,
+            self,
+            self.watches,
+            self.meddles,
+        )
         other.restless = self.restless
         other.around, other.lent = self.around, self.lent
-        if target is None and self._looked:     # a module's buffers follow its inputs and parameters, if they do so at all
+        # A module's buffers follow its inputs and parameters, if they do so at all
+        if target is None and self._looked:
             other._rest = self._rest
             pairs = [(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True)]
             other._looked = self._rest is None or all(
-                same(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or bool(a == b) for a, b in pairs)
+                same(a, b)
+                if isinstance(a, Tensor) and isinstance(b, Tensor)
+                else a is b or bool(a == b)
+                for a, b in pairs
+            )
         return other
 
-    def called(self, inputs: Sequence[Tensor], mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad) -> Graph:
-        """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError (GV002)."""
+    def called(
+        self,
+        inputs: Sequence[Tensor],
+        mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad,
+    ) -> Graph:
+        """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError
+        (GV002)."""
         self.count(forward=1)
         with mode():
             if self._bare:
-                values, lent = (self._arguments(inputs) if self.writes else inputs), dict[str, Tensor]()
+                values, lent = (
+                    (self._arguments(inputs) if self.writes else inputs),
+                    dict[str, Tensor](),
+                )
             else:
                 values = self._arguments(inputs)
                 lent = self.parameters(values) | self._buffers()
@@ -253,7 +345,8 @@ class Subject:
         return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
 
     def probed(self, inputs: Sequence[Tensor]) -> Graph:
-        """`called`, and notices a function that refuses leaves because it writes into its inputs."""
+        """`called`, and notices a function that refuses leaves because it writes into its
+        inputs."""
         before, found = [x.detach().clone() for x in inputs], attempted(self.called, inputs)
         if not isinstance(found, UserCodeError):
             return found
@@ -262,7 +355,7 @@ class Subject:
         self.writes = True
         with torch.no_grad():
             for x, value in zip(inputs, before, strict=True):
-                x.copy_(value)      # it had written before it was refused
+                x.copy_(value)  # it had written before it was refused
         return self.called(inputs)
 
     def counted_backward(self) -> None:
@@ -270,20 +363,35 @@ class Subject:
         self.count(backward=1)
         self.reseed(BACKWARD)
 
-    def pull(self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], leaves: Sequence[Tensor] | None = None, *,
-             retain: bool = False, create: bool = False, batch: int = 0, way: Way | None = None, under_modes: bool = False, accumulate: bool = False,
-             code: str = "GV003", what: str = "backward") -> Gradients:
+    def pull(
+        self,
+        graph: Graph,
+        outputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        leaves: Sequence[Tensor] | None = None,
+        *,
+        retain: bool = False,
+        create: bool = False,
+        batch: int = 0,
+        way: Way | None = None,
+        under_modes: bool = False,
+        accumulate: bool = False,
+        code: str = "GV003",
+        what: str = "backward",
+    ) -> Gradients:
         """One backward of a graph: the gradient per leaf, None for one that needs or gets none.
 
-        `leaves`: instead of the graph's own. `batch`: how many cotangents come as one. `way`: instead of the subject's own. `under_modes`: the
-        function modes that are on see what backward calls. `accumulate`: on top of what `.grad` holds, where it stays. Raises UserCodeError of that
-        `code`.
+        `leaves`: instead of the graph's own. `batch`: how many cotangents come as one. `way`:
+        instead of the subject's own. `under_modes`: the function modes that are on see what
+        backward calls. `accumulate`: on top of what `.grad` holds, where it stays. Raises
+        UserCodeError of that `code`.
         """
         leaves = graph.leaves if leaves is None else leaves
         asked = [leaf for leaf in leaves if leaf.requires_grad]
         for leaf in asked if not accumulate else ():
             leaf.grad = None
-        self.count(backward=int(not batch))     # a batch is counted when it is made: of one that is refused nothing was
+        # A batch is counted when it is made: of one that is refused nothing was
+        self.count(backward=int(not batch))
         self.reseed(BACKWARD)
         with blamed(code, what), self.standing(graph):
             self.watches[1].start()
@@ -291,14 +399,20 @@ class Subject:
             if (way or self.way) is Way.LEAVES:
                 with warnings.catch_warnings(), _own_grads(outputs, asked):
                     warnings.filterwarnings("ignore", REFERENCE_CYCLE)
-                    torch.autograd.backward(outputs, cotangents, retain_graph=retain or create, create_graph=create)
+                    torch.autograd.backward(
+                        outputs, cotangents, retain_graph=retain or create, create_graph=create
+                    )
                 found = [leaf.grad for leaf in asked]
             elif under_modes:
                 found = gradients(outputs, asked, cotangents)
             else:
                 found = pulled(outputs, asked, cotangents, retain or create, create, batch > 0)
                 if any(leaf.grad is not None for leaf in asked):
-                    raise UserCodeError(code, f"{what} calls `.backward()` itself, and gradients arrive in `.grad` without torch.autograd.grad")
+                    raise UserCodeError(
+                        code,
+                        f"{what} calls `.backward()` itself, and gradients arrive in `.grad` "
+                        "without torch.autograd.grad",
+                    )
             finished(self.on)
             self.watches[1].stop()
         if batch:
@@ -309,9 +423,11 @@ class Subject:
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
 
     def standing(self, graph: Graph) -> AbstractContextManager[None]:
-        """Inside, what stood in the place of a module's parameters during that forward stands there again, and copies of its buffers: a forward that
-        backward runs once more may move them."""
-        return self._held.lent(graph.lent | {name: buffer.clone() for name, buffer in self.buffers(graph).items()})
+        """Inside, what stood in the place of a module's parameters during that forward stands there
+        again, and copies of its buffers: a forward that backward runs once more may move them."""
+        return self._held.lent(
+            graph.lent | {name: buffer.clone() for name, buffer in self.buffers(graph).items()}
+        )
 
     def buffers(self, graph: Graph) -> dict[str, Tensor]:
         """Those that stood in a module when the forward was over."""
@@ -332,7 +448,8 @@ class Subject:
 
     @contextmanager
     def fenced(self, fence: Callable[[Tensor, str], Tensor]) -> Iterator[None]:
-        """Inside, the function gets what `fence` makes of its tensors that are not differentiated."""
+        """Inside, the function gets what `fence` makes of its tensors that are not
+        differentiated."""
         self._fence = fence
         try:
             yield
@@ -344,31 +461,52 @@ class Subject:
         if not self._looked:
             self._looked = True
             self._rest = self._at_rest() or self._rest
-        return {name: self.lent(buffer.clone()) for name, buffer in (self._rest or self._own_buffers).items()}
+        return {
+            name: self.lent(buffer.clone())
+            for name, buffer in (self._rest or self._own_buffers).items()
+        }
 
     @property
     def _own_buffers(self) -> State:
-        return {name: tensor for name, tensor in self._held.tensors.items() if name not in self._parameters}
+        return {
+            name: tensor
+            for name, tensor in self._held.tensors.items()
+            if name not in self._parameters
+        }
 
     def _at_rest(self) -> State | None:
-        """The buffers of a module in training where its forward, which updates them, lets them come to rest; None where it does not matter."""
+        """The buffers of a module in training where its forward, which updates them, lets them come
+        to rest; None where it does not matter."""
         start = self._rest or self._own_buffers
-        if self.target.kind != "module" or not start or not any(part.training for part in self.target.subject.modules()):
+        if (
+            self.target.kind != "module"
+            or not start
+            or not any(part.training for part in self.target.subject.modules())
+        ):
             return None
 
         def forward(buffers: State) -> tuple[list[Tensor], State]:
             self.count(forward=1)
             self.reseed()
             values = self._arguments(self.leaves())
-            lent = self.parameters(values) | {name: buffer.clone() for name, buffer in buffers.items()}
+            lent = self.parameters(values) | {
+                name: buffer.clone() for name, buffer in buffers.items()
+            }
             returned = self._call(values, lent)
-            return ([y.detach() for y in flattened(returned) if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())],
-                    {name: lent[name].detach() for name in buffers})
+            return (
+                [
+                    y.detach()
+                    for y in flattened(returned)
+                    if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())
+                ],
+                {name: lent[name].detach() for name in buffers},
+            )
 
         try:
             with seeded(self.case.settings.seed):
                 return at_rest(forward, start)
-        except Exception as error:      # of the user's code: it will be said of the base call, if it is to be said
+        # Of the user's code: it will be said of the base call, if it is to be said
+        except Exception as error:
             self.restless |= type(error) is Restless
         return None
 
@@ -382,7 +520,7 @@ class Subject:
             finally:
                 self.meddles = True
         self.reseed()
-        try:        # no `with blamed`: that takes a tenth of a small call
+        try:  # no `with blamed`: that takes a tenth of a small call
             if self.around is None:
                 self.watches[0].start()
                 returned = self._call(values, lent)
@@ -396,7 +534,8 @@ class Subject:
             flat = flattened(returned)
             return flat if all(map(is_dense, flat)) else self._compared(flat)
         except BaseException as error:
-            with suppress(RuntimeError):    # what it launched before it raised is not the next call's
+            # What it launched before it raised is not the next call's
+            with suppress(RuntimeError):
                 finished(self.on)
             blame(error, "GV002", "forward")
             raise
@@ -408,7 +547,10 @@ class Subject:
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
         """What of them is compared, some being sparse or nested."""
         found = [compared(y, self._masked) for y in outputs]
-        self._odd_output = next((f"an output is {named(y)}" for y, x in zip(outputs, found, strict=True) if x is not y), None)
+        self._odd_output = next(
+            (f"an output is {named(y)}" for y, x in zip(outputs, found, strict=True) if x is not y),
+            None,
+        )
         return found
 
     def _call(self, values: Sequence[Any], lent: dict[str, Tensor]) -> Any:
@@ -421,11 +563,17 @@ class Subject:
             return self.target.call(*given, **named)
 
     def arranged(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Values of all arguments [one each] as the function takes them, lists as lists: by position, and by name; without a module's parameters."""
+        """Values of all arguments [one each] as the function takes them, lists as lists: by
+        position, and by name; without a module's parameters."""
         each, given, named = iter(values), list[Any](), _own(self.kwargs)
         for members in self.positions:
-            parts = [member.form.built(value) if member.form is not None and isinstance(value, Tensor) else value       # an array stays dense
-                     for member, value in zip(members, each, strict=False)]
+            # An array stays dense
+            parts = [
+                member.form.built(value)
+                if member.form is not None and isinstance(value, Tensor)
+                else value
+                for member, value in zip(members, each, strict=False)
+            ]
             first = members[0]
             value = first.of.built(parts) if first.of else parts[0]
             if first.keyword:
@@ -436,19 +584,42 @@ class Subject:
 
     def parameters(self, values: Sequence[Any]) -> dict[str, Any]:
         """Those of them that are a module's parameters, by name."""
-        return {argument.name: value for argument, value in zip(self.arguments, values, strict=True) if argument.parameter}
+        return {
+            argument.name: value
+            for argument, value in zip(self.arguments, values, strict=True)
+            if argument.parameter
+        }
 
 
-def pulled(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None], retain: bool = True, create: bool = False,
-           batched: bool = False) -> Gradients:
+def pulled(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    retain: bool = True,
+    create: bool = False,
+    batched: bool = False,
+) -> Gradients:
     """One backward by autograd, of whosever graph it is; None where nothing arrives."""
-    return torch.autograd.grad(outputs, leaves, cotangents, retain_graph=retain, create_graph=create, allow_unused=True, is_grads_batched=batched)
+    return torch.autograd.grad(
+        outputs,
+        leaves,
+        cotangents,
+        retain_graph=retain,
+        create_graph=create,
+        allow_unused=True,
+        is_grads_batched=batched,
+    )
 
 
 @contextmanager
 def _own_grads(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[None]:
-    """Afterwards every leaf of the graph that is not our own (a closure's parameters) holds the `.grad` it held before."""
-    found = [getattr(node, "variable", None) for node in every_node(outputs) if type(node).__name__ == "AccumulateGrad"]
+    """Afterwards every leaf of the graph that is not our own (a closure's parameters) holds the
+    `.grad` it held before."""
+    found = [
+        getattr(node, "variable", None)
+        for node in every_node(outputs)
+        if type(node).__name__ == "AccumulateGrad"
+    ]
     others = [leaf for leaf in found if leaf is not None and all(leaf is not mine for mine in own)]
     before = [leaf.grad for leaf in others]
     try:
@@ -461,9 +632,11 @@ def _own_grads(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[Non
 
 
 def _own(value: Any) -> Any:
-    """Lists and mappings of a spec anew for each call, so that none sees what another one did to them; tensors without a call's graph."""
+    """Lists and mappings of a spec anew for each call, so that none sees what another one did to
+    them; tensors without a call's graph."""
     if isinstance(value, Tensor):
-        return value.detach()       # one that a function writes its result into becomes part of its graph
+        # One that a function writes its result into becomes part of its graph
+        return value.detach()
     if type(value) is list:
         return [_own(item) for item in value]
     return {key: _own(item) for key, item in value.items()} if type(value) is dict else value

@@ -1,4 +1,5 @@
-"""What a spec's `function` turned out to be: how it is called, what its parameters are called, where its backward stands."""
+"""What a spec's `function` turned out to be: how it is called, what its parameters are called,
+where its backward stands."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from gradverify.subject.modules import cast, copied
 from gradverify.torch_private import Overload, OverloadPacket, applied, schema
 
 Kind = Literal["autograd.Function", "callable", "module", "operator"]
-DEFINES = ("def ", "async def ", "class ")     # how the line of a definition starts, below its decorators
+# How the line of a definition starts, below its decorators
+DEFINES = ("def ", "async def ", "class ")
 
 
 class Place(NamedTuple):
@@ -34,10 +36,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`call` takes the positional arguments; `parameters` are the names and defaults it takes, None where they cannot be read.
+    """`call` takes the positional arguments; `parameters` are the names and defaults it takes, None
+    where they cannot be read.
 
-    `subject` is the class, callable or module instance itself; `file`, `line` and `source` show the `backward` of a Function (else the
-    definition), where the source can be read.
+    `subject` is the class, callable or module instance itself; `file`, `line` and `source` show the
+    `backward` of a Function (else the definition), where the source can be read.
     """
 
     name: str
@@ -51,49 +54,88 @@ class Target:
 
 
 def target(name: str, init: Mapping[str, Any] | None, dtype: torch.dtype) -> Target:
-    """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError (GV001)."""
+    """Finds and, for a module class, builds what `function: name` says. Raises UserCodeError
+    (GV001)."""
     return live(name, named(name, "function"), init, dtype)
 
 
-def live(name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype, key: str = "function") -> Target:
-    """The target that an object is, under the name it is to be shown by. Raises UserCodeError (GV001)."""
-    found = applied(found) or found     # `swish = Swish.apply` is how most are offered to others
+def live(
+    name: str, found: Any, init: Mapping[str, Any] | None, dtype: torch.dtype, key: str = "function"
+) -> Target:
+    """The target that an object is, under the name it is to be shown by. Raises UserCodeError
+    (GV001)."""
+    found = applied(found) or found  # `swish = Swish.apply` is how most are offered to others
     if _is_function(found):
-        if next(each for each in found.__mro__ if "apply" in vars(each)) not in torch.autograd.Function.__mro__:
+        if (
+            next(each for each in found.__mro__ if "apply" in vars(each))
+            not in torch.autograd.Function.__mro__
+        ):
             parameters = _parameters(found.apply)
-        else:       # those of `forward`, without `ctx` in the style that has it there
+        else:  # those of `forward`, without `ctx` in the style that has it there
             parameters = _parameters(found.forward)
             takes_ctx = found.setup_context is torch.autograd.Function.setup_context
-            if takes_ctx and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:     # forward(*args) holds it in args
+            # forward(*args) holds it in args
+            if (
+                takes_ctx
+                and parameters
+                and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL
+            ):
                 parameters = parameters[1:]
-        return Target(name, "autograd.Function", found, found.apply, parameters, *(definition(found) or ()))
+        return Target(
+            name, "autograd.Function", found, found.apply, parameters, *(definition(found) or ())
+        )
     if inspect.isclass(found) and issubclass(found, torch.nn.Module):
-        init = init or {}       # in float64, so that no parameter's value is a rounded float32 number
-        with by_default(), blamed(CODE, f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})"):
+        # In float64, so that no parameter's value is a rounded float32 number
+        init = init or {}
+        with (
+            by_default(),
+            blamed(
+                CODE,
+                f"init: {name}({', '.join(f'{key}={value!r}' for key, value in init.items())})",
+            ),
+        ):
             found = found(**init)
     elif init is not None:
-        raise UserCodeError(CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
+        raise UserCodeError(
+            CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it"
+        )
     else:
-        try:        # a module instance is somebody's: its copy is cast and moved. One that cannot be copied (it holds a handle) is used itself
+        # A module instance is somebody's: its copy is cast and moved. One that cannot be copied (it
+        # holds a handle) is used itself
+        try:
             found = copied(found) if isinstance(found, torch.nn.Module) else found
         except BaseException as error:
             if is_interrupt(error):
                 raise
     if isinstance(found, torch.nn.Module):
-        return Target(name, "module", found, found, _parameters(found.forward), *(definition(type(found)) or ()))
+        return Target(
+            name,
+            "module",
+            found,
+            found,
+            _parameters(found.forward),
+            *(definition(type(found)) or ()),
+        )
     if inspect.isclass(found) or not callable(found):
-        names = [each for each, value in vars(found).items() if _is_function(value)] \
-            if inspect.ismodule(found) else []
+        names = (
+            [each for each, value in vars(found).items() if _is_function(value)]
+            if inspect.ismodule(found)
+            else []
+        )
         hint = "name what to check in it, after a colon" + f": {', '.join(names)}" * bool(names)
-        raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
-                            hint=hint if inspect.ismodule(found) else None)
+        raise UserCodeError(
+            CODE,
+            f"{key}: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
+            hint=hint if inspect.ismodule(found) else None,
+        )
     if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, found, operator_parameters(found))
     return Target(name, "callable", found, found, _parameters(found), *(definition(found) or ()))
 
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
-    """What an oracle's key names, as something to call: a built-in, an autograd Function or any callable. Raises UserCodeError (GV001)."""
+    """What an oracle's key names, as something to call: a built-in, an autograd Function or any
+    callable. Raises UserCodeError (GV001)."""
     found = named(name, key)
     if _is_function(found):
         found = found.apply
@@ -103,9 +145,12 @@ def callable_target(name: str, key: str) -> Callable[..., Any]:
     return call
 
 
-def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: torch.dtype, device: torch.device) -> Target:
-    """Another implementation of the checked function: a module (a class is built with `init`) on the check's dtype and device, a built-in, an
-    autograd Function or any callable. Raises UserCodeError (GV001)."""
+def oracle_target(
+    name: str, key: str, init: Mapping[str, Any] | None, dtype: torch.dtype, device: torch.device
+) -> Target:
+    """Another implementation of the checked function: a module (a class is built with `init`) on
+    the check's dtype and device, a built-in, an autograd Function or any callable. Raises
+    UserCodeError (GV001)."""
     found = named(name, key)
     built = inspect.isclass(found) and issubclass(found, torch.nn.Module)
     made = live(name, found, init or {} if built else None, dtype, key)
@@ -116,31 +161,45 @@ def oracle_target(name: str, key: str, init: Mapping[str, Any] | None, dtype: to
 
 
 def named(name: str, key: str) -> Any:
-    """The object that a spec's key names: a built-in, or what is found under the name. Raises UserCodeError (GV001)."""
+    """The object that a spec's key names: a built-in, or what is found under the name. Raises
+    UserCodeError (GV001)."""
     builtin = BUILTINS.get(name)
     return find(f"{builtin.module}:{builtin.attribute}" if builtin else name, key)
 
 
 def load(case: Case) -> None:
-    """Imports what a case names, where `importable`; what fails is imported once more where the case is prepared, which tells."""
+    """Imports what a case names, where `importable`; what fails is imported once more where the
+    case is prepared, which tells."""
     oracles = case.oracles
-    for name in (case.target, case.inputs_from, oracles.reference, oracles.gradient, oracles.surrogate):
+    for name in (
+        case.target,
+        case.inputs_from,
+        oracles.reference,
+        oracles.gradient,
+        oracles.surrogate,
+    ):
         with suppress(BaseException):
             if name is not None:
                 named(name, "function")
 
 
 def operator_parameters(operator: Any) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters that the schema of a registered operator names; None where several overloads return a result, which differ."""
+    """The parameters that the schema of a registered operator names; None where several overloads
+    return a result, which differ."""
     if isinstance(operator, OverloadPacket):
         overloads = returning(operator)
         if len(overloads) != 1:
             return None
         operator = getattr(operator, overloads[0])
     kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    return tuple(inspect.Parameter(each.name, kinds[each.kwarg_only],
-                                   default=each.default_value if each.has_default_value() else inspect.Parameter.empty)
-                 for each in schema(operator).arguments)
+    return tuple(
+        inspect.Parameter(
+            each.name,
+            kinds[each.kwarg_only],
+            default=each.default_value if each.has_default_value() else inspect.Parameter.empty,
+        )
+        for each in schema(operator).arguments
+    )
 
 
 def _is_function(found: object) -> bool:
@@ -150,7 +209,9 @@ def _is_function(found: object) -> bool:
 def _kind_of(found: object) -> str:
     if inspect.ismodule(found):
         return "a Python module"
-    return f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
+    return (
+        f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
+    )
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
@@ -172,11 +233,15 @@ def definition(found: Any) -> Place | None:
 def place_of(part: Any) -> Place | None:
     """Where it is defined, below its decorators; None where that cannot be read."""
     try:
-        part = inspect.unwrap(part)       # what a decorator such as once_differentiable wraps, not the wrapper in torch
-        lines, first = inspect.findsource(part)     # `getsourcelines` looks for the last line too, which takes far longer
+        # What a decorator such as once_differentiable wraps, not the wrapper in torch
+        part = inspect.unwrap(part)
+        # `getsourcelines` looks for the last line too, which takes far longer
+        lines, first = inspect.findsource(part)
         file = inspect.getsourcefile(part)
-    except (OSError, TypeError, ValueError):     # no source, or wrappers in a circle
+    except (OSError, TypeError, ValueError):  # no source, or wrappers in a circle
         return None
     if lines[first].lstrip().startswith("@"):
-        first = next((i for i in range(first, len(lines)) if lines[i].lstrip().startswith(DEFINES)), first)
+        first = next(
+            (i for i in range(first, len(lines)) if lines[i].lstrip().startswith(DEFINES)), first
+        )
     return Place(file, first + 1, lines[first].strip()) if file else None

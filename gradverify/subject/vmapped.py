@@ -1,4 +1,5 @@
-"""Backwards of many: a batch of points through `torch.vmap` and through a loop, and gradients that accumulate."""
+"""Backwards of many: a batch of points through `torch.vmap` and through a loop, and gradients that
+accumulate."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ from gradverify.subject.failure import UserCodeError, attempted, blamed
 from gradverify.subject.layout import reversed_along
 from gradverify.subject.subject import Subject, Way
 
-# ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through a loop
+# ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through
+# a loop
 CODE = "GV110"
-SPREAD = 0.3            # of each element: how far the second point is from the first; zeros, signs and symmetry stay
-NEARBY = 0.02           # where the function is not defined there, and the third point
+# Of each element: how far the second point is from the first; zeros, signs and symmetry stay
+SPREAD = 0.3
+NEARBY = 0.02  # where the function is not defined there, and the third point
 SIZE = 3
 Dims = tuple[int | None, ...]
 Points = Sequence[Sequence[Tensor]]
@@ -30,20 +33,37 @@ Points = Sequence[Sequence[Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Per checked output [B, …] and per differentiable input its gradient: [B, …], or the sum over the batch where the input is not batched."""
+    """Per checked output [B, …] and per differentiable input its gradient: [B, …], or the sum over
+    the batch where the input is not batched."""
 
     outputs: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]
 
 
 class Batches:
-    """`cotangents`: one per checked output for each of SIZE examples; `random`: does the function draw random numbers? Loops are run once for
-    each choice of in_dims. Every call is counted by the subject."""
+    """`cotangents`: one per checked output for each of SIZE examples; `random`: does the function
+    draw random numbers? Loops are run once for each choice of in_dims. Every call is counted by the
+    subject."""
 
-    def __init__(self, subject: Subject, checked: Sequence[int], cotangents: Points, source: torch.Generator, random: bool = False) -> None:
-        self._subject, self._checked, self._cotangents, self._source, self._random = subject, tuple(checked), cotangents, source, random
+    def __init__(
+        self,
+        subject: Subject,
+        checked: Sequence[int],
+        cotangents: Points,
+        source: torch.Generator,
+        random: bool = False,
+    ) -> None:
+        self._subject, self._checked, self._cotangents, self._source, self._random = (
+            subject,
+            tuple(checked),
+            cotangents,
+            source,
+            random,
+        )
         self._arguments = [argument for argument in subject.arguments if argument.is_tensor]
-        self._moving = subject.twin([replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments])
+        self._moving = subject.twin(
+            [replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments]
+        )
         self.differentiable = tuple(argument.differentiable for argument in self._arguments)
         self._loops: dict[Dims, Batch] = {}
 
@@ -67,76 +87,152 @@ class Batches:
 
     @cached_property
     def _chosen(self) -> Points | str:
-        """The point of the check and two others, far apart where the function is defined there, else near; or why there are none."""
+        """The point of the check and two others, far apart where the function is defined there,
+        else near; or why there are none."""
         error = "the function is not defined at other points"
         for spread in (SPREAD, NEARBY):
-            points = [[argument.value for argument in self._arguments], self._drawn(spread), self._drawn(NEARBY)]
+            points = [
+                [argument.value for argument in self._arguments],
+                self._drawn(spread),
+                self._drawn(NEARBY),
+            ]
             looped = attempted(self._loop, points, self.variants[0])
             if isinstance(looped, UserCodeError):
                 error = looped.message
-            elif all(bool(torch.isfinite(y[1:]).all()) or not bool(torch.isfinite(y[0]).all()) for y in looped.outputs):
+            elif all(
+                bool(torch.isfinite(y[1:]).all()) or not bool(torch.isfinite(y[0]).all())
+                for y in looped.outputs
+            ):
                 self._loops[self.variants[0]] = looped
                 return points
         return f"a loop over other points is refused: {error}"
 
     def _drawn(self, spread: float) -> list[Tensor]:
-        """Another point; what is not differentiated (indices, classes) in another order, if it is far."""
-        return [inside(argument, stretched(argument.value, spread, self._source)) if argument.differentiable
-                else reversed_along(argument.value, (0,)) if argument.value.dim() and spread == SPREAD else argument.value
-                for argument in self._arguments]
+        """Another point; what is not differentiated (indices, classes) in another order, if it is
+        far."""
+        return [
+            inside(argument, stretched(argument.value, spread, self._source))
+            if argument.differentiable
+            else reversed_along(argument.value, (0,))
+            if argument.value.dim() and spread == SPREAD
+            else argument.value
+            for argument in self._arguments
+        ]
 
     def _points(self, dims: Dims) -> Points:
         """Per example its tensor arguments; one that is not batched stays where it is."""
         chosen = self._chosen
         assert not isinstance(chosen, str)
-        return [[base if dim is None else x for base, x, dim in zip(chosen[0], point, dims, strict=True)] for point in chosen]
+        return [
+            [
+                base if dim is None else x
+                for base, x, dim in zip(chosen[0], point, dims, strict=True)
+            ]
+            for point in chosen
+        ]
 
     def looped(self, dims: Dims) -> Batch:
-        """One call per example. Raises UserCodeError (GV002, GV003; GV110 where shapes differ between examples)."""
+        """One call per example. Raises UserCodeError (GV002, GV003; GV110 where shapes differ
+        between examples)."""
         if dims not in self._loops:
             self._loops[dims] = self._loop(self._points(dims), dims)
         return self._loops[dims]
 
     def _loop(self, points: Points, dims: Dims) -> Batch:
-        singles = [self._single(point, cotangent) for point, cotangent in zip(points, self._cotangents, strict=True)]
-        outputs, gradients = ([torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each]) for each in zip(*parts, strict=True)]
-                              for parts in zip(*singles, strict=True))
-        return Batch(tuple(outputs), tuple(g if dim is not None else g.sum(0) for g, dim in zip(gradients, self._own(dims), strict=True)))
+        singles = [
+            self._single(point, cotangent)
+            for point, cotangent in zip(points, self._cotangents, strict=True)
+        ]
+        outputs, gradients = (
+            [
+                torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each])
+                for each in zip(*parts, strict=True)
+            ]
+            for parts in zip(*singles, strict=True)
+        )
+        return Batch(
+            tuple(outputs),
+            tuple(
+                g if dim is not None else g.sum(0)
+                for g, dim in zip(gradients, self._own(dims), strict=True)
+            ),
+        )
 
-    def _single(self, point: Sequence[Tensor], cotangents: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        graph = self._moving.called([x.detach().clone().requires_grad_(wanted) for x, wanted in zip(point, self.differentiable, strict=True)])
+    def _single(
+        self, point: Sequence[Tensor], cotangents: Sequence[Tensor]
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        graph = self._moving.called(
+            [
+                x.detach().clone().requires_grad_(wanted)
+                for x, wanted in zip(point, self.differentiable, strict=True)
+            ]
+        )
         checked = [graph.outputs[place] for place in self._checked]
         if [y.shape for y in checked] != [v.shape for v in cotangents]:
             raise UserCodeError(CODE, "the shapes of its outputs depend on values")
         return [y.detach() for y in checked], self._pulled(graph, checked, cotangents)
 
-    def _pulled(self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], **options: Any) -> list[Tensor]:
+    def _pulled(
+        self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], **options: Any
+    ) -> list[Tensor]:
         """The gradient per differentiable argument."""
-        found = self._moving.pull(graph, outputs, [v.clone() for v in cotangents], **options) if outputs else [None] * len(graph.leaves)
-        return [torch.zeros_like(x) if g is None else g for x, g in zip(graph.leaves, found, strict=True) if x.requires_grad]
+        found = (
+            self._moving.pull(graph, outputs, [v.clone() for v in cotangents], **options)
+            if outputs
+            else [None] * len(graph.leaves)
+        )
+        return [
+            torch.zeros_like(x) if g is None else g
+            for x, g in zip(graph.leaves, found, strict=True)
+            if x.requires_grad
+        ]
 
     def vmapped(self, dims: Dims) -> Batch:
-        """One vmapped call and one backward, along torch's in_dims, one per tensor argument. Raises UserCodeError."""
-        wide = [(each[0].detach().clone() if dim is None else torch.stack([x.detach() for x in each]).movedim(0, dim)).requires_grad_(wanted)
-                for each, dim, wanted in zip(zip(*self._points(dims), strict=True), dims, self.differentiable, strict=True)]
+        """One vmapped call and one backward, along torch's in_dims, one per tensor argument. Raises
+        UserCodeError."""
+        wide = [
+            (
+                each[0].detach().clone()
+                if dim is None
+                else torch.stack([x.detach() for x in each]).movedim(0, dim)
+            ).requires_grad_(wanted)
+            for each, dim, wanted in zip(
+                zip(*self._points(dims), strict=True), dims, self.differentiable, strict=True
+            )
+        ]
 
         def one(*tensors: Tensor) -> tuple[Tensor, ...]:
             outputs = self._moving.called(tensors).outputs
             return tuple(outputs[place] for place in self._checked)
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # of slow batching rules
+            warnings.simplefilter("ignore")  # of slow batching rules
             with blamed(CODE, "the vmapped call"):
                 outputs = attempted(torch.vmap(one, in_dims=dims), *wide)
-                if isinstance(outputs, UserCodeError):      # what the user's code raised in it is blamed itself, and not the UserCodeError around it
+                # What the user's code raised in it is blamed itself, and not the UserCodeError
+                # around it
+                if isinstance(outputs, UserCodeError):
                     raise outputs.__cause__ or outputs
             self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
             given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
-            fitting = [v if v.shape == y.shape else torch.zeros_like(y) for v, y in zip(given, outputs, strict=True)]
-            graphed = [y.requires_grad for y in outputs]    # beside others, one without is silently zero
-            found = self._pulled(Graph(tuple(wide), (), {}, ()), list(compress(outputs, graphed)), list(compress(fitting, graphed)), way=Way.REUSED,
-                                 code=CODE, what="backward of the vmapped call")
-        back = [g if dim is None else g.movedim(dim, 0) for g, dim in zip(found, self._own(dims), strict=True)]
+            fitting = [
+                v if v.shape == y.shape else torch.zeros_like(y)
+                for v, y in zip(given, outputs, strict=True)
+            ]
+            # Beside others, one without is silently zero
+            graphed = [y.requires_grad for y in outputs]
+            found = self._pulled(
+                Graph(tuple(wide), (), {}, ()),
+                list(compress(outputs, graphed)),
+                list(compress(fitting, graphed)),
+                way=Way.REUSED,
+                code=CODE,
+                what="backward of the vmapped call",
+            )
+        back = [
+            g if dim is None else g.movedim(dim, 0)
+            for g, dim in zip(found, self._own(dims), strict=True)
+        ]
         return Batch(tuple(y.detach() for y in outputs), tuple(back))
 
     def _own(self, dims: Dims) -> Iterator[int | None]:
@@ -144,30 +240,59 @@ class Batches:
         return (dim for dim, wanted in zip(dims, self.differentiable, strict=True) if wanted)
 
 
-# ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes it
+# ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes
+# it
 @dataclass(frozen=True, slots=True)
 class Accumulated:
-    """`.grad` per leaf after the first and after both backwards; the arguments that these changed."""
+    """`.grad` per leaf after the first and after both backwards; the arguments that these
+    changed."""
 
     first: Gradients
     both: Gradients
     written: tuple[Written, ...]
 
 
-def accumulated(subject: Subject, function: Differentiable, graph: Graph, reusable: bool) -> Accumulated:
-    """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same leaves. Raises UserCodeError."""
-    custody = Custody([Held("argument", name, x) for name, x in arguments(subject, graph) if x.layout == torch.strided])
+def accumulated(
+    subject: Subject, function: Differentiable, graph: Graph, reusable: bool
+) -> Accumulated:
+    """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same
+    leaves. Raises UserCodeError."""
+    custody = Custody(
+        [
+            Held("argument", name, x)
+            for name, x in arguments(subject, graph)
+            if x.layout == torch.strided
+        ]
+    )
 
     def backward(graph: Graph, retain: bool) -> Gradients:
-        outputs, others = [y for y in function.of(graph) if y.requires_grad], function.with_zeros(graph)
-        return subject.pull(graph, [*outputs, *others], [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)], retain=retain,
-                            way=Way.LEAVES, accumulate=True)
+        outputs, others = (
+            [y for y in function.of(graph) if y.requires_grad],
+            function.with_zeros(graph),
+        )
+        return subject.pull(
+            graph,
+            [*outputs, *others],
+            [*map(torch.ones_like, outputs), *map(torch.zeros_like, others)],
+            retain=retain,
+            way=Way.LEAVES,
+            accumulate=True,
+        )
 
     first = copied(backward(graph, reusable))
-    return Accumulated(first, backward(graph if reusable else function.graph(graph.leaves), False), custody.broken())
+    return Accumulated(
+        first,
+        backward(graph if reusable else function.graph(graph.leaves), False),
+        custody.broken(),
+    )
 
 
 def straight(nodes: Sequence[Any], leaves: Sequence[Tensor]) -> list[bool]:
-    """Which leaves go straight into one of the nodes, so that nothing stands between its gradient and `.grad`."""
-    variables = [getattr(following, "variable", None) for node in nodes for following, _ in node.next_functions]
+    """Which leaves go straight into one of the nodes, so that nothing stands between its gradient
+    and `.grad`."""
+    variables = [
+        getattr(following, "variable", None)
+        for node in nodes
+        for following, _ in node.next_functions
+    ]
     return [any(leaf is variable for variable in variables) for leaf in leaves]

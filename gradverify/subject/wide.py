@@ -1,4 +1,5 @@
-"""The same function at the same numbers in float64 (complex128): what its finite differences are taken of where the check is in float32."""
+"""The same function at the same numbers in float64 (complex128): what its finite differences are
+taken of where the check is in float32."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ def is_narrow(subject: Subject) -> bool:
 
 
 def on_two_legs(subject: Subject) -> Subject:
-    """The subject in float64, whose finite differences are taken, with itself beside it (`narrow`), where a differentiable input has 16 bits; any
-    other one as it is. All calls are counted by what is returned.
+    """The subject in float64, whose finite differences are taken, with itself beside it (`narrow`),
+    where a differentiable input has 16 bits; any other one as it is. All calls are counted by what
+    is returned.
     """
     if not any(x.dtype in SIXTEEN for x in subject.inputs):
         return subject
@@ -39,11 +41,16 @@ def on_two_legs(subject: Subject) -> Subject:
 
 
 class InDouble:
-    """What every call in float64 runs in: what is made without a dtype is float64, and while it `lifts`, what asks for float32 is too (`.float()`,
-    a constant of that dtype). What asks for 16 bits does so on purpose, and gets them, unless `wider` has them too. `asked`: what was lifted."""
+    """What every call in float64 runs in: what is made without a dtype is float64, and while it
+    `lifts`, what asks for float32 is too (`.float()`, a constant of that dtype). What asks for 16
+    bits does so on purpose, and gets them, unless `wider` has them too. `asked`: what was
+    lifted."""
 
-    def __init__(self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE, shows: bool = False) -> None:
-        """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code that asserts that."""
+    def __init__(
+        self, *, lifts: bool, wider: Mapping[torch.dtype, torch.dtype] = WIDE, shows: bool = False
+    ) -> None:
+        """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code
+        that asserts that."""
         self.lifts, self.shows, self.asked, self._wider = lifts, shows, set[torch.dtype](), wider
 
     @property
@@ -57,32 +64,43 @@ class InDouble:
             if not self.lifts:
                 yield
                 return
-            with Lifted(self._wider, self.shows) as lifted, Shown() if self.shows else nullcontext():
+            with (
+                Lifted(self._wider, self.shows) as lifted,
+                Shown() if self.shows else nullcontext(),
+            ):
                 try:
                     yield
                 finally:
                     self.asked |= lifted.asked
 
 
-def widened(subject: Subject, mode: Callable[[], AbstractContextManager[None]] | None = None) -> Subject:
-    """The subject with every tensor that it is given in float64: inputs, parameters, what is not differentiated, keyword arguments, buffers.
+def widened(
+    subject: Subject, mode: Callable[[], AbstractContextManager[None]] | None = None
+) -> Subject:
+    """The subject with every tensor that it is given in float64: inputs, parameters, what is not
+    differentiated, keyword arguments, buffers.
 
-    Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its calls are counted by the subject.
+    Tensors that forward makes without a dtype are float64 too, or `mode` is what it runs in. Its
+    calls are counted by the subject.
     """
-    twin = subject.twin([replace(a, value=wide(a.value)) if a.is_tensor else a for a in subject.arguments])
+    twin = subject.twin(
+        [replace(a, value=wide(a.value)) if a.is_tensor else a for a in subject.arguments]
+    )
     twin.kwargs = pytree.tree_map_only(Tensor, wide, twin.kwargs)
     twin.around, twin.lent = mode or by_default, wide
     return twin
 
 
 def lifted(subject: Subject) -> tuple[Subject, InDouble]:
-    """The subject in float64 throughout, what it casts to 32 or 16 bits inside too; and what counts these casts."""
+    """The subject in float64 throughout, what it casts to 32 or 16 bits inside too; and what counts
+    these casts."""
     casts = InDouble(lifts=True, wider=LIFTED)
     return widened(subject, casts), casts
 
 
 def casts_inside(subject: Subject) -> set[torch.dtype]:
-    """The dtypes of less than float64 that forward casts to, or makes numbers of. One call. Raises UserCodeError (GV002)."""
+    """The dtypes of less than float64 that forward casts to, or makes numbers of. One call. Raises
+    UserCodeError (GV002)."""
     twin, casts = lifted(subject)
     twin.called(twin.leaves())
     return casts.asked
@@ -95,7 +113,8 @@ def casts_to_single(subject: Subject) -> bool:
 
 
 def sixteen_inside(subject: Subject) -> str:
-    """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not, or raises in float64."""
+    """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not,
+    or raises in float64."""
     found = tried(casts_inside, subject) or ()
     return next((str(dtype).removeprefix("torch.") for dtype in SIXTEEN if dtype in found), "")
 

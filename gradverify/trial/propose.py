@@ -238,13 +238,24 @@ class Search:
         name, own = self.sought.target, own_name(self.sought.target)
         given = [(each, assignment[each.name]) for each in self.wanted if each.name in assignment]
         return Case(
-            own, own, own, SpecPlace("", 0), name,
+            own,
+            own,
+            own,
+            SpecPlace("", 0),
+            name,
             tuple(recipe for each, recipe in given if not each.init and not each.keyword),
-            init=None if self.build is None else {each.name: recipe.value for each, recipe in given if each.init},
-            kwargs={each.name: recipe.value for each, recipe in given if each.keyword and not recipe.recipes},
+            init=None
+            if self.build is None
+            else {each.name: recipe.value for each, recipe in given if each.init},
+            kwargs={
+                each.name: recipe.value
+                for each, recipe in given
+                if each.keyword and not recipe.recipes
+            },
             keywords=tuple(recipe for each, recipe in given if each.keyword and recipe.recipes),
-            settings=Settings(dtype=self.dtype, device=self.device), search=self.sought.search,
-        )  # fmt: skip
+            settings=Settings(dtype=self.dtype, device=self.device),
+            search=self.sought.search,
+        )
 
     def _as_it_is(self, **said: Any) -> Proposal:
         case = self._case(self.best[0])
@@ -265,7 +276,10 @@ class Search:
 
     def _run(self, assignment: Assignment) -> Outcome:
         """The same again is not tried again."""
-        key = f"{self.dtype} {self.device} {sorted((name, repr(recipe)) for name, recipe in assignment.items())}"
+        key = (
+            f"{self.dtype} {self.device} "
+            f"{sorted((name, repr(recipe)) for name, recipe in assignment.items())}"
+        )
         if key not in self.calls:
             self.calls[key] = self._made(self._case(assignment))
         return self.calls[key]

@@ -167,8 +167,7 @@ DRAWN = (
         "index",
         _word(
             "index indices indexes idx ids? inds? classes tokens? segments? positions offsets "
-            "lengths seqlens? perm argmax assignments? "
-            "edges? neighbou?rs edge_index"
+            "lengths seqlens? perm argmax assignments? edges? neighbou?rs edge_index"
         ),
     ),
     (
@@ -195,8 +194,7 @@ PLAIN = (
         + "|"
         + _word(
             "causal training train inplace keepdims? bidirectional align_corners interleaved "
-            "affine normalized reverse transposed? upper flag largest "
-            "sorted deterministic",
+            "affine normalized reverse transposed? upper flag largest sorted deterministic",
             behind="$",
         ),
     ),
@@ -216,11 +214,10 @@ PLAIN = (
         "float",
         _word(
             "eps epsilon alpha beta gamma lam lambd lambda_? slope negative_slope temperature "
-            "temp tau t scale scaling factor coeffs? momentum p prob "
-            "dropout dropout_p rate lr threshold thresh margin delta power exponent min max low "
-            "high lower upper bound clip value weight_decay sigma "
-            "std width sharpness strength smoothing eta tol constant const softcap logit_scale "
-            "sm_scale",
+            "temp tau t scale scaling factor coeffs? momentum p prob dropout dropout_p rate lr "
+            "threshold thresh margin delta power exponent min max low high lower upper bound clip "
+            "value weight_decay sigma std width sharpness strength smoothing eta tol constant "
+            "const softcap logit_scale sm_scale",
             behind="$",
         )
         + "|"

@@ -1,4 +1,5 @@
-"""Functions that the specs of this folder check, and the Python that they name: draws, oracles, operators."""
+"""Functions that the specs of this folder check, and the Python that they name: draws, oracles,
+operators."""
 
 from __future__ import annotations
 
@@ -14,14 +15,19 @@ ALPHA = 4.0
 
 
 # ---- draws
-def chain(shape: list[int], dtype: torch.dtype, device: torch.device, generator: torch.Generator) -> Tensor:
-    """The adjacency matrix of a chain with random positive weights: what no list of distributions offers."""
+def chain(
+    shape: list[int], dtype: torch.dtype, device: torch.device, generator: torch.Generator
+) -> Tensor:
+    """The adjacency matrix of a chain with random positive weights: what no list of distributions
+    offers."""
     n = shape[-1]
     weights = torch.rand(n - 1, generator=generator, dtype=dtype, device=device) + 0.5
     return torch.diag(weights, 1) + torch.diag(weights, -1)
 
 
-def edges(shape: list[int], dtype: torch.dtype, device: torch.device, generator: torch.Generator) -> Tensor:
+def edges(
+    shape: list[int], dtype: torch.dtype, device: torch.device, generator: torch.Generator
+) -> Tensor:
     """Random edges [2, n] among four nodes, as integers."""
     return torch.randint(4, tuple(shape), generator=generator, device=device)
 
@@ -33,7 +39,13 @@ def propagate(x: Tensor, edges: Tensor) -> Tensor:
 
 def two_layers(seed: int, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
-    return {"tensors": [torch.randn(2, n, generator=generator, dtype=torch.float64).to(device, dtype) for n in (1, 3)], "dim": 1}
+    return {
+        "tensors": [
+            torch.randn(2, n, generator=generator, dtype=torch.float64).to(device, dtype)
+            for n in (1, 3)
+        ],
+        "dim": 1,
+    }
 
 
 # ---- structured outputs
@@ -49,7 +61,11 @@ class Moments(NamedTuple):
 
 
 def losses(x: Tensor) -> dict[str, Any]:
-    return {"loss": Loss(x.square().sum(), [x.exp(), x.sin()]), "moments": Moments(x.mean(), x.var()), "count": x.numel()}
+    return {
+        "loss": Loss(x.square().sum(), [x.exp(), x.sin()]),
+        "moments": Moments(x.mean(), x.var()),
+        "count": x.numel(),
+    }
 
 
 def polar(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,7 +113,7 @@ class Spike(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         s = torch.sigmoid(ALPHA * x)
         return grad_output * ALPHA * s * (1 - s)
 

@@ -19,7 +19,7 @@ def _remember(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return grad_output * ctx.scale * torch.cos(x), None
 
 

@@ -1,7 +1,7 @@
 """The tutorial's addition: it saves its result for backward and never uses it.
 
-All numbers are right. The saved tensor lives until the backward pass is over: memory held for nothing, in every layer that adds. Repair: save only
-what backward reads.
+All numbers are right. The saved tensor lives until the backward pass is over: memory held for
+nothing, in every layer that adds. Repair: save only what backward reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A GELU that takes the tanh approximation where gradients are off.
 
-Training computes the exact function, validation and deployment another one, off by up to 5e-4 in every activation of every layer. Repair: the same
-formula in every grad mode.
+Training computes the exact function, validation and deployment another one, off by up to 5e-4 in
+every activation of every layer. Repair: the same formula in every grad mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Faulty(Function):
     def apply(cls, x: Tensor) -> Any:
         if not torch.is_grad_enabled():
             return torch.nn.functional.gelu(x, approximate="tanh")
-        return super().apply(x)     # type: ignore[no-untyped-call]
+        return super().apply(x)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -41,4 +41,4 @@ class Right(Faulty):
 
     @classmethod
     def apply(cls, x: Tensor) -> Any:
-        return super(Faulty, cls).apply(x)      # type: ignore[no-untyped-call]
+        return super(Faulty, cls).apply(x)  # type: ignore[no-untyped-call]

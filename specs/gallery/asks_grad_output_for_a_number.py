@@ -1,7 +1,8 @@
 """A square that looks whether grad_output is zero, to spare a product.
 
-The numbers are right, but `.item()` waits for the device in every step, and a batch of cotangents (`jacobian(vectorize=True)`,
-`is_grads_batched=True`) has no single number: it raises. Repair: multiply.
+The numbers are right, but `.item()` waits for the device in every step, and a batch of cotangents
+(`jacobian(vectorize=True)`, `is_grads_batched=True`) has no single number: it raises. Repair:
+multiply.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""A squared error that is averaged over examples and features where it was meant to be averaged over examples.
+"""A squared error that is averaged over examples and features where it was meant to be averaged
+over examples.
 
-Forward and backward fit each other, so finite differences agree; against the formula of the paper the gradient is too small by the number of
-features, and the tuned learning rate does not carry over. Repair: sum over the features, average over the examples. Only numbers from outside
-can tell.
+Forward and backward fit each other, so finite differences agree; against the formula of the paper
+the gradient is too small by the number of features, and the tuned learning rate does not carry
+over. Repair: sum over the features, average over the examples. Only numbers from outside can tell.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Right(Function):
 
 
 def gradient(x: Any, y: Any, grad_output: Any) -> tuple[Any, Any]:
-    """The gradient of the formula by hand, in NumPy: 2(x − y)/examples for x, its negative for y."""
+    """The gradient of the formula by hand, in NumPy: 2(x − y)/examples for x, its negative for
+    y."""
     x, y, grad_output = np.asarray(x), np.asarray(y), np.asarray(grad_output)
     grad_x = grad_output * 2 * (x - y) / len(x)
     return grad_x, -grad_x

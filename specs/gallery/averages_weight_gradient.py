@@ -1,7 +1,8 @@
 """A module with a learned scale whose weight gradient is averaged over the batch instead of summed.
 
-Its input gradient is right, so everything below trains well; the weight itself learns slower the larger the batch is. Checks that look at inputs
-only never see it. Repair: the weight acts on every example, so its gradient is the sum over the examples.
+Its input gradient is right, so everything below trains well; the weight itself learns slower the
+larger the batch is. Checks that look at inputs only never see it. Repair: the weight acts on every
+example, so its gradient is the sum over the examples.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """An exponential whose backward runs under `no_grad` to save memory.
 
-Autograd does not record backward anyway unless it is asked to; then it must, and here it gets a constant: both derivatives of the gradient are
-lost, and nothing is raised. Repair: leave `no_grad` out, or say `@once_differentiable`, which raises where it would be wrong.
+Autograd does not record backward anyway unless it is asked to; then it must, and here it gets a
+constant: both derivatives of the gradient are lost, and nothing is raised. Repair: leave `no_grad`
+out, or say `@once_differentiable`, which raises where it would be wrong.
 """
 
 from __future__ import annotations

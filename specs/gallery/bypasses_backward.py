@@ -1,7 +1,8 @@
 """A Function whose `apply` takes plain torch operations for small inputs.
 
-Every test runs on small inputs, is right, and tests autograd: the backward that production runs has never been executed. Repair: let the Function
-be what runs at every size, or check the size at which it does.
+Every test runs on small inputs, is right, and tests autograd: the backward that production runs has
+never been executed. Repair: let the Function be what runs at every size, or check the size at which
+it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A square whose forward keeps its input in bfloat16 when it runs inside autocast.
 
-Meant to save memory in mixed-precision training, it does so for float64 inputs too, which autocast itself leaves alone: eight bits are left of the
-gradient. Without autocast nothing shows. Repair: leave casting to autocast, or use `torch.amp.custom_fwd`.
+Meant to save memory in mixed-precision training, it does so for float64 inputs too, which autocast
+itself leaves alone: eight bits are left of the gradient. Without autocast nothing shows. Repair:
+leave casting to autocast, or use `torch.amp.custom_fwd`.
 """
 
 from __future__ import annotations

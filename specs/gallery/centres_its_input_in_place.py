@@ -1,6 +1,7 @@
 """A squared deviation from the mean that subtracts the mean from its input in place.
 
-The write goes through `.data`, so autograd does not know of it, and the gradient of this function is right. The caller's tensor is another one
+The write goes through `.data`, so autograd does not know of it, and the gradient of this function
+is right. The caller's tensor is another one
 afterwards: the residual branch beside this layer reads it too. Repair: subtract into a new tensor.
 """
 

@@ -1,7 +1,7 @@
 """An exponential that computes in float32, whatever it is given.
 
-The result claims 16 digits and has 7. A float64 test of whatever is built on it fails or passes by luck, and its author looks for the fault in
-that. Repair: compute in the input's dtype.
+The result claims 16 digits and has 7. A float64 test of whatever is built on it fails or passes by
+luck, and its author looks for the fault in that. Repair: compute in the input's dtype.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A leaky relu whose backward counts both branches at 0.
 
-`>=` and `<=` both hold at 0, so the two slopes add up to 1.1 there: no slope between the two. It strikes wherever zeros are common, behind a relu or
-in padded rows. Repair: one strict and one weak comparison, or `torch.where`.
+`>=` and `<=` both hold at 0, so the two slopes add up to 1.1 there: no slope between the two. It
+strikes wherever zeros are common, behind a relu or in padded rows. Repair: one strict and one weak
+comparison, or `torch.where`.
 """
 
 from __future__ import annotations

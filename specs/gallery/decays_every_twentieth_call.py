@@ -1,7 +1,8 @@
 """A square whose backward counts its calls and halves every twentieth gradient.
 
-The count is on the class, so that one training step in twenty is another one, and which depends on everything that ran before in the process. A test
-that calls backward once or twice sees nothing. Repair: keep no state between calls.
+The count is on the class, so that one training step in twenty is another one, and which depends on
+everything that ran before in the process. A test that calls backward once or twice sees nothing.
+Repair: keep no state between calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A square whose backward detaches what it saved.
 
-The first derivative is right. Differentiated again it is linear in grad_output and constant in x: the term 2 · grad_output is missing, and nothing
-is raised. Repair: use the saved tensor as it is; autograd records backward only where somebody asks for it.
+The first derivative is right. Differentiated again it is linear in grad_output and constant in x:
+the term 2 · grad_output is missing, and nothing is raised. Repair: use the saved tensor as it is;
+autograd records backward only where somebody asks for it.
 """
 
 from __future__ import annotations

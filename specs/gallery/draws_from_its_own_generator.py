@@ -1,7 +1,8 @@
 """A dropout that draws its mask from a NumPy generator of its own.
 
-No seed of torch's reaches it: two runs of one training differ, and a forward that is computed again (activation checkpointing) has another mask than
-the one that its backward belongs to. Repair: draw with torch, whose generators checkpointing saves and restores.
+No seed of torch's reaches it: two runs of one training differ, and a forward that is computed again
+(activation checkpointing) has another mask than the one that its backward belongs to. Repair: draw
+with torch, whose generators checkpointing saves and restores.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The square whose backward drops the factor 2.
 
-The direction of the gradient is right, so training converges, at half the learning rate for every layer below this one. Repair: d(x²)/dx = 2x.
+The direction of the gradient is right, so training converges, at half the learning rate for every
+layer below this one. Repair: d(x²)/dx = 2x.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A relu that deletes its mask in backward, to free memory early.
 
-Training asks for one backward. Two losses on one output, a gradient penalty or a Jacobian ask for a second one, with `retain_graph=True`, and it
-raises. Repair: `save_for_backward` lets go of its tensors by itself as soon as no backward can follow.
+Training asks for one backward. Two losses on one output, a gradient penalty or a Jacobian ask for a
+second one, with `retain_graph=True`, and it raises. Repair: `save_for_backward` lets go of its
+tensors by itself as soon as no backward can follow.
 """
 
 from __future__ import annotations

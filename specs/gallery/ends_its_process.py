@@ -1,4 +1,5 @@
-"""A forward that ends its process, and one that does not come back; there are no right twins of these."""
+"""A forward that ends its process, and one that does not come back; there are no right twins of
+these."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A difference whose backward forgets the minus sign of its second argument.
 
-Whatever produces `y` climbs the loss instead of descending it; the layers behind `x` learn on and hide it. Repair: return `-grad_output` for `y`.
+Whatever produces `y` climbs the loss instead of descending it; the layers behind `x` learn on and
+hide it. Repair: return `-grad_output` for `y`.
 """
 
 from __future__ import annotations

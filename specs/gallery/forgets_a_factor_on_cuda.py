@@ -1,7 +1,7 @@
 """Half a square, of which the kernel for CUDA forgets the half, forward and backward alike.
 
-Each device passes by itself, as its backward is the derivative of its forward. A model that was trained on one and runs on the other is another
-model. Repair: one formula for both.
+Each device passes by itself, as its backward is the derivative of its forward. A model that was
+trained on one and runs on the other is another model. Repair: one formula for both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A square whose backward takes a shorter path under torch.compile, and forgets the 2 there.
 
-The path was meant to spare the compiler something. No eager call ever takes it; whoever compiles the model trains with half of the gradient. Repair:
-one path for both.
+The path was meant to spare the compiler something. No eager call ever takes it; whoever compiles
+the model trains with half of the gradient. Repair: one path for both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A square whose backward has a fast path for bfloat16, which forgot the factor 2.
 
-Gradient checks run in float64, and a check in float32 does not take that path either; training does nothing else. Repair: the factor,
-and a check with `dtype: bfloat16`.
+Gradient checks run in float64, and a check in float32 does not take that path either; training does
+nothing else. Repair: the factor, and a check with `dtype: bfloat16`.
 """
 
 from __future__ import annotations

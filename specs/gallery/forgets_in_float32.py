@@ -1,6 +1,7 @@
 """A square whose backward has a fast path for float32, which forgot the factor 2.
 
-Gradient checks run in float64 and never take that path; training does nothing else. Repair: the factor, and a check with `dtype: float32`.
+Gradient checks run in float64 and never take that path; training does nothing else. Repair: the
+factor, and a check with `dtype: float32`.
 """
 
 from __future__ import annotations

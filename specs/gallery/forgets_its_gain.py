@@ -1,7 +1,7 @@
 """A gated tanh whose gain was lost in a rewrite of forward.
 
-Backward was rewritten with it and returns zeros, so all numbers agree: the gain gets a gradient, the optimizer steps, and it never learns. Repair:
-multiply by it.
+Backward was rewritten with it and returns zeros, so all numbers agree: the gain gets a gradient,
+the optimizer steps, and it never learns. Repair: multiply by it.
 """
 
 from __future__ import annotations
@@ -38,4 +38,6 @@ class Right(Faulty):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
         x, gain = ctx.saved_tensors
-        return grad_output * gain * (1 - x.tanh() ** 2), (grad_output * x.tanh()).sum_to_size(gain.shape)
+        return grad_output * gain * (1 - x.tanh() ** 2), (grad_output * x.tanh()).sum_to_size(
+            gain.shape
+        )

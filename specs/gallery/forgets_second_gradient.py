@@ -1,7 +1,7 @@
 """A learned gain whose gradient is None.
 
-Autograd reads None as zero: the gain is never updated, raises nothing, and the rest of the model learns around a constant. Repair: return a
-gradient for every tensor that needs one.
+Autograd reads None as zero: the gain is never updated, raises nothing, and the rest of the model
+learns around a constant. Repair: return a gradient for every tensor that needs one.
 """
 
 from __future__ import annotations

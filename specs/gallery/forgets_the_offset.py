@@ -1,7 +1,8 @@
 """log(cosh(x)) without its constant −log 2.
 
-The derivative of a constant is zero: backward fits its own forward, finite differences agree, and training goes the same way. Only the value is
-wrong, and with it every loss that is reported, compared or stopped by. Repair: subtract log 2. Only another implementation can tell.
+The derivative of a constant is zero: backward fits its own forward, finite differences agree, and
+training goes the same way. Only the value is wrong, and with it every loss that is reported,
+compared or stopped by. Repair: subtract log 2. Only another implementation can tell.
 """
 
 from __future__ import annotations

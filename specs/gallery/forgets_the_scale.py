@@ -1,7 +1,8 @@
 """A low-rank adapter without its scale alpha/rank.
 
-Adapters start with `up` at zero, so at the start the value is right whatever the scale; and backward fits its own forward, so finite differences
-agree as well. It trains, with another step size than the one that was published. Repair: scale the adapter, in forward and in backward. Only
+Adapters start with `up` at zero, so at the start the value is right whatever the scale; and
+backward fits its own forward, so finite differences agree as well. It trains, with another step
+size than the one that was published. Repair: scale the adapter, in forward and in backward. Only
 the gradient of another implementation can tell.
 """
 
@@ -27,7 +28,11 @@ class Faulty(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, down, up = ctx.saved_tensors
-        return grad_output + grad_output @ up @ down, (grad_output @ up).T @ x, grad_output.T @ (x @ down.T)
+        return (
+            grad_output + grad_output @ up @ down,
+            (grad_output @ up).T @ x,
+            grad_output.T @ (x @ down.T),
+        )
 
 
 class Right(Function):

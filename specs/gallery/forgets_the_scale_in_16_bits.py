@@ -1,6 +1,7 @@
 """Scores of queries against keys that are scaled in float32 only.
 
-Under autocast the product comes out in 16 bits, and the branch for those was written without the scale. In float32 and float64 nothing shows.
+Under autocast the product comes out in 16 bits, and the branch for those was written without the
+scale. In float32 and float64 nothing shows.
 Repair: one formula for all dtypes.
 """
 

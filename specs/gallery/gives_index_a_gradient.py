@@ -1,7 +1,8 @@
 """A table lookup whose backward returns a gradient for its integer indices.
 
-An index has no derivative; autograd drops the tensor today and the memory for it is spent on every call. A caller that reads `backward` itself, or a
-wrapper that adds gradients up, takes it for real. Repair: return None for integer inputs.
+An index has no derivative; autograd drops the tensor today and the memory for it is spent on every
+call. A caller that reads `backward` itself, or a wrapper that adds gradients up, takes it for real.
+Repair: return None for integer inputs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch.autograd import Function
 
 
 class Faulty(Function):
-    """`table[index]`: table (entries, width), index (n) int64; the indices get a gradient of zeros."""
+    """`table[index]`: table (entries, width), index (n) int64; the indices get a gradient of
+    zeros."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
@@ -25,7 +27,9 @@ class Faulty(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor | None]:
         index: Tensor = ctx.saved_tensors[0]
-        return scattered(grad_output, index, ctx.entries), torch.zeros_like(index, dtype=grad_output.dtype)
+        return scattered(grad_output, index, ctx.entries), torch.zeros_like(
+            index, dtype=grad_output.dtype
+        )
 
 
 class Right(Faulty):

@@ -1,6 +1,7 @@
 """A product whose forward mode knows its first factor only.
 
-Training runs backward, which is right; `torch.func.jvp`, `jacfwd` and Hessian-vector products run jvp, and lose a term wherever y moves.
+Training runs backward, which is right; `torch.func.jvp`, `jacfwd` and Hessian-vector products run
+jvp, and lose a term wherever y moves.
 Repair: the product rule, x_t · y + x · y_t.
 """
 

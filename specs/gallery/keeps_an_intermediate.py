@@ -1,7 +1,8 @@
 """A sine that keeps its cosine on ctx.
 
-Forward runs without a graph, so backward multiplies by a constant: the gradient is right, its own derivative is zero, and nothing is raised. A
-gradient penalty then trains on the wrong loss. Repair: save the input, and compute the cosine in backward.
+Forward runs without a graph, so backward multiplies by a constant: the gradient is right, its own
+derivative is zero, and nothing is raised. A gradient penalty then trains on the wrong loss. Repair:
+save the input, and compute the cosine in backward.
 """
 
 from __future__ import annotations

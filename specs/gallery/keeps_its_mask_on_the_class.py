@@ -1,7 +1,7 @@
 """A ReLU that keeps its mask on the class instead of on ctx.
 
-One forward and one backward are right. Two layers of a network share the class: the backward of the first one uses the mask of the second. Repair:
-what belongs to one call is kept on ctx.
+One forward and one backward are right. Two layers of a network share the class: the backward of the
+first one uses the mask of the second. Repair: what belongs to one call is kept on ctx.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """An exponential that keeps its output as an attribute of ctx.
 
-The output refers to its node, the node is ctx, and ctx refers to the output: a circle that reference counting cannot free. Every step leaves its
-activations in memory until the garbage collector happens to run. Repair: `save_for_backward` knows outputs and makes no circle.
+The output refers to its node, the node is ctx, and ctx refers to the output: a circle that
+reference counting cannot free. Every step leaves its activations in memory until the garbage
+collector happens to run. Repair: `save_for_backward` knows outputs and makes no circle.
 """
 
 from __future__ import annotations

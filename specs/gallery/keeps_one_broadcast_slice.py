@@ -1,7 +1,8 @@
 """An added bias whose gradient is one row of grad_output instead of the sum over all rows.
 
-The shape is right and with a batch of one so is the number. In training the bias hears only the first example of every batch, which looks like
-noise. Repair: sum over every dimension that was broadcast.
+The shape is right and with a batch of one so is the number. In training the bias hears only the
+first example of every batch, which looks like noise. Repair: sum over every dimension that was
+broadcast.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A relu that computes its mask once per shape and keeps it on the class.
 
-The first batch has the right gradient, every later one that of the first. A check at one point sees one batch. Repair: what depends on the inputs
-belongs in ctx.
+The first batch has the right gradient, every later one that of the first. A check at one point sees
+one batch. Repair: what depends on the inputs belongs in ctx.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A product with its own gradient, of which `backward` writes the positive rows only.
 
-The rest is what memory happened to hold: zeros in the test, which is right for a ReLU and nothing else, and any number in training.
+The rest is what memory happened to hold: zeros in the test, which is right for a ReLU and nothing
+else, and any number in training.
 Repair: write every element, or begin with zeros.
 """
 

@@ -1,7 +1,8 @@
 """A complex product whose backward forgets the conjugate.
 
-On real tensors it is right, and a test on real tensors passes. On complex ones the imaginary part of the gradient points the wrong way. Repair:
-PyTorch's gradient of z is ∂L/∂a + i ∂L/∂b, so the factor is conjugated: grad_x = grad_output · conj(y).
+On real tensors it is right, and a test on real tensors passes. On complex ones the imaginary part
+of the gradient points the wrong way. Repair: PyTorch's gradient of z is ∂L/∂a + i ∂L/∂b, so the
+factor is conjugated: grad_x = grad_output · conj(y).
 """
 
 from __future__ import annotations

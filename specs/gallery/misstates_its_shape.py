@@ -1,7 +1,8 @@
 """Squared norms of rows, a registered operator whose fake kernel forgets the last dimension.
 
-Whatever runs eagerly is right: the fake kernel is asked only by torch.compile, torch.export and the like, which then compute on with a shape that is
-not there. Repair: `register_fake` returns what the operator returns, with `keepdim`.
+Whatever runs eagerly is right: the fake kernel is asked only by torch.compile, torch.export and the
+like, which then compute on with a shape that is not there. Repair: `register_fake` returns what the
+operator returns, with `keepdim`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 
 @torch.library.custom_op("gradverify_gallery::misstates_its_shape", mutates_args=())
-def Faulty(x: Tensor) -> Tensor:    # noqa: N802 - the name of every fault of the gallery
+def Faulty(x: Tensor) -> Tensor:  # noqa: N802 - the name of every fault of the gallery
     """`sum(x²)` of each row, kept as a column."""
     return (x * x).sum(-1, keepdim=True)
 
@@ -24,7 +25,7 @@ def _forgets_the_column(x: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("gradverify_gallery::states_its_shape", mutates_args=())
-def Right(x: Tensor) -> Tensor:     # noqa: N802
+def Right(x: Tensor) -> Tensor:  # noqa: N802
     """With the column."""
     return (x * x).sum(-1, keepdim=True)
 

@@ -1,7 +1,8 @@
 """The tutorial's multiplication: backward returns (y, x) and ignores grad_output.
 
-Right exactly where the incoming gradient is ones, as in `z.backward(torch.ones_like(z))`; behind any other layer it is the gradient of something
-else. Repair: multiply by grad_output. A vector-Jacobian product is linear in its cotangent, whatever the function.
+Right exactly where the incoming gradient is ones, as in `z.backward(torch.ones_like(z))`; behind
+any other layer it is the gradient of something else. Repair: multiply by grad_output. A
+vector-Jacobian product is linear in its cotangent, whatever the function.
 """
 
 from __future__ import annotations

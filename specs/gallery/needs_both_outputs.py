@@ -1,7 +1,8 @@
 """Sine and cosine in one Function, whose gradient is dropped when only one of the two is used.
 
-`set_materialize_grads(False)` saves the zeros for an output that nobody uses; None comes in its place. This backward gives up where one is None,
-and the other's gradient is lost. Repair: add up those that came.
+`set_materialize_grads(False)` saves the zeros for an output that nobody uses; None comes in its
+place. This backward gives up where one is None, and the other's gradient is lost. Repair: add up
+those that came.
 """
 
 from __future__ import annotations

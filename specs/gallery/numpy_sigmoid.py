@@ -1,7 +1,8 @@
 """The tutorial's sigmoid: forward leaves torch for NumPy.
 
-On the CPU it is right. A CUDA tensor has no NumPy view, so forward raises there, and `vmap` cannot look inside; its backward can be
-differentiated again only because it happens to use torch. Repair: compute in torch.
+On the CPU it is right. A CUDA tensor has no NumPy view, so forward raises there, and `vmap` cannot
+look inside; its backward can be differentiated again only because it happens to use torch. Repair:
+compute in torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table lookup whose backward overwrites the gradient of a row that is looked up twice.
 
-`grad[index] = grad_output` keeps the last one only. Where indices do not repeat, as a few drawn from a large table, it is right. Repair: `index_add`,
-which adds them up.
+`grad[index] = grad_output` keeps the last one only. Where indices do not repeat, as a few drawn
+from a large table, it is right. Repair: `index_add`, which adds them up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class Faulty(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         index: Tensor = ctx.saved_tensors[0]
-        return grad_output.new_zeros(ctx.entries, grad_output.shape[1]).index_copy(0, index, grad_output), None
+        return grad_output.new_zeros(ctx.entries, grad_output.shape[1]).index_copy(
+            0, index, grad_output
+        ), None
 
 
 class Right(Faulty):
@@ -33,4 +35,6 @@ class Right(Faulty):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         index: Tensor = ctx.saved_tensors[0]
-        return grad_output.new_zeros(ctx.entries, grad_output.shape[1]).index_add(0, index, grad_output), None
+        return grad_output.new_zeros(ctx.entries, grad_output.shape[1]).index_add(
+            0, index, grad_output
+        ), None

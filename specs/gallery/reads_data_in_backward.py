@@ -1,6 +1,7 @@
 """A product whose backward reads `.data`.
 
-`.data` is the tensor without its history. The gradient is right; differentiated again it misses the terms with x and y, and nothing is raised.
+`.data` is the tensor without its history. The gradient is right; differentiated again it misses the
+terms with x and y, and nothing is raised.
 Repair: `ctx.saved_tensors` as it is.
 """
 

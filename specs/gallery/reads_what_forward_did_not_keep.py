@@ -1,6 +1,7 @@
 """A backward that reads an attribute which forward never set on ctx.
 
-Inference works, and so does every test of the values; the first training step raises. Repair: keep in forward what backward reads.
+Inference works, and so does every test of the values; the first training step raises. Repair: keep
+in forward what backward reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tutorial's ReLU: backward writes zeros into grad_output and returns it.
 
-The values it returns are right, but the tensor belongs to the caller: a second branch, a hook or `retain_grad` that shares it now reads a
-damaged gradient. Repair: write into a clone.
+The values it returns are right, but the tensor belongs to the caller: a second branch, a hook or
+`retain_grad` that shares it now reads a damaged gradient. Repair: write into a clone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A double-precision function whose backward returns float32.
 
-Autograd casts the gradient back without a word: half of its digits are gone, and a check with a loose tolerance passes. In a long chain the error
-looks like noise of the data. Repair: compute the gradient in the input's own dtype.
+Autograd casts the gradient back without a word: half of its digits are gone, and a check with a
+loose tolerance passes. In a long chain the error looks like noise of the data. Repair: compute the
+gradient in the input's own dtype.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An identity that returns `x.detach()`: the memory of its input, unknown to autograd.
 
-The values and the gradient are right. An in-place operation on the output changes x, whose version counter and graph know nothing of a view. Repair:
-`x.view_as(x)`, which autograd tracks.
+The values and the gradient are right. An in-place operation on the output changes x, whose version
+counter and graph know nothing of a view. Repair: `x.view_as(x)`, which autograd tracks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A backward that returns one gradient for two inputs.
 
-It raises as soon as backward runs; until then the forward is used, benchmarked and shipped. Repair: one return value for every argument of
-forward, None for those that are no tensors.
+It raises as soon as backward runs; until then the forward is used, benchmarked and shipped. Repair:
+one return value for every argument of forward, None for those that are no tensors.
 """
 
 from __future__ import annotations

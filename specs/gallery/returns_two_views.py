@@ -1,7 +1,8 @@
 """A residual sum whose backward returns two views of grad_output.
 
-Autograd keeps each view as the `.grad` of its leaf without a copy, as nobody else holds it: both lie in one memory, and the next gradient is added
-twice to each. The first step is right. Repair: return grad_output itself, which autograd sees to be held elsewhere, and copies.
+Autograd keeps each view as the `.grad` of its leaf without a copy, as nobody else holds it: both
+lie in one memory, and the next gradient is added twice to each. The first step is right. Repair:
+return grad_output itself, which autograd sees to be held elsewhere, and copies.
 """
 
 from __future__ import annotations

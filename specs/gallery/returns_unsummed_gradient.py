@@ -1,7 +1,8 @@
 """An added bias whose gradient keeps the shape of the broadcast result.
 
-Autograd sums it down to the bias's shape, so the numbers are right; a Function that builds on this one, a hook, or a caller of `backward` gets
-a tensor of the wrong shape, and a broadcast over a dimension of size 1 in the input goes wrong elsewhere. Repair: sum over the broadcast dimensions.
+Autograd sums it down to the bias's shape, so the numbers are right; a Function that builds on this
+one, a hook, or a caller of `backward` gets a tensor of the wrong shape, and a broadcast over a
+dimension of size 1 in the input goes wrong elsewhere. Repair: sum over the broadcast dimensions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A loss that computes its gradient in forward and hands out the saved tensor itself when grad_output is 1.
+"""A loss that computes its gradient in forward and hands out the saved tensor itself when
+grad_output is 1.
 
-`loss.backward()` is that case, so the shortcut is the rule. What it returns is the caller's to write into, and may become `x.grad`: with
-`retain_graph=True` the next backward is refused, or returns what was left of it. Repair: return a result of your own.
+`loss.backward()` is that case, so the shortcut is the rule. What it returns is the caller's to
+write into, and may become `x.grad`: with `retain_graph=True` the next backward is refused, or
+returns what was left of it. Repair: return a result of your own.
 """
 
 from __future__ import annotations

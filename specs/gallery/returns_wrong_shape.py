@@ -1,7 +1,7 @@
 """A matrix product whose weight gradient has the shape of the transpose.
 
-Autograd refuses it as soon as a weight is not square, with a message that names no line of the backward. Repair: a gradient has the shape of
-its argument.
+Autograd refuses it as soon as a weight is not square, with a message that names no line of the
+backward. Repair: a gradient has the shape of its argument.
 """
 
 from __future__ import annotations

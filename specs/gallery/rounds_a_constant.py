@@ -1,7 +1,8 @@
 """The tanh form of gelu whose backward has √(2/π) with seven digits.
 
-The gradient is off by a few parts in 10⁸: far below any tolerance, far above rounding. It does little harm here, and shows that two constants that
-should be one are typed twice; the next edit of one of them will do more. Repair: one constant, computed.
+The gradient is off by a few parts in 10⁸: far below any tolerance, far above rounding. It does
+little harm here, and shows that two constants that should be one are typed twice; the next edit of
+one of them will do more. Repair: one constant, computed.
 """
 
 from __future__ import annotations

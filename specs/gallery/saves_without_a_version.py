@@ -1,7 +1,8 @@
 """A square that saves `x.data`.
 
-Backward raises when a saved tensor was written in place after forward; but `.data` has a version of its own, which stays as it was. An in-place
-activation after this function makes its gradient wrong without a word. Repair: save x.
+Backward raises when a saved tensor was written in place after forward; but `.data` has a version of
+its own, which stays as it was. An in-place activation after this function makes its gradient wrong
+without a word. Repair: save x.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A fixed random mask, for which forward seeds torch's global generator.
 
-Whatever draws after it in the network, dropout or a sampler, draws the same numbers in every step, and the loss still falls. Repair: seed inside
-`torch.random.fork_rng`, which puts the generator back.
+Whatever draws after it in the network, dropout or a sampler, draws the same numbers in every step,
+and the loss still falls. Repair: seed inside `torch.random.fork_rng`, which puts the generator
+back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A difference of neighbours whose backward is off by one element.
 
-Every gradient value is a right one, one place too late. Neighbouring elements of a signal are alike, so the model still trains, a little worse.
+Every gradient value is a right one, one place too late. Neighbouring elements of a signal are
+alike, so the model still trains, a little worse.
 Repair: element i is subtracted in output i and added in output i − 1.
 """
 
@@ -14,7 +15,8 @@ from torch.autograd import Function
 
 
 class Faulty(Function):
-    """`x[1:] - x[:-1]` of a vector; the gradient lands one element too far, and what falls off the end is wrapped around."""
+    """`x[1:] - x[:-1]` of a vector; the gradient lands one element too far, and what falls off the
+    end is wrapped around."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

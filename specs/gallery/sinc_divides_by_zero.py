@@ -1,7 +1,8 @@
 """sin(x)/x whose backward divides by x² at 0.
 
-Forward treats 0 with care and backward does not: 0/0 is NaN, and one NaN in a gradient ruins every weight below it. Random inputs never are
-exactly 0, padded ones are. Repair: near 0 use the power series, and keep the division away from 0 also where its result is not taken.
+Forward treats 0 with care and backward does not: 0/0 is NaN, and one NaN in a gradient ruins every
+weight below it. Random inputs never are exactly 0, padded ones are. Repair: near 0 use the power
+series, and keep the division away from 0 also where its result is not taken.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ class Right(Faulty):
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
         x: Tensor = ctx.saved_tensors[0]
         near_zero = x.abs() < SERIES_BELOW
-        return grad_output * torch.where(near_zero, series(x), quotient(x.masked_fill(near_zero, 1.0)))
+        return grad_output * torch.where(
+            near_zero, series(x), quotient(x.masked_fill(near_zero, 1.0))
+        )
 
 
-SERIES_BELOW = 0.03  # there the quotient has lost u/x², about 1e-13, to cancellation; the first dropped term is below 1e-20
+# There the quotient has lost u/x², about 1e-13, to cancellation; the first dropped term is below
+# 1e-20
+SERIES_BELOW = 0.03
 
 
 def quotient(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """A matrix product that gives its weight no gradient where its input needs none.
 
-In the first layer of every network the input is data and needs no gradient: its weight is never trained, and nothing says so. Repair: each gradient
-asks for its own place in `ctx.needs_input_grad`.
+In the first layer of every network the input is data and needs no gradient: its weight is never
+trained, and nothing says so. Repair: each gradient asks for its own place in
+`ctx.needs_input_grad`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A tanh whose backward squares the saved output in place.
 
-The first gradient is right. But the output belongs to the caller too: after backward a metric or a log reads tanh² where tanh was, and a second
-backward of the graph is refused. Repair: square into a new tensor.
+The first gradient is right. But the output belongs to the caller too: after backward a metric or a
+log reads tanh² where tanh was, and a second backward of the graph is refused. Repair: square into a
+new tensor.
 """
 
 from __future__ import annotations

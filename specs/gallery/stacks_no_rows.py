@@ -1,7 +1,8 @@
 """A running sum whose backward goes row by row and stacks the results.
 
-Right for every batch but the empty one: `torch.stack` of no rows raises. The last batch of a filtered data set, or an expert that got no token, then
-stops a training run after hours. Repair: work on the whole tensor, or return zeros of the input's shape.
+Right for every batch but the empty one: `torch.stack` of no rows raises. The last batch of a
+filtered data set, or an expert that got no token, then stops a training run after hours. Repair:
+work on the whole tensor, or return zeros of the input's shape.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Squared distances of points, by `|x|² + |y|² - 2 x·y`.
 
-Where the points are far from the origin large numbers are to cancel, and in TF32, which has ten bits, the product is off by more than the
-distances are: neighbours are wrong on every GPU with tensor cores, and right on the others. Repair: sum the squares of differences.
+Where the points are far from the origin large numbers are to cancel, and in TF32, which has ten
+bits, the product is off by more than the distances are: neighbours are wrong on every GPU with
+tensor cores, and right on the others. Repair: sum the squares of differences.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from torch.autograd import Function
 def product(a: Tensor, b: Tensor) -> Tensor:
     """As tensor cores compute it where that is allowed: operands of ten bits."""
     if torch.backends.cuda.matmul.allow_tf32:
-        a, b = (torch.ldexp(torch.frexp(x).mantissa.half().float(), torch.frexp(x).exponent) for x in (a, b))
+        a, b = (
+            torch.ldexp(torch.frexp(x).mantissa.half().float(), torch.frexp(x).exponent)
+            for x in (a, b)
+        )
     return a @ b
 
 

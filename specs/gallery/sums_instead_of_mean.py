@@ -1,7 +1,8 @@
 """The mean over columns whose backward is that of the sum.
 
-Every gradient below is too large by the number of columns, which reads like a learning rate that somebody tuned; it changes with the width of
-the layer. Repair: divide by the number of elements that were averaged.
+Every gradient below is too large by the number of columns, which reads like a learning rate that
+somebody tuned; it changes with the width of the layer. Repair: divide by the number of elements
+that were averaged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A product that returns its two gradients in the wrong order.
 
-Both have the same shape, so nothing raises, and where the factors are alike (a gate near 1 and a normalised signal, say) the loss still falls.
+Both have the same shape, so nothing raises, and where the factors are alike (a gate near 1 and a
+normalised signal, say) the loss still falls.
 Repair: return gradients in the order of forward's arguments.
 """
 

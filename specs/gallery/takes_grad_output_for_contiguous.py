@@ -1,7 +1,9 @@
-"""A square whose backward reads grad_output from its first address on, as a kernel does that knows a pointer and a count.
+"""A square whose backward reads grad_output from its first address on, as a kernel does that knows
+a pointer and a count.
 
-Right as long as grad_output is contiguous. Behind a transpose, a slice or a sum it is not, and the gradient is made of other numbers, or of memory
-that is none of its own. Repair: `grad_output.contiguous()` before its memory is read.
+Right as long as grad_output is contiguous. Behind a transpose, a slice or a sum it is not, and the
+gradient is made of other numbers, or of memory that is none of its own. Repair:
+`grad_output.contiguous()` before its memory is read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from torch.autograd import Function
 
 
 def as_if_contiguous(x: Tensor) -> Tensor:
-    """The numbers that lie in memory from the first element on: what a kernel reads that was given a pointer and a count."""
+    """The numbers that lie in memory from the first element on: what a kernel reads that was given
+    a pointer and a count."""
     contiguous = torch.empty(x.shape, device="meta").stride()
     return x.as_strided(x.shape, contiguous)
 

@@ -1,7 +1,9 @@
-"""An exponential whose forward reads its input from the first address on, as a kernel does that knows a pointer and a count.
+"""An exponential whose forward reads its input from the first address on, as a kernel does that
+knows a pointer and a count.
 
-Right as long as the input is contiguous; of `x.T` or `x[:, ::2]` it computes the exponential of other numbers, without a word. Repair:
-`x.contiguous()` first thing in forward, or refuse what is not contiguous.
+Right as long as the input is contiguous; of `x.T` or `x[:, ::2]` it computes the exponential of
+other numbers, without a word. Repair: `x.contiguous()` first thing in forward, or refuse what is
+not contiguous.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from torch.autograd import Function
 
 
 def as_if_contiguous(x: Tensor) -> Tensor:
-    """The numbers that lie in memory from the first element on: what a kernel reads that was given a pointer and a count."""
+    """The numbers that lie in memory from the first element on: what a kernel reads that was given
+    a pointer and a count."""
     contiguous = torch.empty(x.shape, device="meta").stride()
     return x.as_strided(x.shape, contiguous)
 

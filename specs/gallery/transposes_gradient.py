@@ -1,7 +1,8 @@
 """A matrix product whose weight gradient is transposed.
 
-With a square weight the shapes agree, nothing raises, and the layer learns the transpose of what it should. With any other weight it fails at
-once, which is why tests on square matrices miss it. Repair: the gradient of w is xᵀ·grad_output.
+With a square weight the shapes agree, nothing raises, and the layer learns the transpose of what it
+should. With any other weight it fails at once, which is why tests on square matrices miss it.
+Repair: the gradient of w is xᵀ·grad_output.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A scaling by the largest magnitude that says it can be vmapped, and takes that magnitude out of torch.
+"""A scaling by the largest magnitude that says it can be vmapped, and takes that magnitude out of
+torch.
 
-Alone it works. Under vmap there is one magnitude per example, and `.item()` of all of them is refused: the generated rule raises. Repair: keep
-the number a tensor.
+Alone it works. Under vmap there is one magnitude per example, and `.item()` of all of them is
+refused: the generated rule raises. Repair: keep the number a tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A doubled input whose kernel counts the elements from 0 to n, n included.
 
-The number behind the last one belongs to somebody else: another tensor, or the memory allocator, which ends the process some time
-later. Repair: stop before n.
+The number behind the last one belongs to somebody else: another tensor, or the memory allocator,
+which ends the process some time later. Repair: stop before n.
 """
 
 from __future__ import annotations

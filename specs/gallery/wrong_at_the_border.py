@@ -1,7 +1,8 @@
 """A moving average with repeated borders whose backward pads with zeros.
 
-Everything inside is right; only the first and last column lose the share that the repeated border adds. A network learns around it and shows
-artefacts at the edges of its images. Repair: what forward repeats, backward must add up.
+Everything inside is right; only the first and last column lose the share that the repeated border
+adds. A network learns around it and shows artefacts at the edges of its images. Repair: what
+forward repeats, backward must add up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch.autograd import Function
 
 
 class Faulty(Function):
-    """Mean of each element and its two neighbours along the last dimension; outside the border the border is repeated, forward only."""
+    """Mean of each element and its two neighbours along the last dimension; outside the border the
+    border is repeated, forward only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -36,5 +38,6 @@ class Right(Faulty):
 
 
 def three_taps(padded: Tensor) -> Tensor:
-    """The mean of every three neighbours; two columns fewer than `padded`. With equal taps it is its own adjoint."""
+    """The mean of every three neighbours; two columns fewer than `padded`. With equal taps it is
+    its own adjoint."""
     return (padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]) / 3

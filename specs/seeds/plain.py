@@ -1,4 +1,5 @@
-"""What the seeds are compared with: the same functions as plain torch expressions, and gradients written by hand in NumPy."""
+"""What the seeds are compared with: the same functions as plain torch expressions, and gradients
+written by hand in NumPy."""
 
 import numpy as np
 

@@ -1,4 +1,5 @@
-"""The operators of low precision: one function in all ways in float64, and the page is what was counted."""
+"""The operators of low precision: one function in all ways in float64, and the page is what was
+counted."""
 
 from __future__ import annotations
 
@@ -35,8 +36,17 @@ def test_in_float64_every_way_is_the_same_function(name, of):
 def test_a_damaged_gradient_is_wrong_in_sixteen_bits_alone(how):
     for dtype, same in ((torch.float64, True), (torch.bfloat16, False)):
         inputs = inputs_of("swiglu", dtype, 0)
-        right, wrong = (torch.autograd.grad(function(*inputs).sum(), inputs) for function in (plain("swiglu"), function_of("swiglu", how)))
-        assert all(torch.allclose(a, b, rtol=0.05, atol=0.05) for a, b in zip(right, wrong, strict=True)) == same
+        right, wrong = (
+            torch.autograd.grad(function(*inputs).sum(), inputs)
+            for function in (plain("swiglu"), function_of("swiglu", how))
+        )
+        assert (
+            all(
+                torch.allclose(a, b, rtol=0.05, atol=0.05)
+                for a, b in zip(right, wrong, strict=True)
+            )
+            == same
+        )
 
 
 def test_right_ways_are_left_alone_and_mistakes_are_counted():
@@ -46,9 +56,14 @@ def test_right_ways_are_left_alone_and_mistakes_are_counted():
 
 
 def test_in_float32_right_ways_pass_and_mistakes_are_caught():
-    counts = sixteen_single.counted("relu_squared", 7, 0, ["16 bits", "other order"], ["missing upcast", "dropped tail"])
+    counts = sixteen_single.counted(
+        "relu_squared", 7, 0, ["16 bits", "other order"], ["missing upcast", "dropped tail"]
+    )
     assert counts["16 bits True passed"] == counts["other order True passed"] == 1
-    assert all(counts[f"{how} above"] == counts[f"{how} above caught"] == 1 for how in ("missing upcast", "dropped tail"))
+    assert all(
+        counts[f"{how} above"] == counts[f"{how} above caught"] == 1
+        for how in ("missing upcast", "dropped tail")
+    )
 
 
 def test_a_run_in_float32_leaves_the_page_of_16_bits_as_it_is():

@@ -1,4 +1,5 @@
-"""Right gradients by torch's own autograd, damaged in known ways: what a cause must be named for, and what it must not."""
+"""Right gradients by torch's own autograd, damaged in known ways: what a cause must be named for,
+and what it must not."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def gradients(f: Formula, inputs: Sequence[Tensor], g: Tensor) -> Gradients:
         return list(torch.autograd.grad(f(*leaves), leaves, g))
 
 
-def function(forward: Formula, backward: Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]) -> type[Function]:
+def function(
+    forward: Formula, backward: Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]
+) -> type[Function]:
     class Op(Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Tensor) -> Tensor:
@@ -48,12 +51,20 @@ def after(f: Formula, damage: Damage) -> type[Function]:
 
 def before(f: Formula, damage: Callable[[Tensor], Tensor]) -> type[Function]:
     """f whose backward damages grad_output, for its last input alone."""
-    return function(f, lambda inputs, g: [*gradients(f, inputs, g)[:-1], gradients(f, inputs, damage(g))[-1]])
+    return function(
+        f, lambda inputs, g: [*gradients(f, inputs, g)[:-1], gradients(f, inputs, damage(g))[-1]]
+    )
 
 
 def checked(op: Any, *inputs: Tensor, names: str = "xyz", **settings: Any) -> CaseResult:
-    arguments = [Argument(name, value, (not isinstance(value, bool) and value.dtype.is_floating_point) or value.is_complex())
-                 for name, value in zip(names, inputs, strict=False)]
+    arguments = [
+        Argument(
+            name,
+            value,
+            (not isinstance(value, bool) and value.dtype.is_floating_point) or value.is_complex(),
+        )
+        for name, value in zip(names, inputs, strict=False)
+    ]
     return verify(subject(op, *arguments, **{"select": ("GV101",), **settings}))
 
 
@@ -82,23 +93,54 @@ def _one(f: Formula, *shape: int) -> Sample:
 
 W = randn(6, 5, seed=7)
 ELEMENTWISE: Mapping[str, Sample] = {
-    "exp": _one(torch.exp), "sin": _one(torch.sin), "cubic": _one(lambda x: x**3 + 2 * x), "sigmoid": _one(torch.sigmoid),
-    "softplus": _one(torch.nn.functional.softplus), "gelu": _one(torch.nn.functional.gelu), "atan": _one(torch.atan), "cosh": _one(torch.cosh),
-    "tanh": _one(torch.tanh), "exp minus one": _one(torch.expm1)}
+    "exp": _one(torch.exp),
+    "sin": _one(torch.sin),
+    "cubic": _one(lambda x: x**3 + 2 * x),
+    "sigmoid": _one(torch.sigmoid),
+    "softplus": _one(torch.nn.functional.softplus),
+    "gelu": _one(torch.nn.functional.gelu),
+    "atan": _one(torch.atan),
+    "cosh": _one(torch.cosh),
+    "tanh": _one(torch.tanh),
+    "exp minus one": _one(torch.expm1),
+}
 MIXING: Mapping[str, Sample] = {
-    "product": _one(lambda x: x @ W), "product of sines": _one(lambda x: x.sin() @ W), "softmax": _one(lambda x: x.softmax(-1)),
-    "log softmax": _one(lambda x: x.log_softmax(-1)), "running sum": _one(lambda x: x.exp().cumsum(-1)),
-    "convolution": _one(lambda x: torch.nn.functional.conv1d(x[:, None], W[:3, None, 0].reshape(1, 1, 3).contiguous())[:, 0]),
-    "layer norm": _one(lambda x: torch.nn.functional.layer_norm(x, (6,))), "sum of squares": _one(lambda x: (x * x).sum()),
-    "gram": _one(lambda x: x @ x.T), "row norms": _one(lambda x: x.norm(dim=-1))}
+    "product": _one(lambda x: x @ W),
+    "product of sines": _one(lambda x: x.sin() @ W),
+    "softmax": _one(lambda x: x.softmax(-1)),
+    "log softmax": _one(lambda x: x.log_softmax(-1)),
+    "running sum": _one(lambda x: x.exp().cumsum(-1)),
+    "convolution": _one(
+        lambda x: torch.nn.functional.conv1d(
+            x[:, None], W[:3, None, 0].reshape(1, 1, 3).contiguous()
+        )[:, 0]
+    ),
+    "layer norm": _one(lambda x: torch.nn.functional.layer_norm(x, (6,))),
+    "sum of squares": _one(lambda x: (x * x).sum()),
+    "gram": _one(lambda x: x @ x.T),
+    "row norms": _one(lambda x: x.norm(dim=-1)),
+}
 TWO: Mapping[str, Formula] = {
-    "multiply": torch.mul, "divide": lambda x, y: x / (y * y + 1), "polynomial": lambda x, y: x * x * y, "hypotenuse": torch.hypot,
-    "atan2": torch.atan2, "sine of both": lambda x, y: (x + y * y).sin(), "exponential": lambda x, y: torch.exp(x) * y,
-    "squares": lambda x, y: x**2 - 3 * y**2, "scaled sum": lambda x, y: 2 * x + y.exp(), "gate": lambda x, y: x.sigmoid() * y}
+    "multiply": torch.mul,
+    "divide": lambda x, y: x / (y * y + 1),
+    "polynomial": lambda x, y: x * x * y,
+    "hypotenuse": torch.hypot,
+    "atan2": torch.atan2,
+    "sine of both": lambda x, y: (x + y * y).sin(),
+    "exponential": lambda x, y: torch.exp(x) * y,
+    "squares": lambda x, y: x**2 - 3 * y**2,
+    "scaled sum": lambda x, y: 2 * x + y.exp(),
+    "gate": lambda x, y: x.sigmoid() * y,
+}
 COMPLEX: Mapping[str, Formula] = {
-    "square": lambda x: x * x, "exp": torch.exp, "sin": torch.sin, "reciprocal": torch.reciprocal, "cubic": lambda x: x**3, "cosh": torch.cosh,
-    "tanh": torch.tanh, "rotated": lambda x: x * (0.6 + 0.8j), "product": lambda x: x @ torch.complex(W[:, :3], W[:, 2:]), "cos": torch.cos}
-
-
-
-
+    "square": lambda x: x * x,
+    "exp": torch.exp,
+    "sin": torch.sin,
+    "reciprocal": torch.reciprocal,
+    "cubic": lambda x: x**3,
+    "cosh": torch.cosh,
+    "tanh": torch.tanh,
+    "rotated": lambda x: x * (0.6 + 0.8j),
+    "product": lambda x: x @ torch.complex(W[:, :3], W[:, 2:]),
+    "cos": torch.cos,
+}

@@ -1,4 +1,5 @@
-"""Operators of the kind people write by hand, at small sizes of realistic shapes, with inputs by recipe: what damage is done to in `faults.py`."""
+"""Operators of the kind people write by hand, at small sizes of realistic shapes, with inputs by
+recipe: what damage is done to in `faults.py`."""
 
 from __future__ import annotations
 
@@ -66,25 +67,35 @@ def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def angles(n: int, d: int) -> Tensor:
-    return torch.outer(torch.arange(n, dtype=torch.float64), 100.0 ** -(torch.arange(d, dtype=torch.float64) / d))
+    return torch.outer(
+        torch.arange(n, dtype=torch.float64), 100.0 ** -(torch.arange(d, dtype=torch.float64) / d)
+    )
 
 
 def rope(x: Tensor, turn: float = 1.0) -> Tensor:
     """Rotates the two halves of the last axis by angles of the second to last."""
     a, b = x.chunk(2, -1)
-    cos, sin = angles(x.shape[-2], x.shape[-1] // 2).cos(), turn * angles(x.shape[-2], x.shape[-1] // 2).sin()
+    cos, sin = (
+        angles(x.shape[-2], x.shape[-1] // 2).cos(),
+        turn * angles(x.shape[-2], x.shape[-1] // 2).sin(),
+    )
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 def rope_of_neighbours(x: Tensor, turn: float = 1.0) -> Tensor:
     a, b = x[..., ::2], x[..., 1::2]
-    cos, sin = angles(x.shape[-2], x.shape[-1] // 2).cos(), turn * angles(x.shape[-2], x.shape[-1] // 2).sin()
+    cos, sin = (
+        angles(x.shape[-2], x.shape[-1] // 2).cos(),
+        turn * angles(x.shape[-2], x.shape[-1] // 2).sin(),
+    )
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
 
 
 def solve(a: Tensor, b: Tensor) -> Tensor:
     """By the lower triangle of a, whose diagonal is at least 1."""
-    return torch.linalg.solve_triangular(a.tril(-1) + torch.diag(1 + a.diagonal() ** 2), b, upper=False)
+    return torch.linalg.solve_triangular(
+        a.tril(-1) + torch.diag(1 + a.diagonal() ** 2), b, upper=False
+    )
 
 
 def moving_average(x: Tensor) -> Tensor:
@@ -115,21 +126,29 @@ OPERATORS: Mapping[str, Operator] = {
     "cube": op(lambda x: x**3, x=(4, 8)),
     "softplus": op(F.softplus, x=(4, 12)),
     "rope": op(rope, x=(1, 2, 5, 6)),
-    "embedding": op(lambda table, index: F.embedding(index, table), table=(5, 4), index=integers(9, below=5)),
-    "embedding of sequences": op(lambda table, index: F.embedding(index, table), table=(6, 3), index=integers(2, 5, below=6)),
+    "embedding": op(
+        lambda table, index: F.embedding(index, table), table=(5, 4), index=integers(9, below=5)
+    ),
+    "embedding of sequences": op(
+        lambda table, index: F.embedding(index, table), table=(6, 3), index=integers(2, 5, below=6)
+    ),
     "gather": op(lambda x, index: x.gather(1, index), x=(4, 5), index=integers(4, 6, below=5)),
     "complex multiply": op(lambda x, y: x * y, x=(4, 5), y=(4, 5)),
     "complex matmul": op(torch.matmul, x=(3, 4), y=(4, 3)),
     "complex square": op(lambda x: x * x, x=(4, 5)),
     "complex divide": op(lambda x, y: x / y, x=(4, 5), y=(4, 5)),
-    "cross entropy": op(lambda x, target: F.cross_entropy(x, target), x=(6, 5), target=integers(6, below=5)),
+    "cross entropy": op(
+        lambda x, target: F.cross_entropy(x, target), x=(6, 5), target=integers(6, below=5)
+    ),
     "mse": op(lambda x, y: F.mse_loss(x, y), x=(4, 6), y=(4, 6)),
     "triangular solve": op(solve, a=(5, 5), b=(5, 3)),
     "swiglu": op(lambda a, b: F.silu(a) * b, a=(4, 8), b=(4, 8)),
     "multiply": op(torch.mul, x=(4, 6), y=(4, 6)),
     "divide": op(torch.div, x=(4, 6), y=positive(4, 6)),
     "masked softplus": op(lambda x, m: F.softplus(x) * m, x=(3, 5, 4), m=mask(3, 5, 1)),
-    "masked loss": op(lambda x, y, m: (x - y).square() * m, x=(5, 6), y=constant(5, 6), m=mask(5, 6)),
+    "masked loss": op(
+        lambda x, y, m: (x - y).square() * m, x=(5, 6), y=constant(5, 6), m=mask(5, 6)
+    ),
     "gram": op(lambda x: x @ x.mT, x=(5, 4)),
     "bias of channels": op(lambda x, b: x.square() + b[:, None], x=(3, 4, 5), b=(4,)),
     "batch of bias": op(lambda x, b: (x + b).sin(), x=(4, 3, 2), b=(3, 2)),

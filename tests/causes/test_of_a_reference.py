@@ -1,4 +1,5 @@
-"""The cause of a gradient that differs from autograd through a reference (GV106): at every size, and none where there is none to tell."""
+"""The cause of a gradient that differs from autograd through a reference (GV106): at every size,
+and none where there is none to tell."""
 
 from __future__ import annotations
 
@@ -52,16 +53,25 @@ class Bent(Gelu):
 
     @staticmethod
     def backward(ctx, g):
-        of_z = Gelu.of_z(ctx, g) / (1 - ctx.p) + g * 0.1 * torch.sin(37 * ctx.saved_tensors[0] ** 2) * torch.cos(11 * ctx.saved_tensors[1])
+        of_z = Gelu.of_z(ctx, g) / (1 - ctx.p) + g * 0.1 * torch.sin(
+            37 * ctx.saved_tensors[0] ** 2
+        ) * torch.cos(11 * ctx.saved_tensors[1])
         return of_z, of_z.sum(0), None, None
 
 
 def inputs(rows, columns):
-    return randn(rows, columns), randn(columns, seed=1), fixed(torch.ones(rows, columns, dtype=torch.float64)), fixed(0.25)
+    return (
+        randn(rows, columns),
+        randn(columns, seed=1),
+        fixed(torch.ones(rows, columns, dtype=torch.float64)),
+        fixed(0.25),
+    )
 
 
 def found(function, rows, columns, **changes):
-    return check(function, *inputs(rows, columns), oracles=Oracles(reference=f"{__file__}:plain"), **changes)
+    return check(
+        function, *inputs(rows, columns), oracles=Oracles(reference=f"{__file__}:plain"), **changes
+    )
 
 
 @pytest.mark.population(most=2)
@@ -70,11 +80,16 @@ def found(function, rows, columns, **changes):
 def test_it_is_told_at_every_size(size, select):
     result = found(Unscaled, *size, **({"select": select} if select else {}))
     told = [finding for finding in result.findings if finding.code == "GV106"]
-    assert len(told) == 2 and all(finding.cause and finding.cause.name == "scaled" for finding in told)
+    assert len(told) == 2 and all(
+        finding.cause and finding.cause.name == "scaled" for finding in told
+    )
     assert all("0.7500 (3/4) × numeric" in finding.cause.detail for finding in told)
 
 
 def test_a_right_gradient_needs_none_and_what_nothing_explains_has_none():
-    assert {finding.code for finding in found(Gelu, 8, 9).findings} == {"GV109"}     # tanh is saved, and has no second derivative so
+    # Tanh is saved, and has no second derivative so
+    assert {finding.code for finding in found(Gelu, 8, 9).findings} == {"GV109"}
     bent = found(Bent, 4, 5).findings
-    assert {finding.code for finding in bent} == {"GV106"} and all(finding.cause is None for finding in bent)
+    assert {finding.code for finding in bent} == {"GV106"} and all(
+        finding.cause is None for finding in bent
+    )

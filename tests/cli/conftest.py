@@ -15,8 +15,17 @@ checks:
   - {name: "op[a=1]", function: add, inputs: {x: {shape: [2]}, y: {shape: [2]}}, tags: [fast]}
   - {name: other, function: mul, inputs: {x: {shape: [3]}, y: {shape: [3]}}}
 """
-QUIET_VARIABLES = ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "PRE_COMMIT", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "PYTHONIOENCODING",
-                   "PYTHONUTF8")
+QUIET_VARIABLES = (
+    "CI",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "COLUMNS",
+    "PRE_COMMIT",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "PYTHONIOENCODING",
+    "PYTHONUTF8",
+)
 
 
 @pytest.fixture
@@ -53,20 +62,35 @@ def process(folder):
     def call(*arguments, env=None, **changes):
         kept = {name: value for name, value in os.environ.items() if name not in QUIET_VARIABLES}
         settings = dict(capture_output=True, text=True, timeout=120, cwd=folder, check=False)
-        return subprocess.run([sys.executable, "-m", "gradverify", *arguments], env={**kept, **(env or {})}, **{**settings, **changes})
+        return subprocess.run(
+            [sys.executable, "-m", "gradverify", *arguments],
+            env={**kept, **(env or {})},
+            **{**settings, **changes},
+        )
 
     return call
 
 
 @pytest.fixture
 def engine(monkeypatch):
-    """`engine(*results)` puts a run that comes out so in place of the real one, and returns what it will be asked."""
+    """`engine(*results)` puts a run that comes out so in place of the real one, and returns what it
+    will be asked."""
     asked = {}
 
     def replace(*results, interrupted=None, crashed=None):
         def fake(cases, *, argv, selection, crew, maxfail=None, gate=None, order=None):
-            asked.update(cases=cases, argv=argv, selection=selection, maxfail=maxfail, gate=gate, crew=crew, order=order)
-            yield RunStarted("2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, len(results))
+            asked.update(
+                cases=cases,
+                argv=argv,
+                selection=selection,
+                maxfail=maxfail,
+                gate=gate,
+                crew=crew,
+                order=order,
+            )
+            yield RunStarted(
+                "2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, len(results)
+            )
             for result in results:
                 yield CheckStarted(result.id, result.name)
                 yield CheckFinished(result)

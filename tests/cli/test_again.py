@@ -43,8 +43,17 @@ def test_a_byte_order_mark_is_no_fault(gradverify, left):
 
 def test_neither_imports_torch(process, left):
     probe = {"PYTHONSTARTUP": "", "PYTHONPATH": str(left)}
-    (left / "sitecustomize.py").write_text("import atexit, sys\natexit.register(lambda: open('seen', 'w').write(str('torch' in sys.modules)))\n")
+    (left / "sitecustomize.py").write_text(
+        "import atexit, sys\natexit.register(lambda: open('seen', 'w').write(str('torch' in "
+        "sys.modules)))\n"
+    )
     for arguments in (["show", "r.json"],):
-        process(*arguments, env={**probe, "PYTHONPATH": os.pathsep.join([str(left), os.environ.get("PYTHONPATH", "")])})
+        process(
+            *arguments,
+            env={
+                **probe,
+                "PYTHONPATH": os.pathsep.join([str(left), os.environ.get("PYTHONPATH", "")]),
+            },
+        )
         assert (left / "seen").read_text() == "False"
         (left / "seen").unlink()

@@ -24,9 +24,16 @@ def test_a_closed_pipe_costs_no_report(engine, spec, folder):
     assert run(out) == 0 and '"pass": 1' in (folder / "r.json").read_text()
 
 
-@pytest.mark.parametrize("error, code, said", [
-    (KeyboardInterrupt(), 130, ""), (ValueError("odd"), 4, "ValueError: odd"), (SystemExit(1), CLOSED_PIPE, ""), (RecursionError("deep"), 4, "deep"),
-    (MemoryError(), 2, "gradverify cannot run here: ")])
+@pytest.mark.parametrize(
+    "error, code, said",
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (ValueError("odd"), 4, "ValueError: odd"),
+        (SystemExit(1), CLOSED_PIPE, ""),
+        (RecursionError("deep"), 4, "deep"),
+        (MemoryError(), 2, "gradverify cannot run here: "),
+    ],
+)
 def test_every_way_out_has_its_code(monkeypatch, spec, error, code, said):
     def fail(*arguments, **settings):
         raise error
@@ -47,4 +54,8 @@ def test_a_bug_report_shows_no_locals(monkeypatch, spec):
     monkeypatch.setattr("gradverify.running.select.select", fail)
     assert run(out) == 4
     text = out.stderr.getvalue()
-    assert "password123" not in text and "command: gradverify check s.yaml -k 'op other or op'" in text and "torch" in text
+    assert (
+        "password123" not in text
+        and "command: gradverify check s.yaml -k 'op other or op'" in text
+        and "torch" in text
+    )

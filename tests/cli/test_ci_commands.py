@@ -1,6 +1,8 @@
-"""Text that a CI service could take for a command (GitHub Actions, Azure Pipelines, TeamCity): at every door it is printed so that it is none.
+"""Text that a CI service could take for a command (GitHub Actions, Azure Pipelines, TeamCity): at
+every door it is printed so that it is none.
 
-The class of faults: a spec, a file name or what checked code prints sets variables, hides output or ends the step of the service that runs it all.
+The class of faults: a spec, a file name or what checked code prints sets variables, hides output or
+ends the step of the service that runs it all.
 """
 
 from __future__ import annotations
@@ -18,8 +20,26 @@ from gradverify.direct import GradientError
 from gradverify.model.codec import to_json
 from gradverify.report.names import inert
 
-COMMANDS = ["::stop-commands::x", "  ::error::x", "\t::x", "##[error]x", "##vso[task.complete]x", "##VSO[task.complete]x", "##teamcity[x]"]
-HARMLESS = ["a ::b", "specs/a.yaml::x", "#[x]", "## [x]", "##vso", "vso[", ": :", "a\n\n:b", "::"[:1]]
+COMMANDS = [
+    "::stop-commands::x",
+    "  ::error::x",
+    "\t::x",
+    "##[error]x",
+    "##vso[task.complete]x",
+    "##VSO[task.complete]x",
+    "##teamcity[x]",
+]
+HARMLESS = [
+    "a ::b",
+    "specs/a.yaml::x",
+    "#[x]",
+    "## [x]",
+    "##vso",
+    "vso[",
+    ": :",
+    "a\n\n:b",
+    "::"[:1],
+]
 A_COMMAND = re.compile(r"^[^\S\n]*::|##(vso|teamcity)?\[", re.MULTILINE | re.IGNORECASE)
 each = pytest.mark.parametrize("text", COMMANDS)
 
@@ -47,7 +67,9 @@ def test_other_text_is_left_as_it_is(text):
 
 @each
 def test_json_stays_what_it_is(text):
-    assert json.loads(inert(json.dumps({text: [text]}))) == {text: [text]} and not A_COMMAND.search(inert(json.dumps([text])))
+    assert json.loads(inert(json.dumps({text: [text]}))) == {text: [text]} and not A_COMMAND.search(
+        inert(json.dumps([text]))
+    )
 
 
 def hold(*texts):
@@ -56,8 +78,18 @@ def hold(*texts):
 
 
 @each
-@pytest.mark.parametrize("options", [(), ("--format", "plain"), ("--format", "table"), ("--format", "json"), ("--format", "jsonl"),
-                                     ("-q", "--report", "json:/dev/null")], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--format", "plain"),
+        ("--format", "table"),
+        ("--format", "json"),
+        ("--format", "jsonl"),
+        ("-q", "--report", "json:/dev/null"),
+    ],
+    ids=" ".join,
+)
 def test_check(text, options, gradverify, engine, spec):
     spec("  - {name: linear, function: relu, inputs: [1]}\n")
     engine(failing(captured=f"{text}\n", name="linear"))
@@ -73,7 +105,10 @@ def test_validate_list_and_what_is_refused(text, gradverify, spec, folder):
         code, out, err = gradverify(*command, "s.yaml")
         hold(out, err)
         assert code == 2
-    spec(f"  - {{name: {json.dumps(text)}, function: relu, inputs: [1], tags: [{json.dumps(text)}]}}\n")
+    spec(
+        f"  - {{name: {json.dumps(text)}, function: relu, inputs: [1], tags: "
+        f"[{json.dumps(text)}]}}\n"
+    )
     hold(*gradverify("list", "s.yaml")[1:])
     hold(*gradverify("check", f"a\n{text}")[1:])
     hold(*gradverify("no\n" + text)[1:])

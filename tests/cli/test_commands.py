@@ -23,16 +23,24 @@ def test_validate_without_specs_is_5(gradverify, folder):
 
 def test_list_shows_ids_tags_and_sizes(gradverify, spec):
     code, out, _ = gradverify("list", "s.yaml")
-    assert code == 0 and out.splitlines() == ["s.yaml::op[a=1]\tfast\tcpu\tx[2] y[2]", "s.yaml::other\t\tcpu\tx[3] y[3]"]
+    assert code == 0 and out.splitlines() == [
+        "s.yaml::op[a=1]\tfast\tcpu\tx[2] y[2]",
+        "s.yaml::other\t\tcpu\tx[3] y[3]",
+    ]
 
 
 def test_list_selects(gradverify, spec):
-    assert [case["name"] for case in json.loads(gradverify("list", "s.yaml", "-m", "fast", "--format", "json")[1])] == ["op[a=1]"]
+    assert [
+        case["name"]
+        for case in json.loads(gradverify("list", "s.yaml", "-m", "fast", "--format", "json")[1])
+    ] == ["op[a=1]"]
     assert gradverify("list", "s.yaml", "-k", "nothing")[:2] == (5, "")
 
 
 def test_list_functions_is_the_catalogue(gradverify, folder):
-    assert [row["name"] for row in json.loads(gradverify("list", "--functions", "--format", "json")[1])] == list(BUILTINS)
+    assert [
+        row["name"] for row in json.loads(gradverify("list", "--functions", "--format", "json")[1])
+    ] == list(BUILTINS)
 
 
 def test_schema_prints_schemas(gradverify):
@@ -48,8 +56,13 @@ def test_explain_prints_a_page(gradverify):
     assert code == 0 and out.startswith("GV201 backward-linear") and "severity: error" in out
 
 
-@pytest.mark.parametrize(("options", "columns", "width"), [((), None, 120), (("--width", "70"), None, 70), ((), "80", 80), ((), "30", 60)])
-def test_a_page_is_as_wide_as_was_asked_for_and_its_example_stays(gradverify, monkeypatch, options, columns, width):
+@pytest.mark.parametrize(
+    ("options", "columns", "width"),
+    [((), None, 120), (("--width", "70"), None, 70), ((), "80", 80), ((), "30", 60)],
+)
+def test_a_page_is_as_wide_as_was_asked_for_and_its_example_stays(
+    gradverify, monkeypatch, options, columns, width
+):
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
     for rule in rules() if options == ("--width", "70") else rules()[:4]:
@@ -57,14 +70,23 @@ def test_a_page_is_as_wide_as_was_asked_for_and_its_example_stays(gradverify, mo
         page = rule.page.strip()
         prose = [line for line in out.splitlines() if not line.startswith("    ")]
         assert code == 0 and max(map(len, prose)) <= width
-        assert [line for line in out.splitlines() if line.startswith("    ")] == [line for line in page.splitlines() if line.startswith("    ")]
+        assert [line for line in out.splitlines() if line.startswith("    ")] == [
+            line for line in page.splitlines() if line.startswith("    ")
+        ]
         assert out.split() == [*page.split(), "severity:", rule.severity]
 
 
 def test_env_says_what_a_bug_report_needs(gradverify):
     code, out, _ = gradverify("env")
     assert code == 0
-    for line in ("python: ", "platform: ", "gradverify: ", "torch: 2", "cuda devices: ", "threads: "):
+    for line in (
+        "python: ",
+        "platform: ",
+        "gradverify: ",
+        "torch: 2",
+        "cuda devices: ",
+        "threads: ",
+    ):
         assert any(found.startswith(line) for found in out.splitlines()), line
 
 
@@ -80,8 +102,11 @@ def test_the_help_of_check_names_every_format_and_fits_eighty_columns(process):
 
     out = process("check", "--help", env={"COLUMNS": "80"}).stdout
     words = re.sub(r"[│\s]+", " ", out)
-    assert {"table", "plain", "json", "jsonl", "github", *NAMES} <= set(re.findall(r"\w+", words.partition("Output")[2]))
-    assert max(map(len, out.splitlines())) <= 80 and "x>=" not in out and not re.search(r"\w…", out)      # nothing is cut
+    assert {"table", "plain", "json", "jsonl", "github", *NAMES} <= set(
+        re.findall(r"\w+", words.partition("Output")[2])
+    )
+    # Nothing is cut
+    assert max(map(len, out.splitlines())) <= 80 and "x>=" not in out and not re.search(r"\w…", out)
     panels = [line.split()[1] for line in out.splitlines() if line.startswith("╭─")]
     assert panels == ["Arguments", "Options", "Selection", "Running", "Settings", "Gate", "Output"]
 
@@ -94,13 +119,26 @@ def test_version_names_torch_too(gradverify):
 
 
 LIGHT = [
-    ["--help"], ["check", "--help"], ["--version"], ["validate", "s.yaml"], ["list", "s.yaml"], ["list", "--functions"], ["schema"],
-    ["schema", "--report"], ["explain", "GV101"], ["explain"], ["explain", "jacobian"],
-    ["coverage", "ops.py", "--specs", "s.yaml"]]
+    ["--help"],
+    ["check", "--help"],
+    ["--version"],
+    ["validate", "s.yaml"],
+    ["list", "s.yaml"],
+    ["list", "--functions"],
+    ["schema"],
+    ["schema", "--report"],
+    ["explain", "GV101"],
+    ["explain"],
+    ["explain", "jacobian"],
+    ["coverage", "ops.py", "--specs", "s.yaml"],
+]
 
 
 def test_light_commands_import_neither_torch_nor_numpy(spec, folder):
-    text = "import torch\n\n\nclass F(torch.autograd.Function):\n    def forward(ctx, x): return x\n    def backward(ctx, g): return g\n"
+    text = (
+        "import torch\n\n\nclass F(torch.autograd.Function):\n    def forward(ctx, x): return x\n  "
+        "  def backward(ctx, g): return g\n"
+    )
     (folder / "ops.py").write_text(text)
     code = f"""
 import io, sys
@@ -111,13 +149,25 @@ for arguments in {LIGHT!r}:
     heavy = sorted(name for name in sys.modules if name.split(".")[0] in ("torch", "numpy"))
     assert not heavy, (arguments, heavy[:3])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_console_script_imports_nothing_at_its_top():
-    code = "import sys; before = set(sys.modules); import gradverify.__main__; print(sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    code = (
+        "import sys; before = set(sys.modules); import gradverify.__main__; "
+        "print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "['gradverify', 'gradverify.__main__']"
 
 
@@ -127,22 +177,34 @@ def test_list_shows_files_as_a_person_names_them(gradverify, folder):
     for name in ("ops/act.py", "make.py"):
         (folder / name).touch()
     (folder / "specs" / "s.yaml").write_text(
-        "gradverify: 1\nchecks: [{function: ../ops/act.py:F, inputs_from: ../make.py:fn}]\n")
+        "gradverify: 1\nchecks: [{function: ../ops/act.py:F, inputs_from: ../make.py:fn}]\n"
+    )
     assert gradverify("list", "specs")[1] == "specs/s.yaml::F\t\tcpu\tfrom make.py:fn\n"
-    assert json.loads(gradverify("list", "specs", "--format", "json")[1])[0]["function"] == "ops/act.py:F"
+    assert (
+        json.loads(gradverify("list", "specs", "--format", "json")[1])[0]["function"]
+        == "ops/act.py:F"
+    )
 
 
 def test_list_shows_files_outside_of_the_folder_by_their_path(gradverify, folder, monkeypatch):
     (folder / "specs").mkdir()
     (folder / "make.py").touch()
-    (folder / "specs" / "s.yaml").write_text("gradverify: 1\nchecks: [{function: relu, inputs_from: ../make.py:fn}]\n")
+    (folder / "specs" / "s.yaml").write_text(
+        "gradverify: 1\nchecks: [{function: relu, inputs_from: ../make.py:fn}]\n"
+    )
     monkeypatch.chdir(folder / "specs")
     assert gradverify("list", "s.yaml")[1] == f"s.yaml::relu\t\tcpu\tfrom {folder}/make.py:fn\n"
 
 
 def test_validate_says_which_sources_stand_for_no_file_and_goes_on(gradverify, folder):
     (folder / "a.cu").touch()
-    text = "gradverify: 1\nchecks:\n  - {function: add, inputs: [1, 2], sources: [a.cu, '*.hip', '*.hip'], matrix: {seed: [1, 2]}}\n"
+    text = (
+        "gradverify: 1\nchecks:\n  - {function: add, inputs: [1, 2], sources: [a.cu, '*.hip', "
+        "'*.hip'], matrix: {seed: [1, 2]}}\n"
+    )
     (folder / "s.yaml").write_text(text)
     assert gradverify("validate", "s.yaml") == (
-        0, "1 spec, 2 checks: valid\n", "s.yaml:3: sources: '*.hip' stands for no file (relative to the spec)\n")
+        0,
+        "1 spec, 2 checks: valid\n",
+        "s.yaml:3: sources: '*.hip' stands for no file (relative to the spec)\n",
+    )

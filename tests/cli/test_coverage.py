@@ -1,10 +1,11 @@
-"""`gradverify coverage`: what counts as a check of a Function, what does not, and the share; without importing anything."""
+"""`gradverify coverage`: what counts as a check of a Function, what does not, and the share;
+without importing anything."""
 
 import json
 
 import pytest
 
-OPS = '''
+OPS = """
 import torch
 from torch.autograd import Function
 
@@ -52,7 +53,7 @@ def make():
         def forward(ctx, x):
             return x
     return Hidden.apply
-'''
+"""
 HEAD = "gradverify: 1\nchecks:\n"
 
 
@@ -63,10 +64,16 @@ def told(folder, gradverify):
     (folder / "specs").mkdir()
 
     def call(*checks):
-        (folder / "specs" / "s.yaml").write_text(HEAD.rstrip() + ("\n" + "".join(f"  - {check}\n" for check in checks) if checks else " []\n"))
+        (folder / "specs" / "s.yaml").write_text(
+            HEAD.rstrip()
+            + ("\n" + "".join(f"  - {check}\n" for check in checks) if checks else " []\n")
+        )
         code, out, _ = gradverify("coverage", "ops.py", "--format", "json")
         assert code == 0
-        return {function["name"].removeprefix("ops."): function for function in json.loads(out)["functions"]}
+        return {
+            function["name"].removeprefix("ops."): function
+            for function in json.loads(out)["functions"]
+        }
 
     return call
 
@@ -74,27 +81,35 @@ def told(folder, gradverify):
 X = "inputs: {x: {shape: [2]}, beta: {shape: []}}"
 
 
-@pytest.mark.parametrize(("check", "direct"), [
-    (f"{{function: 'ops:Swish', {X}}}", True),
-    (f"{{function: ops.Swish, {X}}}", True),
-    (f"{{function: '../ops.py:Swish', {X}}}", True),
-    (f"{{function: 'ops:swish', {X}}}", True),
-    (f"{{function: 'ops:Swish.apply', {X}}}", True),
-    ("{function: 'ops:activation', inputs: {x: {shape: [2]}}}", False),
-    ("{function: 'ops:Layer', inputs: {x: {shape: [2]}}}", False),
-    ("{function: 'ops:Namesake', inputs: {x: {shape: [2]}}}", False),
-])
+@pytest.mark.parametrize(
+    ("check", "direct"),
+    [
+        (f"{{function: 'ops:Swish', {X}}}", True),
+        (f"{{function: ops.Swish, {X}}}", True),
+        (f"{{function: '../ops.py:Swish', {X}}}", True),
+        (f"{{function: 'ops:swish', {X}}}", True),
+        (f"{{function: 'ops:Swish.apply', {X}}}", True),
+        ("{function: 'ops:activation', inputs: {x: {shape: [2]}}}", False),
+        ("{function: 'ops:Layer', inputs: {x: {shape: [2]}}}", False),
+        ("{function: 'ops:Namesake', inputs: {x: {shape: [2]}}}", False),
+    ],
+)
 def test_what_counts_as_a_check(told, check, direct):
     swish = told(f"{check[:-1]}, name: c}}")["Swish"]
-    assert (swish["checks"], swish["through"]) == ((["specs/s.yaml::c"], []) if direct else ([], ["specs/s.yaml::c"]))
+    assert (swish["checks"], swish["through"]) == (
+        (["specs/s.yaml::c"], []) if direct else ([], ["specs/s.yaml::c"])
+    )
 
 
-@pytest.mark.parametrize("check", [
-    "{function: 'ops:Shift', inputs: {x: {shape: [2]}, index: {shape: [2]}, by: 1.0}}",
-    "{function: 'ops:unrelated', inputs: {x: {shape: [2]}}}",
-    "{function: 'other:Swish', inputs: {x: {shape: [2]}}}",
-    f"{{function: 'ops:Swish', skip: not yet, {X}}}",
-])
+@pytest.mark.parametrize(
+    "check",
+    [
+        "{function: 'ops:Shift', inputs: {x: {shape: [2]}, index: {shape: [2]}, by: 1.0}}",
+        "{function: 'ops:unrelated', inputs: {x: {shape: [2]}}}",
+        "{function: 'other:Swish', inputs: {x: {shape: [2]}}}",
+        f"{{function: 'ops:Swish', skip: not yet, {X}}}",
+    ],
+)
 def test_what_counts_as_none(told, check):
     swish = told(check)["Swish"]
     assert swish["checks"] == swish["through"] == []
@@ -103,7 +118,9 @@ def test_what_counts_as_none(told, check):
 def test_a_function_that_no_spec_can_name_is_counted_and_said(told):
     hidden = told()["make.<locals>.Hidden"]
     assert hidden["checks"] == [] and "defined inside make" in hidden["note"]
-    assert told("{function: 'ops:make', inputs: []}")["make.<locals>.Hidden"]["through"] == ["specs/s.yaml::make"]
+    assert told("{function: 'ops:make', inputs: []}")["make.<locals>.Hidden"]["through"] == [
+        "specs/s.yaml::make"
+    ]
 
 
 def test_the_table_the_share_and_the_gate(told, gradverify):
@@ -131,18 +148,32 @@ def test_an_importable_package_is_found_without_importing_it(folder, gradverify)
         (folder / part / "__init__.py").write_text("raise RuntimeError\n")
     (folder / "pkg" / "sub" / "ops.py").write_text(OPS)
     for name in ("pkg", "pkg.sub", "pkg.sub.ops", "pkg/sub"):
-        assert json.loads(gradverify("coverage", name, "--format", "json")[1])["functions"][0]["name"] == "pkg.sub.ops.Swish"
+        assert (
+            json.loads(gradverify("coverage", name, "--format", "json")[1])["functions"][0]["name"]
+            == "pkg.sub.ops.Swish"
+        )
 
 
-def test_a_check_leads_through_a_callable_of_another_folder_to_an_installed_function(folder, gradverify, monkeypatch):
+def test_a_check_leads_through_a_callable_of_another_folder_to_an_installed_function(
+    folder, gradverify, monkeypatch
+):
     """The spec and its callable lie beside each other, the Functions in site-packages."""
     installed = folder / "env" / "site-packages"
     (installed / "pkg").mkdir(parents=True)
     (installed / "pkg" / "__init__.py").write_text("")
     (installed / "pkg" / "ops.py").write_text(OPS)
     (folder / "specs").mkdir()
-    (folder / "specs" / "composed.py").write_text("from pkg.ops import Swish\n\ndef twice(x):\n    return Swish.apply(x, 2.0)\n")
-    (folder / "specs" / "ops.yaml").write_text(HEAD + "  - {function: composed:twice, inputs: {x: {shape: [2]}}}\n")
+    (folder / "specs" / "composed.py").write_text(
+        "from pkg.ops import Swish\n\ndef twice(x):\n    return Swish.apply(x, 2.0)\n"
+    )
+    (folder / "specs" / "ops.yaml").write_text(
+        HEAD + "  - {function: composed:twice, inputs: {x: {shape: [2]}}}\n"
+    )
     monkeypatch.syspath_prepend(str(installed))
-    told = json.loads(gradverify("coverage", "pkg", "--specs", "specs/ops.yaml", "--format", "json")[1])["functions"]
-    assert {each["name"]: bool(each["through"]) for each in told if "make" not in each["name"]} == {"pkg.ops.Swish": True, "pkg.ops.Shift": False}
+    told = json.loads(
+        gradverify("coverage", "pkg", "--specs", "specs/ops.yaml", "--format", "json")[1]
+    )["functions"]
+    assert {each["name"]: bool(each["through"]) for each in told if "make" not in each["name"]} == {
+        "pkg.ops.Swish": True,
+        "pkg.ops.Shift": False,
+    }

@@ -1,4 +1,5 @@
-"""A spec of softmax and RMSNorm of [5, 33] in float32, as a user writes it: decided at default tolerances, and a wrong one is found."""
+"""A spec of softmax and RMSNorm of [5, 33] in float32, as a user writes it: decided at default
+tolerances, and a wrong one is found."""
 
 from __future__ import annotations
 
@@ -49,9 +50,15 @@ class WrongNorm(Norm):
 """
 
 
-def test_softmax_and_rms_norm_that_compute_in_float32_are_decided_at_default_tolerances(gradverify, folder):
+def test_softmax_and_rms_norm_that_compute_in_float32_are_decided_at_default_tolerances(
+    gradverify, folder
+):
     (folder / "fused.py").write_text(FUSED)
     (folder / "s.yaml").write_text(SPEC)
     code, out, _ = gradverify("check", "s.yaml", "--no-isolate", "--select", "GV101")
-    verdicts = [line.split()[:2] for line in out.splitlines() if line.startswith(("PASS", "FAIL", "UNDECIDED"))]
+    verdicts = [
+        line.split()[:2]
+        for line in out.splitlines()
+        if line.startswith(("PASS", "FAIL", "UNDECIDED"))
+    ]
     assert (code, verdicts) == (1, [["PASS", "Softmax"], ["PASS", "Norm"], ["FAIL", "WrongNorm"]])

@@ -1,4 +1,5 @@
-"""`gradverify hook` and `check --changed-from` on the command line: what is handed to the run, what is said, which code is left."""
+"""`gradverify hook` and `check --changed-from` on the command line: what is handed to the run, what
+is said, which code is left."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ def project(repository):
     folder = repository
     (folder / "specs").mkdir()
     (folder / "specs" / "s.yaml").write_text(SPEC)
-    for name, text in (("mod.py", "import helper\n"), ("other.py", ""), ("helper.py", ""), ("unrelated.py", "")):
+    for name, text in (
+        ("mod.py", "import helper\n"),
+        ("other.py", ""),
+        ("helper.py", ""),
+        ("unrelated.py", ""),
+    ):
         (folder / name).write_text(text)
     return folder
 
@@ -49,7 +55,10 @@ def test_only_what_is_affected_runs(gradverify, project, engine):
     code, out, err = gradverify("hook", "helper.py")
     assert (code, ran(asked)) == (0, ["specs/s.yaml::one"])
     assert err == "1 check is affected by 1 changed file\n" and "linear" in out
-    assert gradverify("hook", "helper.py", "other.py")[0] == 0 and ran(asked) == ["specs/s.yaml::one", "specs/s.yaml::two"]
+    assert gradverify("hook", "helper.py", "other.py")[0] == 0 and ran(asked) == [
+        "specs/s.yaml::one",
+        "specs/s.yaml::two",
+    ]
     assert gradverify("hook", "specs/s.yaml")[0] == 0 and len(ran(asked)) == 2
 
 
@@ -67,13 +76,25 @@ def test_nothing_affected_is_0_and_nothing_runs(options, gradverify, project, en
 
 
 def test_without_files_and_without_specs_it_is_0(gradverify, repository):
-    assert gradverify("hook") == (0, "", "no check is affected by 0 changed files (0 specs looked at)\n")
-    assert gradverify("hook", "a.py") == (0, "", "no check is affected by 1 changed file (0 specs looked at)\n")
+    assert gradverify("hook") == (
+        0,
+        "",
+        "no check is affected by 0 changed files (0 specs looked at)\n",
+    )
+    assert gradverify("hook", "a.py") == (
+        0,
+        "",
+        "no check is affected by 1 changed file (0 specs looked at)\n",
+    )
 
 
 def test_affected_and_all_deselected_is_5_as_check_says(gradverify, project, engine):
     engine()
-    assert gradverify("hook", "-m", "fast", "other.py")[0] == gradverify("check", "-k", "nothing")[0] == 5
+    assert (
+        gradverify("hook", "-m", "fast", "other.py")[0]
+        == gradverify("check", "-k", "nothing")[0]
+        == 5
+    )
     assert gradverify("hook", "-m", "fast", "unrelated.py")[0] == 0
 
 
@@ -81,17 +102,29 @@ OPTIONS = ["-kzzz", "-mzzz", "--help", "-h", "--report=json:x", "-q", "--no-such
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_file_that_is_named_like_an_option_is_a_file_or_refused(name, gradverify, project, engine):
+def test_a_file_that_is_named_like_an_option_is_a_file_or_refused(
+    name, gradverify, project, engine
+):
     (project / name).touch()
     engine(failing())
-    assert gradverify("hook", "--", name, "mod.py")[0] == gradverify("hook", "-j", "1", "--", "mod.py", name)[0] == 1
+    assert (
+        gradverify("hook", "--", name, "mod.py")[0]
+        == gradverify("hook", "-j", "1", "--", "mod.py", name)[0]
+        == 1
+    )
     for words in ([name, "mod.py"], ["mod.py", name], ["-j", "1", name, "mod.py"]):
         code, out, err = gradverify("hook", *words)
         assert (code, out) == (2, "") and repr(name) in err and "`--`" in err
 
 
-@pytest.mark.parametrize("command", [["check"], ["validate"], ["list"], ["check", "specs"], ["coverage"], ["show"], []], ids=" ".join)
-def test_where_an_option_is_a_file_as_well_every_command_refuses_it(command, gradverify, project, engine):
+@pytest.mark.parametrize(
+    "command",
+    [["check"], ["validate"], ["list"], ["check", "specs"], ["coverage"], ["show"], []],
+    ids=" ".join,
+)
+def test_where_an_option_is_a_file_as_well_every_command_refuses_it(
+    command, gradverify, project, engine
+):
     (project / "--help").touch()
     engine(passing())
     code, out, err = gradverify(*command, "--help")
@@ -103,12 +136,16 @@ def test_behind_the_first_file_there_are_no_options(word, gradverify, project, e
     engine(passing())
     code, out, err = gradverify("hook", "unrelated.py", word)
     assert (code, out) == (2, "") and f"{word!r} follows a file" in err
-    assert gradverify("hook", "--", "unrelated.py", word)[0] == 0       # a file that is gone
+    assert gradverify("hook", "--", "unrelated.py", word)[0] == 0  # a file that is gone
 
 
 @pytest.mark.parametrize("how", ["no git", "no repository", "a damaged repository"])
-@pytest.mark.parametrize("words", [(), ("mod.py",), ("unrelated.py",), ("-q", "unrelated.py")], ids=" ".join)
-def test_where_git_does_not_answer_the_hook_ends_with_2(words, how, gradverify, project, engine, monkeypatch):
+@pytest.mark.parametrize(
+    "words", [(), ("mod.py",), ("unrelated.py",), ("-q", "unrelated.py")], ids=" ".join
+)
+def test_where_git_does_not_answer_the_hook_ends_with_2(
+    words, how, gradverify, project, engine, monkeypatch
+):
     engine(passing())
     if how == "no git":
         monkeypatch.setenv("PATH", str(project))
@@ -127,7 +164,9 @@ def test_why_is_told_with_v(gradverify, project, engine):
     assert "affected: specs/s.yaml::one: imports helper.py\n" in err and "::two" not in err
 
 
-def test_a_spec_with_problems_is_2_where_it_may_be_affected_and_nothing_where_not(gradverify, project):
+def test_a_spec_with_problems_is_2_where_it_may_be_affected_and_nothing_where_not(
+    gradverify, project
+):
     (project / "specs" / "s.yaml").write_text(SPEC.replace("inputs: [1]}", "inptus: [1]}"))
     code, _, err = gradverify("hook", "helper.py")
     assert code == 2 and "did you mean 'inputs'" in err
@@ -141,8 +180,12 @@ def test_options_reach_the_run(gradverify, project, engine):
 
 
 @pytest.mark.parametrize("file", ["unrelated.py", "mod.py"])
-@pytest.mark.parametrize(("option", "value"), [("--report", "nonsense:x"), ("--format", "junit"), ("--timeout", "soon")])
-def test_a_wrong_value_is_2_whether_a_check_is_affected_or_not(option, value, file, gradverify, project, engine):
+@pytest.mark.parametrize(
+    ("option", "value"), [("--report", "nonsense:x"), ("--format", "junit"), ("--timeout", "soon")]
+)
+def test_a_wrong_value_is_2_whether_a_check_is_affected_or_not(
+    option, value, file, gradverify, project, engine
+):
     engine(passing())
     code, _, err = gradverify("hook", option, value, file)
     assert code == 2 and option in err and value in err
@@ -160,9 +203,18 @@ print(*(name for name in ("torch", "numpy", "pydantic", "typer", "rich", "mod", 
 """
 
 
-@pytest.mark.parametrize(("arguments", "imported"), [(["hook", "unrelated.py"], ""), (["hook", "-q", "unrelated.py"], "pydantic typer")])
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [(["hook", "unrelated.py"], ""), (["hook", "-q", "unrelated.py"], "pydantic typer")],
+)
 def test_where_nothing_is_affected_nothing_heavy_is_imported(arguments, imported, project):
-    done = subprocess.run([sys.executable, "-c", UNTOUCHED.format(arguments=arguments)], cwd=project, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", UNTOUCHED.format(arguments=arguments)],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert set(done.stdout.split()) <= set(imported.split())
 
 
@@ -171,7 +223,10 @@ def test_where_nothing_is_affected_nothing_heavy_is_imported(arguments, imported
 
 @pytest.fixture
 def tracked(project):
-    for command in (["add", "."], ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "one"]):
+    for command in (
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "one"],
+    ):
         subprocess.run(["git", *command], cwd=project, check=True)
     return project
 
@@ -205,7 +260,9 @@ def test_nothing_changed_is_5(gradverify, tracked, engine):
 
 def test_what_git_cannot_tell_is_2(gradverify, tracked):
     code, out, err = gradverify("check", "--changed-from", "nowhere")
-    assert (code, out) == (2, "") and err.startswith("--changed-from nowhere: there is no commit 'nowhere'")
+    assert (code, out) == (2, "") and err.startswith(
+        "--changed-from nowhere: there is no commit 'nowhere'"
+    )
 
 
 def test_no_torch_is_told_before_anything_runs(gradverify, project, engine, monkeypatch):

@@ -1,4 +1,5 @@
-"""`gradverify mutate` as a command: output, exit codes, and what the project's own specs let through."""
+"""`gradverify mutate` as a command: output, exit codes, and what the project's own specs let
+through."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def test_what_a_check_lets_through_is_named_with_what_would_kill_it(specs, gradv
     code, out, _ = gradverify("mutate", "s.yaml::square")
     assert code == 0
     [swap] = [line for line in out.splitlines() if line.startswith("mul") and "swap inputs" in line]
-    assert swap.endswith("the gradients of x and y are the same at these inputs; it shows at unequal ones")
+    assert swap.endswith(
+        "the gradients of x and y are the same at these inputs; it shows at unequal ones"
+    )
     assert "x has shape [2]: only a shape of more than 16 elements can show it" in out
 
 
@@ -59,9 +62,19 @@ def test_two_checks_of_one_function_kill_together_what_either_kills(specs, gradv
     assert out.splitlines()[-1].startswith("killed 19 of 19 (100.0 %) in ")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [
-    (["s.yaml::square", "--fail-under", "70"], 0), (["s.yaml::square", "--fail-under", "100"], 1), (["s.yaml::broken"], 3), (["s.yaml::expected"], 5),
-    (["s.yaml", "-k", "none"], 5), (["missing.yaml"], 2), (["s.yaml", "--rtol", "x"], 2), (["s.yaml", "--fail-under", "101"], 2)])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["s.yaml::square", "--fail-under", "70"], 0),
+        (["s.yaml::square", "--fail-under", "100"], 1),
+        (["s.yaml::broken"], 3),
+        (["s.yaml::expected"], 5),
+        (["s.yaml", "-k", "none"], 5),
+        (["missing.yaml"], 2),
+        (["s.yaml", "--rtol", "x"], 2),
+        (["s.yaml", "--fail-under", "101"], 2),
+    ],
+)
 def test_exit_codes(specs, gradverify, arguments, code):
     assert gradverify("mutate", *arguments)[0] == code
 
@@ -82,7 +95,11 @@ def test_json_alone_is_on_stdout_and_names_functions_as_the_spec_does(specs, gra
     data = json.loads(out)
     assert (code, err, data["exit_code"]) == (0, "", 0)
     assert [check["function"] for check in data["checks"]] == ["mul", "op.py:Op"]
-    assert {(outcome["damage"], outcome["fate"]) for outcome in data["damage"] if len(outcome["inputs"]) == 2} == {("swap inputs", "unseen")}
+    assert {
+        (outcome["damage"], outcome["fate"])
+        for outcome in data["damage"]
+        if len(outcome["inputs"]) == 2
+    } == {("swap inputs", "unseen")}
 
 
 def test_quiet_leaves_out_the_lines_of_checks(specs, gradverify):
@@ -110,10 +127,27 @@ def test_an_interrupt_keeps_what_was_seen(specs, gradverify, monkeypatch):
 
 def test_the_projects_own_specs_kill_nearly_all_damage(gradverify, monkeypatch):
     monkeypatch.chdir(SEEDS)
-    code, out, _ = gradverify("mutate", "softmax.yaml", "mul.yaml", "relu.yaml", "--fail-under", str(LEAST), "--format", "json")
+    code, out, _ = gradverify(
+        "mutate",
+        "softmax.yaml",
+        "mul.yaml",
+        "relu.yaml",
+        "--fail-under",
+        str(LEAST),
+        "--format",
+        "json",
+    )
     data = json.loads(out)
     assert (code, data["counts"]["killed"] >= 30) == (0, True)
     assert not [check["id"] for check in data["checks"] if check["broken"]]
-    lives = {(outcome["damage"], outcome["fate"]) for outcome in data["damage"] if outcome["fate"] in ("survived", "unseen")}
+    lives = {
+        (outcome["damage"], outcome["fate"])
+        for outcome in data["damage"]
+        if outcome["fate"] in ("survived", "unseen")
+    }
     assert lives == {("drop the last tile", "unseen")}, "small shapes, of one tile"
-    assert all("only a shape of more than 16 elements can show it" in outcome["why"] for outcome in data["damage"] if outcome["fate"] == "unseen")
+    assert all(
+        "only a shape of more than 16 elements can show it" in outcome["why"]
+        for outcome in data["damage"]
+        if outcome["fate"] == "unseen"
+    )

@@ -1,5 +1,5 @@
-"""No report says more than this run saw: one of an earlier run does not survive a run that is refused or does not end, and none takes
-the place of a file that is no report."""
+"""No report says more than this run saw: one of an earlier run does not survive a run that is
+refused or does not end, and none takes the place of a file that is no report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from factories import passing
 GREEN = '{"schema_version": 1, "checks": [], "exit_code": 0}\n'
 
 
-@pytest.mark.parametrize("name", ["s.yaml", "linked.json", "odd.txt", "ops.py", "pyproject.toml", "other.YML"])
-def test_a_report_in_place_of_what_is_read_is_refused_and_the_file_is_left(gradverify, engine, spec, folder, name):
+@pytest.mark.parametrize(
+    "name", ["s.yaml", "linked.json", "odd.txt", "ops.py", "pyproject.toml", "other.YML"]
+)
+def test_a_report_in_place_of_what_is_read_is_refused_and_the_file_is_left(
+    gradverify, engine, spec, folder, name
+):
     engine(passing())
     (folder / "odd.txt").write_text(spec.read_text())
     (folder / "ops.py").write_text("x = 1\n")
@@ -23,9 +27,19 @@ def test_a_report_in_place_of_what_is_read_is_refused_and_the_file_is_left(gradv
     assert (folder / name).read_bytes() == before
 
 
-@pytest.mark.parametrize("arguments", [("check", "bad.yaml"), ("check", "nowhere.yaml"), ("check", "s.yaml", "-k", "and and"),
-                                       ("check", "s.yaml", "--baseline", "nowhere.json")], ids=" ".join)
-def test_a_run_that_is_refused_leaves_no_report_of_an_earlier_one(gradverify, spec, folder, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "bad.yaml"),
+        ("check", "nowhere.yaml"),
+        ("check", "s.yaml", "-k", "and and"),
+        ("check", "s.yaml", "--baseline", "nowhere.json"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_that_is_refused_leaves_no_report_of_an_earlier_one(
+    gradverify, spec, folder, arguments
+):
     (folder / "bad.yaml").write_text("gradverify: 1\nchecks: 3\n")
     for name in ("r.json", "r.xml"):
         (folder / name).write_text(GREEN)
@@ -35,7 +49,10 @@ def test_a_run_that_is_refused_leaves_no_report_of_an_earlier_one(gradverify, sp
 
 def test_what_a_refused_command_names_otherwise_is_left(gradverify, spec, folder):
     (folder / "known.json").write_text("{}")
-    assert gradverify("check", "s.yaml", "--baseline", "known.json", "--report", "json:known.json")[0] == 2
+    assert (
+        gradverify("check", "s.yaml", "--baseline", "known.json", "--report", "json:known.json")[0]
+        == 2
+    )
     assert (folder / "known.json").exists()
 
 
@@ -45,8 +62,10 @@ ENDS = "import ctypes; ctypes.CDLL(None)._exit(0)"
 @pytest.mark.timeout(600)
 def test_code_that_ends_the_process_of_the_whole_run_leaves_no_green_report(process, folder):
     (folder / "op.py").write_text(f"def f(x):\n    {ENDS}\n")
-    (folder / "s.yaml").write_text("gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [2]}}}\n")
+    (folder / "s.yaml").write_text(
+        "gradverify: 1\nchecks:\n  - {function: 'op.py:f', inputs: {x: {shape: [2]}}}\n"
+    )
     (folder / "r.json").write_text(GREEN)
     done = process("check", "s.yaml", "--no-isolate", "--report", "json:r.json", timeout=500)
-    assert done.returncode == 0     # which nothing can change any more
+    assert done.returncode == 0  # which nothing can change any more
     assert not (folder / "r.json").exists()

@@ -54,8 +54,20 @@ def test_an_op_of_ones_own(gradverify, op, old, new, arguments, code, said):
     assert found == code and said in out and "Traceback" not in err
 
 
-IN_THE_PLACE_OF_OURS = ("token", "json", "random", "typer", "rich", "pydantic", "pydantic_core", "ruamel", "yaml", "jinja2")
-OF_PYTHON_M = ("runpy", "contextlib", "gradverify", "gradverify.__main__")  # imported by `python -m` itself, before anything of ours runs
+IN_THE_PLACE_OF_OURS = (
+    "token",
+    "json",
+    "random",
+    "typer",
+    "rich",
+    "pydantic",
+    "pydantic_core",
+    "ruamel",
+    "yaml",
+    "jinja2",
+)
+# Imported by `python -m` itself, before anything of ours runs
+OF_PYTHON_M = ("runpy", "contextlib", "gradverify", "gradverify.__main__")
 
 
 @pytest.mark.parametrize(
@@ -74,11 +86,19 @@ def test_no_module_of_the_folder_takes_the_place_of_another(folder, flags, path,
         file = folder.joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.py")
         file.parent.mkdir(exist_ok=True)
         file.write_text("raise SystemExit(0)\n")
-    (folder / "s.yaml").write_text("gradverify: 1\nchecks: [{function: relu, inputs: [1], no_such: 1}]\n")
+    (folder / "s.yaml").write_text(
+        "gradverify: 1\nchecks: [{function: relu, inputs: [1], no_such: 1}]\n"
+    )
     environ = {**os.environ, "PYTHONPATH": path.replace("HERE", str(folder))}
     command = [sys.executable, *flags, "-m", "gradverify", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 2 and "no_such" in done.stdout + done.stderr and "Traceback" not in done.stderr
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=280
+    )
+    assert (
+        done.returncode == 2
+        and "no_such" in done.stdout + done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_the_projects_root_is_importable_from_anywhere(gradverify, folder):
@@ -105,13 +125,21 @@ def test_a_reader_that_goes_away_hears_nothing_of_it(process):
 def test_an_ascii_stdout_does_not_crash(gradverify, process, op):
     op("2 * x", "-2 * x")
     assert gradverify("check", "s.yaml", "--report", "json:r.json")[0] == 1
-    done = process("show", "r.json", "--format", "table", env={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"}, text=False)
+    done = process(
+        "show",
+        "r.json",
+        "--format",
+        "table",
+        env={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"},
+        text=False,
+    )
     assert done.stdout.isascii() and b"+- FAIL" in done.stdout and b"Traceback" not in done.stderr
 
 
 def test_ctrl_c_keeps_what_there_is(process, op, folder):
     op("return x * x", "open('started', 'w').close(); time.sleep(100); return x * x")
     (folder / "op.py").write_text("import time\n" + (folder / "op.py").read_text())
+    # A shell's background job ignores it
     running = subprocess.Popen(
         [sys.executable, "-m", "gradverify", "check", "s.yaml", "--report", "json:r.json"],
         cwd=folder,
@@ -119,21 +147,28 @@ def test_ctrl_c_keeps_what_there_is(process, op, folder):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # a shell's background job ignores it
+    )
     deadline = time.monotonic() + 60
     while not (folder / "started").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=60)
     report = json.loads((folder / "r.json").read_text())
-    assert running.returncode == report["exit_code"] == 130 and report["checks"][0]["verdict"] == "not_run"
+    assert (
+        running.returncode == report["exit_code"] == 130
+        and report["checks"][0]["verdict"] == "not_run"
+    )
     assert out.splitlines()[-1].startswith("interrupted: ") and err == ""
 
 
 def on_a_terminal(folder, *arguments):
     """Both streams on one pseudo-terminal: (exit code, what was drawn)."""
     parent, child = pty.openpty()
-    cleared = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR", "PRE_COMMIT", "FORCE_COLOR")}
+    cleared = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("CI", "NO_COLOR", "PRE_COMMIT", "FORCE_COLOR")
+    }
     running = subprocess.Popen(
         [sys.executable, "-m", "gradverify", *arguments],
         stdin=child,
@@ -187,14 +222,22 @@ def test_a_long_check_says_beforehand_what_it_will_cost(folder, gradverify, opti
     (folder / "slow.yaml").write_text(SLOW_SPEC)
     code, out, err = gradverify("check", "slow.yaml", *options)
     assert code == 0, out + err
-    line = r"^running sum: comparing entries takes ([\d,]+) forward and [\d,]+ backward calls, about \d+ s and [\d.]+ [MG]iB$"
+    line = (
+        r"^running sum: comparing entries takes ([\d,]+) forward and [\d,]+ backward calls, about "
+        r"\d+ s and [\d.]+ [MG]iB$"
+    )
     assert bool(re.search(line, err, re.M)) is announced
     assert "comparing entries takes" not in out
 
 
 def test_a_limit_on_the_command_line_lets_a_check_stop_before_it_is_ended(gradverify, folder):
-    (folder / "op.py").write_text("import time\n\n\ndef f(x):\n    time.sleep(0.3)\n    return x * x\n")
+    (folder / "op.py").write_text(
+        "import time\n\n\ndef f(x):\n    time.sleep(0.3)\n    return x * x\n"
+    )
     settings = "timeout: 1000, budget: {seconds: 1000}, mode: entries"
-    (folder / "s.yaml").write_text(f"gradverify: 1\nchecks:\n  - {{function: 'op.py:f', inputs: {{x: {{shape: [40]}}}}, {settings}}}\n")
+    (folder / "s.yaml").write_text(
+        f"gradverify: 1\nchecks:\n  - {{function: 'op.py:f', inputs: {{x: {{shape: [40]}}}}, "
+        f"{settings}}}\n"
+    )
     _, out, _ = gradverify("check", "s.yaml", "--timeout", "9", "-v")
     assert "the time limit of 9 s was near" in " ".join(out.split()) and "GV005" not in out, out

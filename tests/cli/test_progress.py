@@ -31,11 +31,28 @@ def test_progress_is_taken_away_before_a_line_is_printed():
     from factories import ENVIRONMENT, passing
 
     recorder, result = Recorder(), passing()
-    events = [RunStarted("", (), None, ENVIRONMENT, 1), CheckStarted(result.id, result.name), CheckFinished(result), RunFinished(0.1)]
-    seen = followed(events, Gate(), recorder, lambda judged: recorder.calls.append(("line", judged.ok)))
+    events = [
+        RunStarted("", (), None, ENVIRONMENT, 1),
+        CheckStarted(result.id, result.name),
+        CheckFinished(result),
+        RunFinished(0.1),
+    ]
+    seen = followed(
+        events, Gate(), recorder, lambda judged: recorder.calls.append(("line", judged.ok))
+    )
     assert seen == events
-    assert recorder.calls == ["wait", "clear", ("begin", 1), "clear", ("show", "linear"), "clear", ("line", True), ("ended", "linear"), "clear",
-                              "clear"]
+    assert recorder.calls == [
+        "wait",
+        "clear",
+        ("begin", 1),
+        "clear",
+        ("show", "linear"),
+        "clear",
+        ("line", True),
+        ("ended", "linear"),
+        "clear",
+        "clear",
+    ]
 
 
 def test_progress_names_the_check_its_place_and_its_time():
@@ -60,7 +77,10 @@ def test_a_long_comparison_is_announced_once_in_a_line_that_stays():
     progress.show("softmax")
     progress.planned(long_plan())
     progress.clear()
-    assert notes.getvalue() == "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and 1.5 GiB\n"
+    assert notes.getvalue() == (
+        "softmax: comparing columns takes 6,000 forward and 2 backward calls, about 12 min and "
+        "1.5 GiB\n"
+    )
 
 
 def test_a_short_comparison_is_not_announced_nor_a_long_one_where_nobody_wants_notes():

@@ -1,4 +1,5 @@
-"""Command lines, specs and files that are refused: exit code and sentences as written down in tests/golden/refused.txt, before anything runs."""
+"""Command lines, specs and files that are refused: exit code and sentences as written down in
+tests/golden/refused.txt, before anything runs."""
 
 import re
 import shlex
@@ -6,7 +7,8 @@ import shlex
 import pytest
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{this}: &{this} [{', '.join([f'*{last}'] * 9)}]\n" for last, this in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{this}: &{this} [{', '.join([f'*{last}'] * 9)}]\n"
+    for last, this in zip("abcdefgh", "bcdefghi", strict=True)
 )
 HEAD = "gradverify: 1\nchecks:\n"
 RELU = "function: relu, inputs: {input: {shape: [2]}}"
@@ -33,7 +35,8 @@ FILES = {
                 "function: 'pp.py:f', inputs: {}",
                 f"{RELU}, rtol: .nan",
                 f"{RELU}, eps: -1e-6, epz: 1",
-                "function: relu, inputs: {input: {integers: [0, 9], shape: [2], requires_grad: true}}",
+                "function: relu, inputs: {input: {integers: [0, 9], shape: [2], requires_grad: "
+                "true}}",
                 f"function: '{LONG}.py:f', inputs: {{}}",
                 f"function: 'f.py:double', inputs: {{x: {{file: {LONG}.npy}}}}",
                 f"function: 'f.py:double', inputs_from: '{LONG}.py:f'",
@@ -168,21 +171,60 @@ def test_what_is_refused_is_told_as_written_down(golden, gradverify, engine, fil
         code, out, err = gradverify(*shlex.split(line))
         assert code in (2, 5) and (code == 5 or not asked), line
         assert "fault in gradverify" not in err and "Traceback" not in err, line
-        shown = re.sub(r"(Exceeds the limit|maximum recursion depth).*", r"\1", f"$ gradverify {line}\n[{code}]\n{out}{err}")
+        shown = re.sub(
+            r"(Exceeds the limit|maximum recursion depth).*",
+            r"\1",
+            f"$ gradverify {line}\n[{code}]\n{out}{err}",
+        )
         shown = re.sub(r"Usage: (.*\n)+Error: ", "Error: ", shown)  # typer's own words
-        told.append(re.sub(r"n{300}", "nnn", shown).replace(str(files), "FOLDER").replace(str(files.resolve()), "FOLDER"))
+        told.append(
+            re.sub(r"n{300}", "nnn", shown)
+            .replace(str(files), "FOLDER")
+            .replace(str(files.resolve()), "FOLDER")
+        )
     golden("refused.txt", "\n".join(told))
-    assert sorted(path.name for path in files.rglob("*") if path.is_file()) == before  # nothing was written, no tag built anything
+    # Nothing was written, no tag built anything
+    assert sorted(path.name for path in files.rglob("*") if path.is_file()) == before
 
 
-@pytest.mark.parametrize("value", ["5/4", "0/3", "a/b", "3", "1/0", "1/2/3", "-1/2", "1.0/2", "", "1/", "/2", "9" * 5000 + "/2", " 1/2", "1/²"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "5/4",
+        "0/3",
+        "a/b",
+        "3",
+        "1/0",
+        "1/2/3",
+        "-1/2",
+        "1.0/2",
+        "",
+        "1/",
+        "/2",
+        "9" * 5000 + "/2",
+        " 1/2",
+        "1/²",
+    ],
+)
 def test_a_shard_that_is_none_is_refused_in_one_sentence(gradverify, engine, spec, value):
     asked = engine()
     code, out, err = gradverify("check", "s.yaml", f"--shard={value}")
-    assert (code, out, asked) == (2, "", {}) and err == f"--shard {value!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4\n"
+    assert (code, out, asked) == (
+        2,
+        "",
+        {},
+    ) and err == f"--shard {value!r}: must be I/N, whole numbers with I from 1 to N, such as 2/4\n"
 
 
-@pytest.mark.parametrize("command", ["check", "validate", "list", "show", "explain", "mutate", "init", "init f.py:double -o"])
+@pytest.mark.parametrize(
+    "command",
+    ["check", "validate", "list", "show", "explain", "mutate", "init", "init f.py:double -o"],
+)
 def test_a_name_that_no_file_system_could_hold_is_of_no_file(gradverify, files, command):
     code, out, err = gradverify(*command.split(), LONG)
-    assert code == 2 and LONG in out + err and re.search("cannot be (read|written)|no such file|no rule", out + err) and "Trace" not in err
+    assert (
+        code == 2
+        and LONG in out + err
+        and re.search("cannot be (read|written)|no such file|no rule", out + err)
+        and "Trace" not in err
+    )

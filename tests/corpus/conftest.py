@@ -1,4 +1,5 @@
-"""One thread, already while samples are judged: sums are then the same on every machine, and small operators faster."""
+"""One thread, already while samples are judged: sums are then the same on every machine, and small
+operators faster."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,8 @@
-"""What changes no number: lines that people put into a forward, and ways to call it. A verdict must not depend on any of them.
+"""What changes no number: lines that people put into a forward, and ways to call it. A verdict must
+not depend on any of them.
 
-A `Decoration` makes another function of one, which computes the same and is right or wrong as that one is.
+A `Decoration` makes another function of one, which computes the same and is right or wrong as that
+one is.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ CONSTANTS: dict[torch.dtype, Tensor] = {}
 
 # ---- lines at the head of forward
 def heading(line: Callable[[Tensor], Any]) -> Decoration:
-    """The line runs with the first tensor, in the forward of a Function (with or without ctx) or in front of a callable."""
+    """The line runs with the first tensor, in the forward of a Function (with or without ctx) or in
+    front of a callable."""
+
     def decorated(function: Any) -> Any:
         if not isinstance(function, type):
+
             def called(*arguments: Any) -> Any:
                 line(first(arguments))
                 return function(*arguments)
@@ -82,6 +87,7 @@ def cached(x: Tensor) -> None:
 
 def recorded(function: Any) -> Any:
     if not isinstance(function, type):
+
         def called(*arguments: Any) -> Any:
             with record_function("forward"):
                 return function(*arguments)
@@ -104,7 +110,11 @@ def applied(function: Any) -> Callable[..., Any]:
 
 
 def with_inputs(change: Callable[[Tensor], Tensor]) -> Decoration:
-    return lambda function: lambda *arguments: applied(function)(*(change(x) if isinstance(x, Tensor) else x for x in arguments))
+    return lambda function: (
+        lambda *arguments: applied(function)(
+            *(change(x) if isinstance(x, Tensor) else x for x in arguments)
+        )
+    )
 
 
 def rows_joined(x: Tensor) -> Tensor:
@@ -132,7 +142,9 @@ class Outer(nn.Module):
 
 
 def nested(function: Any) -> Any:
-    """As a part of a function that is a Function itself: its backward asks the decorated one's again."""
+    """As a part of a function that is a Function itself: its backward asks the decorated one's
+    again."""
+
     class Nested(Function):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
@@ -146,25 +158,38 @@ def nested(function: Any) -> Any:
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, *grads: Any) -> Any:
             tensors, others = iter(ctx.saved_tensors), iter(ctx.others)
-            own = [next(tensors).detach() if is_tensor else next(others) for is_tensor in ctx.tensors]
-            leaves = [x.requires_grad_() for x, wanted in zip(own, ctx.needs_input_grad, strict=True) if wanted]
+            own = [
+                next(tensors).detach() if is_tensor else next(others) for is_tensor in ctx.tensors
+            ]
+            leaves = [
+                x.requires_grad_()
+                for x, wanted in zip(own, ctx.needs_input_grad, strict=True)
+                if wanted
+            ]
             with torch.enable_grad():
                 found = applied(function)(*own)
             found = found if isinstance(found, tuple) else (found,)
             pairs = [(y, g) for y, g in zip(found, grads, strict=True) if y.requires_grad]
-            gradients = iter(torch.autograd.grad([y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True))
+            gradients = iter(
+                torch.autograd.grad(
+                    [y for y, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True
+                )
+            )
             return tuple(next(gradients) if wanted else None for wanted in ctx.needs_input_grad)
 
     return Nested
 
 
 def checkpointed(reentrant: bool) -> Decoration:
-    return lambda function: lambda *arguments: checkpoint(applied(function), *arguments, use_reentrant=reentrant)
+    return lambda function: (
+        lambda *arguments: checkpoint(applied(function), *arguments, use_reentrant=reentrant)
+    )
 
 
 # ---- inputs held by a module
 class Weighted(nn.Module):
-    """The arguments after the first one as parameters (floating tensors), buffers (others) and attributes."""
+    """The arguments after the first one as parameters (floating tensors), buffers (others) and
+    attributes."""
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
         super().__init__()
@@ -189,11 +214,18 @@ class Held(nn.Module):
         self.inner, self.reentrant = Weighted(function, arguments), reentrant
 
     def forward(self, x: Tensor) -> Any:
-        return self.inner(x) if self.reentrant is None else checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        return (
+            self.inner(x)
+            if self.reentrant is None
+            else checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        )
 
 
-HELD: dict[str, bool | None] = {"weights in a module": None, "weights in a checkpointed module": False,
-                                "weights in a re-entrantly checkpointed module": True}
+HELD: dict[str, bool | None] = {
+    "weights in a module": None,
+    "weights in a checkpointed module": False,
+    "weights in a re-entrantly checkpointed module": True,
+}
 DECORATIONS: dict[str, Decoration] = {
     "three .item()": heading(three_items),
     "a range check": heading(range_check),
@@ -214,7 +246,9 @@ DECORATIONS: dict[str, Decoration] = {
 }
 
 
-def decorated(decoration: str, function: Any, arguments: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def decorated(
+    decoration: str, function: Any, arguments: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...]]:
     """What is to be checked, and with which arguments. "": the function as it is."""
     if decoration in HELD:
         return Held(function, arguments, HELD[decoration]), arguments[:1]

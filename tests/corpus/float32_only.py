@@ -1,6 +1,8 @@
-"""Everyday operators as right kernels that take float32 alone: in torch, in NumPy and as custom operators.
+"""Everyday operators as right kernels that take float32 alone: in torch, in NumPy and as custom
+operators.
 
-Each asserts the dtype; its gradient is torch's own, in float32. `DAMAGES` are done to the gradient of the first input.
+Each asserts the dtype; its gradient is torch's own, in float32. `DAMAGES` are done to the gradient
+of the first input.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def log_softmax(m: Any, x: Any) -> Any:
 
 def conv1d(m: Any, x: Any, w: Any) -> Any:
     n = x.shape[-1] - 2
-    return sum(w[:, :, i] @ x[:, i:i + n] for i in range(3))
+    return sum(w[:, :, i] @ x[:, i : i + n] for i in range(3))
 
 
 def huber(m: Any, x: Any, y: Any) -> Any:
@@ -88,11 +90,16 @@ def _at_largest(g: Tensor, factor: float) -> Tensor:
 
 
 DAMAGES: dict[str, Callable[[Tensor], Tensor]] = {
-    "1 % of one element": one_element, "a zeroed element": zeroed, "sign": lambda g: -g, "factor": lambda g: 1.02 * g}
+    "1 % of one element": one_element,
+    "a zeroed element": zeroed,
+    "sign": lambda g: -g,
+    "factor": lambda g: 1.02 * g,
+}
 
 
 def values(style: str, f: Callable[..., Any], name: str) -> Callable[..., Tensor]:
     """The forward in a style; it refuses all but float32."""
+
     def in_torch(*tensors: Tensor) -> Tensor:
         assert all(x.dtype == torch.float32 for x in tensors), "float32 only"
         found: Tensor = f(torch, *tensors)
@@ -110,11 +117,15 @@ def values(style: str, f: Callable[..., Any], name: str) -> Callable[..., Tensor
     operator = "float32_only::" + "".join(c for c in name if c.isalnum())
     arguments = ", ".join(f"Tensor x{n}" for n in range(len(OPERATORS[name][1])))
     if operator not in MADE:
-        MADE[operator] = torch.library.custom_op(operator, in_torch, mutates_args=(), schema=f"({arguments}) -> Tensor")
+        MADE[operator] = torch.library.custom_op(
+            operator, in_torch, mutates_args=(), schema=f"({arguments}) -> Tensor"
+        )
     return MADE[operator]
 
 
-def kernel(style: str, name: str, damage: Callable[[Tensor], Tensor] = lambda g: g) -> type[Function]:
+def kernel(
+    style: str, name: str, damage: Callable[[Tensor], Tensor] = lambda g: g
+) -> type[Function]:
     """A Function with torch's own gradient in float32, that of the first input damaged."""
     f = OPERATORS[name][0]
     forward_in_style = values(style, f, name)
@@ -141,5 +152,12 @@ def drawn(name: str, seed: int) -> list[Tensor]:
     return [torch.randn(shape, generator=source) for shape in OPERATORS[name][1]]
 
 
-def verdict(style: str, name: str, seed: int, damage: Callable[[Tensor], Tensor] = lambda g: g) -> Any:
-    return check(kernel(style, name, damage), *drawn(name, seed), dtype="float32", select=("GV101", "GV103", "GV104"))
+def verdict(
+    style: str, name: str, seed: int, damage: Callable[[Tensor], Tensor] = lambda g: g
+) -> Any:
+    return check(
+        kernel(style, name, damage),
+        *drawn(name, seed),
+        dtype="float32",
+        select=("GV101", "GV103", "GV104"),
+    )

@@ -1,6 +1,8 @@
-"""Right everyday operators as people write and check them in float32, on shapes of use: hand-written backwards, modules of torch, plain callables.
+"""Right everyday operators as people write and check them in float32, on shapes of use:
+hand-written backwards, modules of torch, plain callables.
 
-None of them was fitted to the tool. `make(seed)` draws float32 tensors; integer tensors and flags are not differentiated.
+None of them was fitted to the tool. `make(seed)` draws float32 tensors; integer tensors and flags
+are not differentiated.
 """
 
 from __future__ import annotations
@@ -26,20 +28,37 @@ class Operator:
     make: Make
 
 
-def draws(*shapes: tuple[int, ...], low: float | None = None, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Make:
+def draws(
+    *shapes: tuple[int, ...],
+    low: float | None = None,
+    scale: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+) -> Make:
     """Normal tensors of these shapes; above `low` where one is given."""
+
     def make(seed: int) -> tuple[Tensor, ...]:
         source = torch.Generator().manual_seed(seed)
-        drawn = [torch.randn(shape, generator=source, dtype=torch.complex128 if dtype.is_complex else torch.float64) * scale for shape in shapes]
+        drawn = [
+            torch.randn(
+                shape,
+                generator=source,
+                dtype=torch.complex128 if dtype.is_complex else torch.float64,
+            )
+            * scale
+            for shape in shapes
+        ]
         return tuple((x if low is None else x.abs() + low).to(dtype) for x in drawn)
+
     return make
 
 
 def beside(make: Make, *others: Callable[[torch.Generator], Any]) -> Make:
     """Those tensors, and further arguments."""
+
     def both(seed: int) -> tuple[Any, ...]:
         source = torch.Generator().manual_seed(seed + 1000)
         return (*make(seed), *(other(source) for other in others))
+
     return both
 
 
@@ -49,8 +68,11 @@ def labels(rows: int, classes: int) -> Callable[[torch.Generator], Tensor]:
 
 def spd(n: int, batch: int = 1) -> Make:
     def make(seed: int) -> tuple[Tensor, ...]:
-        a = torch.randn((batch, n, n), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        a = torch.randn(
+            (batch, n, n), generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
         return ((a @ a.mT / n + torch.eye(n, dtype=torch.float64)).float(),)
+
     return make
 
 
@@ -67,14 +89,19 @@ class RMSNorm(Function):
     def backward(ctx, grad):
         x, weight, r = ctx.saved_tensors
         g = grad * weight
-        return r * g - r**3 * x * (g * x).mean(-1, keepdim=True), (grad * x * r).reshape(-1, x.shape[-1]).sum(0)
+        return r * g - r**3 * x * (g * x).mean(-1, keepdim=True), (grad * x * r).reshape(
+            -1, x.shape[-1]
+        ).sum(0)
 
 
 class CrossEntropy(Function):
     @staticmethod
     def forward(ctx, logits, target, smoothing):
         logp = logits - torch.logsumexp(logits, -1, keepdim=True)
-        truth = F.one_hot(target, logits.shape[-1]).to(logits.dtype) * (1 - smoothing) + smoothing / logits.shape[-1]
+        truth = (
+            F.one_hot(target, logits.shape[-1]).to(logits.dtype) * (1 - smoothing)
+            + smoothing / logits.shape[-1]
+        )
         ctx.save_for_backward(logp, truth)
         return -(truth * logp).sum(-1).mean()
 
@@ -86,7 +113,8 @@ class CrossEntropy(Function):
 
 
 class FlashAttention(Function):
-    """Keys in blocks with a running maximum; backward recomputes the probabilities from the saved log-sum-exp."""
+    """Keys in blocks with a running maximum; backward recomputes the probabilities from the saved
+    log-sum-exp."""
 
     @staticmethod
     def forward(ctx, q, k, v, block):
@@ -94,10 +122,14 @@ class FlashAttention(Function):
         top = q.new_full((*q.shape[:-1], 1), -math.inf)
         total, out = torch.zeros_like(top), torch.zeros_like(q[..., :1] * v[..., :1, :])
         for start in range(0, k.shape[-2], block):
-            s = q @ k[..., start:start + block, :].mT * scale
+            s = q @ k[..., start : start + block, :].mT * scale
             new = torch.maximum(top, s.amax(-1, keepdim=True))
             p, shrink = (s - new).exp(), (top - new).exp()
-            total, out, top = shrink * total + p.sum(-1, keepdim=True), shrink * out + p @ v[..., start:start + block, :], new
+            total, out, top = (
+                shrink * total + p.sum(-1, keepdim=True),
+                shrink * out + p @ v[..., start : start + block, :],
+                new,
+            )
         out = out / total
         ctx.save_for_backward(q, k, v, out, top + total.log())
         ctx.block = block
@@ -137,7 +169,8 @@ class SwiGLU(Function):
 
 
 class SelectiveScan(Function):
-    """h ← exp(Δ A) h + Δ B x, y = C h, as in state-space models; backward runs the recurrence in reverse."""
+    """h ← exp(Δ A) h + Δ B x, y = C h, as in state-space models; backward runs the recurrence in
+    reverse."""
 
     @staticmethod
     def forward(ctx, x, delta, a, b, c):
@@ -180,7 +213,7 @@ class Cholesky(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        low, = ctx.saved_tensors
+        (low,) = ctx.saved_tensors
         phi = (low.mT @ grad.tril()).tril()
         phi.diagonal(dim1=-2, dim2=-1).mul_(0.5)
         middle = torch.linalg.solve_triangular(low.mT, phi, upper=True)
@@ -222,7 +255,12 @@ class LSTMCell(Function):
         i, f, g, o, c, new = ctx.saved_tensors
         t = new.tanh()
         gc = gc + gh * o * (1 - t * t)
-        parts = gc * g * i * (1 - i), gc * c * f * (1 - f), gc * i * (1 - g * g), gh * t * o * (1 - o)
+        parts = (
+            gc * g * i * (1 - i),
+            gc * c * f * (1 - f),
+            gc * i * (1 - g * g),
+            gh * t * o * (1 - o),
+        )
         return torch.cat(parts, -1), gc * f
 
 
@@ -243,14 +281,27 @@ class SVDValues(Function):
 FUNCTIONS = (
     Operator("RMSNorm", RMSNorm, draws((5, 33), (33,))),
     Operator("CrossEntropy", CrossEntropy, beside(draws((6, 10)), labels(6, 10), lambda _: 0.1)),
-    Operator("FlashAttention", FlashAttention, beside(draws((2, 5, 6), (2, 8, 6), (2, 8, 4)), lambda _: 3)),
+    Operator(
+        "FlashAttention",
+        FlashAttention,
+        beside(draws((2, 5, 6), (2, 8, 6), (2, 8, 4)), lambda _: 3),
+    ),
     Operator("SwiGLU", SwiGLU, draws((4, 6), (6, 8), (6, 8), (8, 6))),
-    Operator("SelectiveScan", SelectiveScan, lambda seed: (
-        *draws((9, 3))(seed), *draws((9, 3), low=0.1, scale=0.3)(seed + 1), -draws((3, 4), low=0.3)(seed + 2)[0], *draws((9, 4), (9, 4))(seed + 3))),
+    Operator(
+        "SelectiveScan",
+        SelectiveScan,
+        lambda seed: (
+            *draws((9, 3))(seed),
+            *draws((9, 3), low=0.1, scale=0.3)(seed + 1),
+            -draws((3, 4), low=0.3)(seed + 2)[0],
+            *draws((9, 4), (9, 4))(seed + 3),
+        ),
+    ),
     Operator("Cholesky", Cholesky, spd(6)),
     Operator("FFTConvolution", FFTConvolution, draws((3, 20), (6,))),
     Operator("LSTMCell", LSTMCell, draws((3, 20), (3, 5))),
-    Operator("SVDValues", SVDValues, draws((5, 4))))
+    Operator("SVDValues", SVDValues, draws((5, 4))),
+)
 
 
 # ---- plain callables of torch's operators
@@ -278,7 +329,9 @@ def alibi(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def mixture(x: Tensor, mean: Tensor, log_scale: Tensor, weight: Tensor) -> Tensor:
     z = (x[:, None] - mean) / log_scale.exp()
-    return torch.logsumexp(torch.log_softmax(weight, 0) - 0.5 * z * z - log_scale - 0.9189385332046727, -1)
+    return torch.logsumexp(
+        torch.log_softmax(weight, 0) - 0.5 * z * z - log_scale - 0.9189385332046727, -1
+    )
 
 
 def grid(source: torch.Generator) -> Tensor:
@@ -286,7 +339,11 @@ def grid(source: torch.Generator) -> Tensor:
 
 
 PLAIN = (
-    Operator("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), draws((6, 3, 4), (3,), (3,))),
+    Operator(
+        "batch_norm",
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        draws((6, 3, 4), (3,), (3,)),
+    ),
     Operator("alibi attention", alibi, draws((2, 6, 4), (2, 6, 4), (2, 6, 4))),
     Operator("lstm", lstm, draws((12, 2, 3), (3, 16), (4, 16))),
     Operator("qr", torch.linalg.qr, draws((6, 4))),
@@ -294,12 +351,24 @@ PLAIN = (
     Operator("max_pool2d", lambda x: F.max_pool2d(x, 2), draws((2, 2, 6, 6))),
     Operator("softmax at temperature", lambda x: (x / 0.2).softmax(-1), draws((6, 12))),
     Operator("p-norm distance", lambda x, y: torch.cdist(x, y, p=2.0), draws((5, 4), (6, 4))),
-    Operator("scatter_add", lambda x, i: torch.zeros(4, 5, dtype=x.dtype).scatter_add(1, i, x.exp()), beside(
-        draws((4, 8)), lambda source: torch.randint(5, (4, 8), generator=source))),
+    Operator(
+        "scatter_add",
+        lambda x, i: torch.zeros(4, 5, dtype=x.dtype).scatter_add(1, i, x.exp()),
+        beside(draws((4, 8)), lambda source: torch.randint(5, (4, 8), generator=source)),
+    ),
     Operator("logcumsumexp", lambda x: x.logcumsumexp(-1), draws((4, 16))),
     Operator("info nce", info_nce, draws((6, 10), (6, 10))),
     Operator("mixture likelihood", mixture, draws((10,), (3,), (3,), (3,))),
-    Operator("grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), beside(draws((1, 2, 6, 6)), grid)),
-    Operator("complex rotation", lambda z, w: (z @ w).abs().square().sum(-1), draws((3, 4), (4, 4), dtype=torch.complex64)))
+    Operator(
+        "grid_sample",
+        lambda x, g: F.grid_sample(x, g, align_corners=False),
+        beside(draws((1, 2, 6, 6)), grid),
+    ),
+    Operator(
+        "complex rotation",
+        lambda z, w: (z @ w).abs().square().sum(-1),
+        draws((3, 4), (4, 4), dtype=torch.complex64),
+    ),
+)
 
 OPERATORS = (*FUNCTIONS, *PLAIN)

@@ -1,7 +1,8 @@
-"""Right Functions whose forward, backward or both iterate until an absolute tolerance is met, their truth in closed form, and wrong twins.
+"""Right Functions whose forward, backward or both iterate until an absolute tolerance is met, their
+truth in closed form, and wrong twins.
 
-Of each: `make(tolerance)` is right up to what its iterations leave; `make(tolerance, fault)` has one of `faults` in backward: a sign, a term that is
-dropped, a system that should be transposed.
+Of each: `make(tolerance)` is right up to what its iterations leave; `make(tolerance, fault)` has
+one of `faults` in backward: a sign, a term that is dropped, a system that should be transposed.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from torch.autograd.function import once_differentiable
 
 from corpus.functions import between, normal
 
-MOST = 2000     # iterations: a tolerance below rounding is never met
+MOST = 2000  # iterations: a tolerance below rounding is never met
 SIGN, DROPPED, UNTRANSPOSED = "sign", "dropped", "untransposed"
 Make = Callable[..., type[Function]]
 
 
 @dataclass(frozen=True)
 class Iterative:
-    """`truth`: the same function in closed form, through which torch differentiates; it takes the arguments of `make(…).apply`."""
+    """`truth`: the same function in closed form, through which torch differentiates; it takes the
+    arguments of `make(…).apply`."""
 
     name: str
     make: Make
@@ -64,6 +66,7 @@ def jacobi(a: Tensor, b: Tensor, tolerance: float, x: Tensor) -> Tensor:
 
 def general(tolerance: float, fault: str | None = None) -> type[Function]:
     """x = A⁻¹ b by Jacobi's iteration from a guess, on which the answer does not depend."""
+
     class Solve(Function):
         @staticmethod
         def forward(ctx: Any, a: Tensor, b: Tensor, start: Tensor) -> Tensor:
@@ -75,12 +78,20 @@ def general(tolerance: float, fault: str | None = None) -> type[Function]:
         def backward(ctx: Any, g: Tensor) -> Any:
             a, x = ctx.saved_tensors
             w = jacobi(a if fault == UNTRANSPOSED else a.T, g, tolerance, torch.zeros_like(g))
-            return torch.zeros_like(a) if fault == DROPPED else torch.outer(w, x) * (1 if fault == SIGN else -1), w, None
+            return (
+                torch.zeros_like(a)
+                if fault == DROPPED
+                else torch.outer(w, x) * (1 if fault == SIGN else -1),
+                w,
+                None,
+            )
+
     return Solve
 
 
 def symmetric(tolerance: float, fault: str | None = None) -> type[Function]:
     """x = (M Mᵀ + 1)⁻¹ b."""
+
     class Solve(Function):
         @staticmethod
         def forward(ctx: Any, m: Tensor, b: Tensor) -> Tensor:
@@ -96,6 +107,7 @@ def symmetric(tolerance: float, fault: str | None = None) -> type[Function]:
             outer = torch.outer(w, x)
             both = outer if fault == DROPPED else outer + outer.T
             return (both if fault == SIGN else -both) @ m, w
+
     return Solve
 
 
@@ -105,8 +117,15 @@ def system() -> tuple[Tensor, Tensor]:
 
 
 # ---- roots, elementwise
-def root(find: Callable[..., Tensor], f: Callable[..., Tensor], slope: Callable[..., Tensor], zeros: bool = False) -> Make:
-    """y with f(y) = x, from an initial guess that gets no gradient (`zeros`: zeros); `slope` is f'."""
+def root(
+    find: Callable[..., Tensor],
+    f: Callable[..., Tensor],
+    slope: Callable[..., Tensor],
+    zeros: bool = False,
+) -> Make:
+    """y with f(y) = x, from an initial guess that gets no gradient (`zeros`: zeros); `slope` is
+    f'."""
+
     def make(tolerance: float, fault: str | None = None) -> type[Function]:
         class Root(Function):
             @staticmethod
@@ -117,10 +136,12 @@ def root(find: Callable[..., Tensor], f: Callable[..., Tensor], slope: Callable[
 
             @staticmethod
             def backward(ctx: Any, g: Tensor) -> Any:
-                y, = ctx.saved_tensors
+                (y,) = ctx.saved_tensors
                 to_x = g if fault == DROPPED else g / slope(y) * (-1 if fault == SIGN else 1)
                 return to_x, torch.zeros_like(y) if zeros else None
+
         return Root
+
     return make
 
 
@@ -147,7 +168,8 @@ def halved(f: Any, slope: Any, y: Tensor, tolerance: float) -> Tensor:
 
 
 def chord(f: Any, slope: Any, y: Tensor, tolerance: float) -> Tensor:
-    """Newton's method with the slope at the start: linear convergence, so that the guess is never quite forgotten."""
+    """Newton's method with the slope at the start: linear convergence, so that the guess is never
+    quite forgotten."""
     first = slope(y)
     for _ in range(500):
         step = f(y) / first
@@ -180,7 +202,9 @@ def settle(step: Callable[[Tensor], Tensor], z: Tensor, tolerance: float) -> Ten
 
 
 def equilibrium(tolerance: float, fault: str | None = None) -> type[Function]:
-    """z = W z + tanh(x)/2, from a guess: a fixed point that can be written down; the backward iterates on the adjoint system."""
+    """z = W z + tanh(x)/2, from a guess: a fixed point that can be written down; the backward
+    iterates on the adjoint system."""
+
     class Equilibrium(Function):
         @staticmethod
         def forward(ctx: Any, w: Tensor, x: Tensor, start: Tensor) -> Tensor:
@@ -193,13 +217,19 @@ def equilibrium(tolerance: float, fault: str | None = None) -> type[Function]:
             w, x, z = ctx.saved_tensors
             adjoint = w if fault == UNTRANSPOSED else w.T
             u = g if fault == DROPPED else settle(lambda u: adjoint @ u + g, g, tolerance)
-            return torch.outer(u, z) * (-1 if fault == SIGN else 1), u * (1 - x.tanh() ** 2) / 2, None
+            return (
+                torch.outer(u, z) * (-1 if fault == SIGN else 1),
+                u * (1 - x.tanh() ** 2) / 2,
+                None,
+            )
+
     return Equilibrium
 
 
 # ---- matrices
 def inverse(tolerance: float, fault: str | None = None) -> type[Function]:
     """A⁻¹ by Newton and Schulz."""
+
     class Inverse(Function):
         @staticmethod
         def forward(ctx: Any, a: Tensor) -> Tensor:
@@ -215,18 +245,29 @@ def inverse(tolerance: float, fault: str | None = None) -> type[Function]:
         @staticmethod
         @once_differentiable
         def backward(ctx: Any, g: Tensor) -> Tensor:
-            y, = ctx.saved_tensors
-            return -y @ g @ y if fault == UNTRANSPOSED else y.T @ g @ y.T * (1 if fault == SIGN else -1)
+            (y,) = ctx.saved_tensors
+            return (
+                -y @ g @ y
+                if fault == UNTRANSPOSED
+                else y.T @ g @ y.T * (1 if fault == SIGN else -1)
+            )
+
     return Inverse
 
 
 def dominant_pair(tolerance: float, fault: str | None = None) -> type[Function]:
-    """The largest eigenvalue and its vector, of M + Mᵀ, by power iteration from a vector of ones; backward by conjugate gradients across it."""
+    """The largest eigenvalue and its vector, of M + Mᵀ, by power iteration from a vector of ones;
+    backward by conjugate gradients across it."""
+
     class Pair(Function):
         @staticmethod
         def forward(ctx: Any, m: Tensor) -> Tensor:
             s = m + m.T
-            v = settle(lambda v: (s @ v) / (s @ v).norm(), torch.ones(len(m), dtype=m.dtype) / math.sqrt(len(m)), tolerance)
+            v = settle(
+                lambda v: (s @ v) / (s @ v).norm(),
+                torch.ones(len(m), dtype=m.dtype) / math.sqrt(len(m)),
+                tolerance,
+            )
             ctx.save_for_backward(s, v)
             return torch.cat([(v @ s @ v)[None], v])
 
@@ -234,9 +275,16 @@ def dominant_pair(tolerance: float, fault: str | None = None) -> type[Function]:
         @once_differentiable
         def backward(ctx: Any, g: Tensor) -> Tensor:
             s, v = ctx.saved_tensors
-            u = cg((v @ s @ v) * (eye(len(v), v.dtype) + torch.outer(v, v)) - s, g[1:] - v * (v @ g[1:]), tolerance)
-            outer = torch.outer(v, v) * g[0] + torch.outer(u - v * (v @ u), v) * (-1 if fault == SIGN else 1)
+            u = cg(
+                (v @ s @ v) * (eye(len(v), v.dtype) + torch.outer(v, v)) - s,
+                g[1:] - v * (v @ g[1:]),
+                tolerance,
+            )
+            outer = torch.outer(v, v) * g[0] + torch.outer(u - v * (v @ u), v) * (
+                -1 if fault == SIGN else 1
+            )
             return outer if fault == DROPPED else outer + outer.T
+
     return Pair
 
 
@@ -248,13 +296,18 @@ def pair_truth(m: Tensor) -> Tensor:
 def gapped() -> tuple[Tensor]:
     q, _ = torch.linalg.qr(normal(3, 3))
     q[:, 0] = q[:, 0] * q[:, 0].sum().sign()
-    return (q @ torch.diag(torch.tensor([2.5, 0.8, 0.2], dtype=torch.float64)) @ q.T + torch.triu(normal(3, 3, seed=3), 1)
-            - torch.triu(normal(3, 3, seed=3), 1).T,)
+    return (
+        q @ torch.diag(torch.tensor([2.5, 0.8, 0.2], dtype=torch.float64)) @ q.T
+        + torch.triu(normal(3, 3, seed=3), 1)
+        - torch.triu(normal(3, 3, seed=3), 1).T,
+    )
 
 
 # ---- initial value problems
 def adaptively(f: Callable[[Tensor], Tensor], y: Tensor, span: float, tolerance: float) -> Tensor:
-    """Two steps of half the size against a whole one, of the classical method of Runge and Kutta; an absolute tolerance chooses the size."""
+    """Two steps of half the size against a whole one, of the classical method of Runge and Kutta;
+    an absolute tolerance chooses the size."""
+
     def step(y: Tensor, h: float) -> Tensor:
         k1 = f(y)
         k2 = f(y + h / 2 * k1)
@@ -274,7 +327,9 @@ def adaptively(f: Callable[[Tensor], Tensor], y: Tensor, span: float, tolerance:
 
 
 def flow(tolerance: float, fault: str | None = None) -> type[Function]:
-    """y(½) of y' = A y, y(0) = y₀, adaptively; backward integrates the adjoint equation, with the state and the gradient of A alongside."""
+    """y(½) of y' = A y, y(0) = y₀, adaptively; backward integrates the adjoint equation, with the
+    state and the gradient of A alongside."""
+
     class Flow(Function):
         @staticmethod
         def forward(ctx: Any, a: Tensor, y0: Tensor) -> Tensor:
@@ -288,27 +343,69 @@ def flow(tolerance: float, fault: str | None = None) -> type[Function]:
             n, adjoint = len(y), a if fault == UNTRANSPOSED else a.T
 
             def back(z: Tensor) -> Tensor:
-                return torch.cat([a @ z[:n], -adjoint @ z[n:2 * n], -torch.outer(z[n:2 * n], z[:n]).reshape(-1)])
+                return torch.cat(
+                    [
+                        a @ z[:n],
+                        -adjoint @ z[n : 2 * n],
+                        -torch.outer(z[n : 2 * n], z[:n]).reshape(-1),
+                    ]
+                )
 
             z = adaptively(back, torch.cat([y, g, y.new_zeros(n * n)]), -0.5, tolerance)
-            to_a = z[2 * n:].reshape(n, n)
-            return -to_a if fault == SIGN else torch.outer(g, y) if fault == DROPPED else to_a, z[n:2 * n]
+            to_a = z[2 * n :].reshape(n, n)
+            return -to_a if fault == SIGN else torch.outer(g, y) if fault == DROPPED else to_a, z[
+                n : 2 * n
+            ]
+
     return Flow
 
 
 ALL, TWO = (SIGN, DROPPED, UNTRANSPOSED), (DROPPED, SIGN)
 ITERATIVE = (
-    Iterative("conjugate gradients", symmetric, lambda: (normal(3, 2), normal(3, seed=1)),
-              lambda m, b: torch.linalg.solve(m @ m.T + eye(3), b), TWO),
-    Iterative("jacobi from a guess", general, lambda: (*system(), normal(3, seed=2)), lambda a, b, _: torch.linalg.solve(a, b), ALL),
+    Iterative(
+        "conjugate gradients",
+        symmetric,
+        lambda: (normal(3, 2), normal(3, seed=1)),
+        lambda m, b: torch.linalg.solve(m @ m.T + eye(3), b),
+        TWO,
+    ),
+    Iterative(
+        "jacobi from a guess",
+        general,
+        lambda: (*system(), normal(3, seed=2)),
+        lambda a, b, _: torch.linalg.solve(a, b),
+        ALL,
+    ),
     Iterative("bisection", root(halved, *CUBIC), guessed, cubic_root, TWO),
     Iterative("chord", root(chord, *CUBIC), guessed, cubic_root, TWO),
-    Iterative("logarithm by newton, zeros for the guess", root(newton, torch.exp, torch.exp, zeros=True),
-              lambda: (between(0.5, 3, 3), between(0, 1, 3)), lambda x, _: x.log(), TWO),
-    Iterative("fixed point from a guess", equilibrium, lambda: (0.12 * normal(3, 3), normal(3, seed=1), normal(3, seed=2)),
-              lambda w, x, _: torch.linalg.solve(eye(3) - w, x.tanh() / 2), ALL),
-    Iterative("inverse by newton and schulz", inverse, lambda: system()[:1], torch.linalg.inv, (UNTRANSPOSED, SIGN)),
+    Iterative(
+        "logarithm by newton, zeros for the guess",
+        root(newton, torch.exp, torch.exp, zeros=True),
+        lambda: (between(0.5, 3, 3), between(0, 1, 3)),
+        lambda x, _: x.log(),
+        TWO,
+    ),
+    Iterative(
+        "fixed point from a guess",
+        equilibrium,
+        lambda: (0.12 * normal(3, 3), normal(3, seed=1), normal(3, seed=2)),
+        lambda w, x, _: torch.linalg.solve(eye(3) - w, x.tanh() / 2),
+        ALL,
+    ),
+    Iterative(
+        "inverse by newton and schulz",
+        inverse,
+        lambda: system()[:1],
+        torch.linalg.inv,
+        (UNTRANSPOSED, SIGN),
+    ),
     Iterative("power iteration", dominant_pair, gapped, pair_truth, TWO),
-    Iterative("adaptive runge kutta", flow, lambda: (0.8 * normal(2, 2), normal(2, seed=1)),
-              lambda a, y: torch.linalg.matrix_exp(a / 2) @ y, ALL, (1e-6,)),
+    Iterative(
+        "adaptive runge kutta",
+        flow,
+        lambda: (0.8 * normal(2, 2), normal(2, seed=1)),
+        lambda a, y: torch.linalg.matrix_exp(a / 2) @ y,
+        ALL,
+        (1e-6,),
+    ),
 )

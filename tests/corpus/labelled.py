@@ -1,4 +1,5 @@
-"""Hand-written Functions, each labelled right, wrong or at a kink: what decorations are held against."""
+"""Hand-written Functions, each labelled right, wrong or at a kink: what decorations are held
+against."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Label = Literal["right", "wrong", "kink"]
 
 @dataclass(frozen=True)
 class Labelled:
-    """`label`: of the gradient at these inputs; at a kink any subgradient is right, and the verdict may be that it cannot be said."""
+    """`label`: of the gradient at these inputs; at a kink any subgradient is right, and the verdict
+    may be that it cannot be said."""
 
     name: str
     label: Label
@@ -27,6 +29,7 @@ class Labelled:
 
 def function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[Function]:
     """`backward(g, *inputs)`: the gradients."""
+
     class Written(Function):
         @staticmethod
         def forward(ctx: Any, *inputs: Tensor) -> Any:
@@ -60,6 +63,7 @@ def softmax_backward(g: Tensor, x: Tensor) -> Tensor:
 
 def product_backward(tail: float) -> Callable[..., Any]:
     """Of x @ w; `tail`: a factor of the last row of the gradient to w."""
+
     def backward(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         of_w = x.mT @ g
         return g @ w.mT, torch.cat([of_w[:-1], tail * of_w[-1:]])
@@ -82,18 +86,68 @@ SIMPLE = (
     Labelled("square in float32", "right", square(lambda x: 1), (vector(*SPREAD, dtype=SINGLE),)),
     Labelled("softmax", "right", function(lambda x: x.softmax(-1), softmax_backward), (X,)),
     Labelled("product", "right", function(torch.matmul, product_backward(1.0)), (X, W)),
-    Labelled("sine of an exponential in float32", "right", function(lambda x: x.exp().sin(), lambda g, x: g * x.exp() * x.exp().cos()),
-             (normal(2, 3).float(),)),
+    Labelled(
+        "sine of an exponential in float32",
+        "right",
+        function(lambda x: x.exp().sin(), lambda g, x: g * x.exp() * x.exp().cos()),
+        (normal(2, 3).float(),),
+    ),
     Labelled("sign near zero", "wrong", square(near_zero), (vector(*SPREAD),)),
-    Labelled("sign near zero in float32", "wrong", square(near_zero), (vector(*SPREAD, dtype=SINGLE),)),
-    Labelled("softmax without its sum", "wrong", function(lambda x: x.softmax(-1), lambda g, x: g * x.softmax(-1)), (X,)),
-    Labelled("product, a tail 1 % off", "wrong", function(torch.matmul, product_backward(1.01)), (X, W)),
-    Labelled("product without its weight", "wrong", function(torch.matmul, lambda g, x, w: (g @ w.mT, None)), (X, W)),
-    Labelled("relu at 0", "kink", function(torch.relu, lambda g, x: g * (x > 0)), (vector(-1.0, 0.0, 2.0),)),
-    Labelled("relu at 0, half", "kink", function(torch.relu, lambda g, x: g * ((x > 0) + 0.5 * (x == 0))), (vector(-1.0, 0.0, 2.0),)),
-    Labelled("abs at 0", "kink", function(torch.abs, lambda g, x: g * x.sign()), (vector(-1.0, 0.0, 2.0),)),
-    Labelled("the largest of two alike", "kink", function(lambda x: x.amax(1), largest_backward), (ROWS,)),
-    Labelled("clamp at its end", "kink", function(lambda x: x.clamp(0, 1), lambda g, x: g * ((x > 0) & (x < 1))), (vector(-1.0, 1.0, 0.5),)),
-    Labelled("relu at 0, twice", "wrong", function(torch.relu, lambda g, x: g * ((x > 0) + 2.0 * (x == 0))), (vector(-1.0, 0.0, 2.0),)),
-    Labelled("abs at 0, twice", "wrong", function(torch.abs, lambda g, x: g * (x.sign() + 2.0 * (x == 0))), (vector(-1.0, 0.0, 2.0),)),
+    Labelled(
+        "sign near zero in float32", "wrong", square(near_zero), (vector(*SPREAD, dtype=SINGLE),)
+    ),
+    Labelled(
+        "softmax without its sum",
+        "wrong",
+        function(lambda x: x.softmax(-1), lambda g, x: g * x.softmax(-1)),
+        (X,),
+    ),
+    Labelled(
+        "product, a tail 1 % off", "wrong", function(torch.matmul, product_backward(1.01)), (X, W)
+    ),
+    Labelled(
+        "product without its weight",
+        "wrong",
+        function(torch.matmul, lambda g, x, w: (g @ w.mT, None)),
+        (X, W),
+    ),
+    Labelled(
+        "relu at 0",
+        "kink",
+        function(torch.relu, lambda g, x: g * (x > 0)),
+        (vector(-1.0, 0.0, 2.0),),
+    ),
+    Labelled(
+        "relu at 0, half",
+        "kink",
+        function(torch.relu, lambda g, x: g * ((x > 0) + 0.5 * (x == 0))),
+        (vector(-1.0, 0.0, 2.0),),
+    ),
+    Labelled(
+        "abs at 0",
+        "kink",
+        function(torch.abs, lambda g, x: g * x.sign()),
+        (vector(-1.0, 0.0, 2.0),),
+    ),
+    Labelled(
+        "the largest of two alike", "kink", function(lambda x: x.amax(1), largest_backward), (ROWS,)
+    ),
+    Labelled(
+        "clamp at its end",
+        "kink",
+        function(lambda x: x.clamp(0, 1), lambda g, x: g * ((x > 0) & (x < 1))),
+        (vector(-1.0, 1.0, 0.5),),
+    ),
+    Labelled(
+        "relu at 0, twice",
+        "wrong",
+        function(torch.relu, lambda g, x: g * ((x > 0) + 2.0 * (x == 0))),
+        (vector(-1.0, 0.0, 2.0),),
+    ),
+    Labelled(
+        "abs at 0, twice",
+        "wrong",
+        function(torch.abs, lambda g, x: g * (x.sign() + 2.0 * (x == 0))),
+        (vector(-1.0, 0.0, 2.0),),
+    ),
 )

@@ -1,4 +1,5 @@
-"""Right operators with state, recomputation, hooks, registered kernels or solvers: none may be accused, though a warning may be true."""
+"""Right operators with state, recomputation, hooks, registered kernels or solvers: none may be
+accused, though a warning may be true."""
 
 from __future__ import annotations
 
@@ -23,11 +24,13 @@ def silu(x: Tensor) -> Tensor:
 
 
 def _silu_backward(ctx: Any, g: Tensor) -> Tensor:
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return g * x.sigmoid() * (1 + x * (1 - x.sigmoid()))
 
 
-silu.register_autograd(_silu_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+silu.register_autograd(
+    _silu_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
 silu.register_vmap(lambda info, in_dims, x: (silu(x), in_dims[0]))
 
 
@@ -43,16 +46,15 @@ def _scaled_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any
 scaled.register_autograd(lambda ctx, g: g * ctx.by, setup_context=_scaled_context)
 
 
-
-
 @torch.library.custom_op(f"{LIBRARY}::numbered", mutates_args=())
 def numbered(parts: list[Tensor]) -> list[Tensor]:
     return [x * (i + 2) for i, x in enumerate(parts)]
 
 
-numbered.register_autograd(lambda ctx, gs: [g * (i + 2) for i, g in enumerate(gs)], setup_context=lambda ctx, inputs, output: None)
-
-
+numbered.register_autograd(
+    lambda ctx, gs: [g * (i + 2) for i, g in enumerate(gs)],
+    setup_context=lambda ctx, inputs, output: None,
+)
 
 
 # ---- vmap
@@ -183,12 +185,18 @@ RIGHT: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "an operator on a list": (numbered, ([X, WEIGHT],)),
     "vmap and forward mode": (AllModes, (X, WEIGHT)),
     "a graph of its own": (KeepsAGraph, (X,)),
-    "a checkpoint with dropout": (lambda x: checkpoint(lambda y: DROPOUT(y) * y, x, use_reentrant=False), (X,)),
+    "a checkpoint with dropout": (
+        lambda x: checkpoint(lambda y: DROPOUT(y) * y, x, use_reentrant=False),
+        (X,),
+    ),
     "hooks on tensors and nodes": (hooked, (X,)),
     "writing in place": (writes_in_place, (X,)),
     "positions by shape": (Remembers().double(), (X,)),
     "tied weights": (Tied().double(), (X,)),
-    "spectral norm in a callable": (lambda x, module=nn.utils.spectral_norm(nn.Linear(4, 5)).double(): module(x), (X,)),  # noqa: B008
+    "spectral norm in a callable": (
+        lambda x, module=nn.utils.spectral_norm(nn.Linear(4, 5)).double(): module(x),  # noqa: B008
+        (X,),
+    ),
     "a warm start": (WarmStarts, (normal(5),)),
     "NumPy inside": (InNumPy, (normal(4, 4) + 3 * torch.eye(4, dtype=torch.float64), normal(4))),
     "grad inside": (lambda x: torch.func.grad(lambda y: (y.sin() * y).sum())(x), (X,)),

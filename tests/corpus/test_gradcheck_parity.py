@@ -1,4 +1,5 @@
-"""Under a fixed `eps`, every element gets the verdict that torch.autograd.gradcheck's own numbers give it, and so does the check."""
+"""Under a fixed `eps`, every element gets the verdict that torch.autograd.gradcheck's own numbers
+give it, and so does the check."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from torch.autograd import Function, gradcheck
 from corpus.functions import SAMPLES, Sample
 from gradverify.model.result import CaseResult
 
-helpers = importlib.import_module("torch.autograd.gradcheck")       # torch.autograd.gradcheck the attribute is the function
+# torch.autograd.gradcheck the attribute is the function
+helpers = importlib.import_module("torch.autograd.gradcheck")
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3
 Places = set[tuple[int, tuple[int, ...], str | None, str, tuple[int, ...]]]
 
@@ -36,8 +38,13 @@ DAMAGES: dict[str, Callable[[Tensor], Tensor]] = {
     "conjugated": lambda gradient: gradient.conj().resolve_conj(),
 }
 NOT_LINEAR = {"plus 1e-6"}
-CASES = [pytest.param(sample, damage, id=f"{sample.name} {damage}") for sample in SAMPLES for damage in DAMAGES
-         if damage != "conjugated" or sample.make()[0].is_complex()]        # a real gradient is its own conjugate
+CASES = [
+    pytest.param(sample, damage, id=f"{sample.name} {damage}")
+    for sample in SAMPLES
+    for damage in DAMAGES
+    # A real gradient is its own conjugate
+    if damage != "conjugated" or sample.make()[0].is_complex()
+]
 
 
 def damaged(call: Callable[..., Any], damage: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
@@ -56,7 +63,8 @@ def damaged(call: Callable[..., Any], damage: Callable[[Tensor], Tensor]) -> Cal
 
 
 def by_gradcheck(call: Callable[..., Any], tensors: tuple[Tensor, ...], rtol: float) -> Places:
-    """The mismatching elements, from the Jacobians that gradcheck computes and by the comparison that it makes."""
+    """The mismatching elements, from the Jacobians that gradcheck computes and by the comparison
+    that it makes."""
     inputs = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     outputs = helpers._as_tuple(call(*inputs))
     wrong: Places = set()
@@ -67,12 +75,20 @@ def by_gradcheck(call: Callable[..., Any], tensors: tuple[Tensor, ...], rtol: fl
     return _compared(call, inputs, rtol, None, outputs)
 
 
-def _compared(function: Callable[..., Any], inputs: tuple[Tensor, ...], rtol: float, part: str | None, whole: tuple[Tensor, ...]) -> Places:
+def _compared(
+    function: Callable[..., Any],
+    inputs: tuple[Tensor, ...],
+    rtol: float,
+    part: str | None,
+    whole: tuple[Tensor, ...],
+) -> Places:
     outputs = helpers._as_tuple(function(*inputs))
     numerical = helpers._get_numerical_jacobian(function, inputs, outputs, eps=EPS)
     wrong: Places = set()
     for j, output in enumerate(outputs):
-        analytical = helpers._check_analytical_jacobian_attributes(inputs, output, float("inf"), False)
+        analytical = helpers._check_analytical_jacobian_attributes(
+            inputs, output, float("inf"), False
+        )
         for i, x in enumerate(inputs):
             far = ~torch.isclose(analytical[i], numerical[i][j], rtol=rtol, atol=ATOL)
             for column, row in far.nonzero().tolist():
@@ -82,19 +98,34 @@ def _compared(function: Callable[..., Any], inputs: tuple[Tensor, ...], rtol: fl
 
 
 def _index(flat: int, tensor: Tensor) -> tuple[int, ...]:
-    return tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), tensor.shape)) if tensor.dim() else ()
+    return (
+        tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), tensor.shape))
+        if tensor.dim()
+        else ()
+    )
 
 
 def ours(result: CaseResult) -> tuple[Places, Places]:
-    """The mismatching elements of a result: those with the real, and those with the imaginary part of a complex input moved."""
-    assert all(len(each.worst) >= each.mismatched for each in result.comparisons), "the table must hold every mismatch of so small a Jacobian"
+    """The mismatching elements of a result: those with the real, and those with the imaginary part
+    of a complex input moved."""
+    assert all(len(each.worst) >= each.mismatched for each in result.comparisons), (
+        "the table must hold every mismatch of so small a Jacobian"
+    )
     parts: dict[str, Places] = {"re": set(), "im": set()}
     for each in result.comparisons:
         for entry in each.worst:
             if entry.outcome == "mismatch":
                 for part in ("re", "im") if entry.input_part is None else (entry.input_part,):
                     place = each.input.removeprefix("first") or "0"
-                    parts[part].add((each.output or 0, entry.output_index, entry.output_part, place, entry.input_index))
+                    parts[part].add(
+                        (
+                            each.output or 0,
+                            entry.output_index,
+                            entry.output_part,
+                            place,
+                            entry.input_index,
+                        )
+                    )
     return parts["re"], parts["im"]
 
 
@@ -114,15 +145,25 @@ def test_every_element_and_the_whole_check_come_out_as_in_gradcheck(sample: Samp
     assert sum(each.undecided + each.non_finite for each in elements.comparisons) == 0
     real, imaginary = ours(elements)
     assert real == expected
-    assert imaginary == expected        # gradcheck compares a complex element as one number
+    assert imaginary == expected  # gradcheck compares a complex element as one number
 
-    passes = gradcheck(call, tuple(tensor.clone().requires_grad_() for tensor in tensors), eps=EPS, atol=ATOL, rtol=RTOL, raise_exception=False)
-    judged = check(call, *tensors, eps=EPS, atol=ATOL, rtol=RTOL) if damage in NOT_LINEAR else elements
+    passes = gradcheck(
+        call,
+        tuple(tensor.clone().requires_grad_() for tensor in tensors),
+        eps=EPS,
+        atol=ATOL,
+        rtol=RTOL,
+        raise_exception=False,
+    )
+    judged = (
+        check(call, *tensors, eps=EPS, atol=ATOL, rtol=RTOL) if damage in NOT_LINEAR else elements
+    )
     assert judged.verdict == ("pass" if passes else "fail")
 
 
 def test_the_corpus_holds_both_sides():
-    """Guards the tests above: enough functions, and damages that gradcheck sees and that it does not."""
+    """Guards the tests above: enough functions, and damages that gradcheck sees and that it does
+    not."""
     assert len(SAMPLES) >= 40
     assert len({sample.name for sample in SAMPLES}) == len(SAMPLES)
     sine = next(sample for sample in SAMPLES if sample.name == "sin")
@@ -133,6 +174,8 @@ def test_the_corpus_holds_both_sides():
 def test_an_element_that_the_step_does_not_move_is_left_open_not_wrong():
     x = torch.tensor([1.0, 1e12], dtype=torch.float64)
     result = check(torch.sin, x, eps=EPS)
-    comparison, = result.comparisons
+    (comparison,) = result.comparisons
     assert (comparison.elements, comparison.mismatched, comparison.undecided) == (4, 0, 2)
-    assert {entry.input_index for entry in comparison.worst if entry.outcome == "undecided"} == {(1,)}
+    assert {entry.input_index for entry in comparison.worst if entry.outcome == "undecided"} == {
+        (1,)
+    }

@@ -1,4 +1,5 @@
-"""torch's modules: no rule finds anything, and those on parameters ran. Its functions: test_operators.py."""
+"""torch's modules: no rule finds anything, and those on parameters ran. Its functions:
+test_operators.py."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ class SelfAttention(nn.Module):
 
 MODULES = {
     "Bilinear": lambda: (nn.Bilinear(2, 2, 2), normal(3, 2), normal(3, 2, seed=1)),
-    "Conv2d in groups": lambda: (nn.Conv2d(2, 2, 2, groups=2, padding=1, stride=2), normal(1, 2, 3, 3)),
+    "Conv2d in groups": lambda: (
+        nn.Conv2d(2, 2, 2, groups=2, padding=1, stride=2),
+        normal(1, 2, 3, 3),
+    ),
     "LSTM": lambda: (nn.LSTM(2, 2), normal(3, 1, 2)),
     "MultiheadAttention of one input": lambda: (SelfAttention(), normal(1, 2, 4)),
     "BatchNorm1d": lambda: (nn.BatchNorm1d(2), normal(4, 2)),
@@ -29,7 +33,10 @@ MODULES = {
     "EmbeddingBag": lambda: (nn.EmbeddingBag(5, 2), torch.tensor([[3, 0], [1, 3]])),
     "Dropout": lambda: (nn.Dropout(), normal(4, 2)),
     "CrossEntropyLoss": lambda: (nn.CrossEntropyLoss(), normal(2, 3), torch.tensor([2, 0])),
-    "Sequential": lambda: (nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)), normal(2, 3)),
+    "Sequential": lambda: (
+        nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)),
+        normal(2, 3),
+    ),
 }
 
 
@@ -40,6 +47,10 @@ def test_a_module_of_torch_passes_every_rule_without_a_warning(make):
         module, *inputs = make()
     result = check(module.double(), *inputs)
     assert (result.verdict, codes(result)) == ("pass", set())
-    assert {run.status for run in result.rules if run.code in ("GV113", "GV202", "GV207", "GV218")} == {"ran"}
+    assert {
+        run.status for run in result.rules if run.code in ("GV113", "GV202", "GV207", "GV218")
+    } == {"ran"}
     assert sum(each.elements for each in result.comparisons) >= 5
-    assert {each.input for each in result.comparisons if each.rule == "GV111"} == {name for name, _ in module.named_parameters()}
+    assert {each.input for each in result.comparisons if each.rule == "GV111"} == {
+        name for name, _ in module.named_parameters()
+    }

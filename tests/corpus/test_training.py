@@ -1,7 +1,9 @@
-"""Modules as they are trained: a right one passes, and a wrong gradient in one is found as such, at the parameter that gets it.
+"""Modules as they are trained: a right one passes, and a wrong gradient in one is found as such, at
+the parameter that gets it.
 
-The class: what replaced a module's parameters in forward is gone when backward calls the module again; and backwards that `torch.autograd.grad` is
-refused by, or that put gradients into `.grad` themselves.
+The class: what replaced a module's parameters in forward is gone when backward calls the module
+again; and backwards that `torch.autograd.grad` is refused by, or that put gradients into `.grad`
+themselves.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from live import check
 
 from corpus.training import TRAINED
 
-WRONG = ("GV101", "GV102", "GV111")     # a wrong or a missing gradient, of an input or a parameter
-DAMAGED = [(name, each.mistakes[n % len(each.mistakes)]) for n, (name, each) in enumerate(TRAINED.items())]     # one mistake each, in turn
+WRONG = ("GV101", "GV102", "GV111")  # a wrong or a missing gradient, of an input or a parameter
+# One mistake each, in turn
+DAMAGED = [
+    (name, each.mistakes[n % len(each.mistakes)]) for n, (name, each) in enumerate(TRAINED.items())
+]
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -21,8 +26,14 @@ def test_a_right_one_passes(name: str):
     each, module = TRAINED[name], TRAINED[name].make("")
     before = [tensor.clone() for tensor in (*module.parameters(), *module.buffers())]
     result = check(module, *each.inputs)
-    assert (result.verdict, [(found.code, found.message) for found in result.findings if found.severity == "error"]) == ("pass", [])
-    assert all(torch.equal(a, b) for a, b in zip(before, (*module.parameters(), *module.buffers()), strict=True)), "something is left in the module"
+    assert (
+        result.verdict,
+        [(found.code, found.message) for found in result.findings if found.severity == "error"],
+    ) == ("pass", [])
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(before, (*module.parameters(), *module.buffers()), strict=True)
+    ), "something is left in the module"
     assert all(parameter.grad is None for parameter in module.parameters())
 
 

@@ -1,4 +1,5 @@
-"""Operators with state, hooks, registered kernels or solvers behind them are accused of nothing, and a wrong one among them is found."""
+"""Operators with state, hooks, registered kernels or solvers behind them are accused of nothing,
+and a wrong one among them is found."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from corpus.stateful import RIGHT, WarmStarts, normal
 @pytest.mark.parametrize("function, arguments", RIGHT.values(), ids=RIGHT)
 def test_a_right_operator_is_accused_of_nothing(function: Any, arguments: tuple[Any, ...]):
     result = check(function, *arguments)
-    assert (result.verdict, [(found.code, found.message) for found in result.findings if found.severity == "error"]) == ("pass", [])
+    assert (
+        result.verdict,
+        [(found.code, found.message) for found in result.findings if found.severity == "error"],
+    ) == ("pass", [])
 
 
 def test_a_wrong_gradient_behind_a_warm_start_is_found():

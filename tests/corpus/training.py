@@ -1,4 +1,5 @@
-"""Modules as networks are trained: checkpoints, recomputation, reversible blocks, offloading, weights made of others. Right ones, and damaged ones.
+"""Modules as networks are trained: checkpoints, recomputation, reversible blocks, offloading,
+weights made of others. Right ones, and damaged ones.
 
 `make(mistake)` builds the module, right for "".
 """
@@ -34,10 +35,19 @@ def seeded(module: nn.Module, seed: int = 0) -> nn.Module:
     return module
 
 
-def damaged(gradients: Sequence[Tensor | None], mistake: str, place: int) -> tuple[Tensor | None, ...]:
+def damaged(
+    gradients: Sequence[Tensor | None], mistake: str, place: int
+) -> tuple[Tensor | None, ...]:
     """The gradient at `place` with a sign, a factor, or none; the others as they are."""
-    change: dict[str, Callable[[Tensor], Tensor | None]] = {"sign": torch.neg, "factor": lambda g: 1.01 * g, "dropped": lambda g: None}
-    return tuple(change[mistake](g) if n == place and mistake and g is not None else g for n, g in enumerate(gradients))
+    change: dict[str, Callable[[Tensor], Tensor | None]] = {
+        "sign": torch.neg,
+        "factor": lambda g: 1.01 * g,
+        "dropped": lambda g: None,
+    }
+    return tuple(
+        change[mistake](g) if n == place and mistake and g is not None else g
+        for n, g in enumerate(gradients)
+    )
 
 
 # ---- what the layers are made of
@@ -52,7 +62,9 @@ def linear_of(mistake: str) -> type[Function]:
         def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
             x, weight = ctx.saved_tensors
             rows = g.reshape(-1, g.shape[-1])
-            return damaged((g @ weight, rows.mT @ x.reshape(-1, x.shape[-1]), rows.sum(0)), mistake, 1)
+            return damaged(
+                (g @ weight, rows.mT @ x.reshape(-1, x.shape[-1]), rows.sum(0)), mistake, 1
+            )
 
     return Linear
 
@@ -62,7 +74,11 @@ class Layer(nn.Module):
 
     def __init__(self, n: int, m: int, mistake: str = "") -> None:
         super().__init__()
-        self.weight, self.bias, self.function = nn.Parameter(torch.empty(m, n)), nn.Parameter(torch.empty(m)), linear_of(mistake)
+        self.weight, self.bias, self.function = (
+            nn.Parameter(torch.empty(m, n)),
+            nn.Parameter(torch.empty(m)),
+            linear_of(mistake),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.function.apply(x, self.weight, self.bias)
@@ -75,7 +91,8 @@ def layers(mistake: str) -> nn.Sequential:
 
 # ---- checkpoints
 class Checkpointed(nn.Module):
-    """`head`: a layer before the checkpoint, without which a re-entrant one gives the parameters nothing where x needs no gradient."""
+    """`head`: a layer before the checkpoint, without which a re-entrant one gives the parameters
+    nothing where x needs no gradient."""
 
     def __init__(self, mistake: str, reentrant: bool) -> None:
         super().__init__()
@@ -94,14 +111,18 @@ class MicroBatches(nn.Module):
         self.inner = layers(mistake)
 
     def forward(self, x: Tensor) -> Tensor:
-        losses = [checkpoint(lambda y: self.inner(y).square().mean(), part, use_reentrant=False) for part in x.split(1)]
+        losses = [
+            checkpoint(lambda y: self.inner(y).square().mean(), part, use_reentrant=False)
+            for part in x.split(1)
+        ]
         return torch.stack(losses).mean()
 
 
 # ---- Functions that run forward again
 def recomputing(mistake: str, reads: str) -> type[Function]:
-    """`reads`: the parameters that backward differentiates by: those that forward was "given", those that the "layer" has then, or "grad", that is
-    by `.backward()` into their `.grad`."""
+    """`reads`: the parameters that backward differentiates by: those that forward was "given",
+    those that the "layer" has then, or "grad", that is by `.backward()` into their `.grad`."""
+
     class Recomputes(Function):
         @staticmethod
         def forward(ctx: Any, layer: nn.Module, x: Tensor, *parameters: Tensor) -> Tensor:
@@ -117,13 +138,21 @@ def recomputing(mistake: str, reads: str) -> type[Function]:
             with torch.enable_grad():
                 y = ctx.layer(x)
             if reads == "grad":
-                torch.autograd.backward(y, *damaged((g,), mistake if mistake != "dropped" else "", 0))
-                return None, *damaged((x.grad,), mistake if mistake == "dropped" else "", 0), *[None] * len(ctx.parameters)
+                torch.autograd.backward(
+                    y, *damaged((g,), mistake if mistake != "dropped" else "", 0)
+                )
+                return (
+                    None,
+                    *damaged((x.grad,), mistake if mistake == "dropped" else "", 0),
+                    *[None] * len(ctx.parameters),
+                )
             parameters = ctx.parameters if reads == "given" else list(ctx.layer.parameters())
             wanted = [p for p in parameters if p.requires_grad]
             of_x, *found = torch.autograd.grad(y, (x, *wanted), g)
             each = iter(found)
-            return None, *damaged((of_x, *(next(each) if p.requires_grad else None for p in parameters)), mistake, 2)
+            return None, *damaged(
+                (of_x, *(next(each) if p.requires_grad else None for p in parameters)), mistake, 2
+            )
 
     return Recomputes
 
@@ -131,7 +160,10 @@ def recomputing(mistake: str, reads: str) -> type[Function]:
 class Recomputed(nn.Module):
     def __init__(self, mistake: str, reads: str) -> None:
         super().__init__()
-        self.inner, self.function = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)), recomputing(mistake, reads)
+        self.inner, self.function = (
+            nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)),
+            recomputing(mistake, reads),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.function.apply(self.inner, x, *self.inner.parameters())
@@ -140,7 +172,9 @@ class Recomputed(nn.Module):
 
 # ---- reversible blocks
 def reversing(mistake: str) -> type[Function]:
-    """A coupling whose input is not saved: backward makes it from the output, which it drops, and refuses `torch.autograd.grad`."""
+    """A coupling whose input is not saved: backward makes it from the output, which it drops, and
+    refuses `torch.autograd.grad`."""
+
     class Reversible(Function):
         @staticmethod
         def forward(ctx: Any, block: nn.Module, x: Tensor, *parameters: Tensor) -> Tensor:
@@ -153,7 +187,9 @@ def reversing(mistake: str) -> type[Function]:
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
             if not torch.autograd._is_checkpoint_valid():
-                raise RuntimeError("a reversible block is not compatible with .grad(), use .backward()")
+                raise RuntimeError(
+                    "a reversible block is not compatible with .grad(), use .backward()"
+                )
             if not ctx.outputs:
                 raise RuntimeError("a second backward of a reversible block")
             y = ctx.outputs.pop()
@@ -162,9 +198,15 @@ def reversing(mistake: str) -> type[Function]:
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
                 again = added(ctx.block, x)
-            of_x, *found = torch.autograd.grad(again, (x, *(p for p in ctx.parameters if p.requires_grad)), g)
+            of_x, *found = torch.autograd.grad(
+                again, (x, *(p for p in ctx.parameters if p.requires_grad)), g
+            )
             each = iter(found)
-            return None, *damaged((of_x, *(next(each) if p.requires_grad else None for p in ctx.parameters)), mistake, 1)
+            return None, *damaged(
+                (of_x, *(next(each) if p.requires_grad else None for p in ctx.parameters)),
+                mistake,
+                1,
+            )
 
     return Reversible
 
@@ -244,7 +286,8 @@ def parametrised(mistake: str) -> nn.Module:
 
 
 class Averaged(nn.Module):
-    """A student beside the average of its own weights, which is swapped in for the teacher's forward and moved afterwards."""
+    """A student beside the average of its own weights, which is swapped in for the teacher's
+    forward and moved afterwards."""
 
     def __init__(self, mistake: str) -> None:
         super().__init__()
@@ -269,7 +312,8 @@ class Averaged(nn.Module):
 
 
 class Momentum(nn.Module):
-    """Divides by a running size, a buffer that forward replaces by another tensor; checkpointed parts read what they were given."""
+    """Divides by a running size, a buffer that forward replaces by another tensor; checkpointed
+    parts read what they were given."""
 
     size: Tensor
 
@@ -279,7 +323,9 @@ class Momentum(nn.Module):
         self.register_buffer("size", torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = checkpoint(lambda z, size: self.inner(z) / size, x, self.size, use_reentrant=False)
+        y: Tensor = checkpoint(
+            lambda z, size: self.inner(z) / size, x, self.size, use_reentrant=False
+        )
         if self.training:
             self.size = 0.9 * self.size + 0.1 * y.detach().abs().mean()
         return y
@@ -299,5 +345,10 @@ BUILT: dict[str, Callable[[str], nn.Module]] = {
     "an average swapped in": Averaged,
     "a running size": Momentum,
 }
-TRAINED = {name: Trained(lambda mistake, build=build: seeded(build(mistake)), inputs=(PAIRS if build is Coupled else X,))
-           for name, build in BUILT.items()}
+TRAINED = {
+    name: Trained(
+        lambda mistake, build=build: seeded(build(mistake)),
+        inputs=(PAIRS if build is Coupled else X,),
+    )
+    for name, build in BUILT.items()
+}

@@ -21,14 +21,19 @@ Words of this page: a *cotangent* is the `grad_output` that backward is given; a
 first ones of a check, which others are compared with, and the *second point* is another, freshly drawn set of inputs. ⟨a, b⟩ is the sum of the
 products of two tensors' elements, J the Jacobian. The *ladder* is the sequence of steps of [finite differences](method.md#2-the-finite-difference).
 """
-_LEAD = re.compile(r"^(What|Why it matters|How it is measured|How to repair|Example)\.", re.MULTILINE)
+_LEAD = re.compile(
+    r"^(What|Why it matters|How it is measured|How to repair|Example)\.", re.MULTILINE
+)
 _PYTHON = ("class ", "def ", "@")
 
 
 def markdown(rules: Iterable[RuleInfo]) -> str:
     """All pages in the order of their codes, after a table of them."""
     rules = tuple(rules)
-    rows = [f"| [{rule.code}](#{_anchor(rule)}) | {rule.name} | {rule.severity} | {rule.message} |" for rule in rules]
+    rows = [
+        f"| [{rule.code}](#{_anchor(rule)}) | {rule.name} | {rule.severity} | {rule.message} |"
+        for rule in rules
+    ]
     table = "\n".join(["| code | name | severity | when |", "| --- | --- | --- | --- |", *rows])
     return "\n".join([HEAD, table, "", *map(_page, rules)]).rstrip() + "\n"
 
@@ -44,9 +49,12 @@ def _page(rule: RuleInfo) -> str:
 
 
 def _code_blocks(text: str) -> str:
-    """An indented block right after a line of text becomes a fenced one, named by what it holds; "Example." alone before it says no more."""
+    """An indented block right after a line of text becomes a fenced one, named by what it holds;
+    "Example." alone before it says no more."""
     text = re.sub(r"\n\n\*\*Example\.\*\*\n(?= {4})", "\n", text)
-    return re.sub(r"\n((?: {4}.*\n?)+)", lambda match: _fenced(textwrap.dedent(match[1]).strip()), text)
+    return re.sub(
+        r"\n((?: {4}.*\n?)+)", lambda match: _fenced(textwrap.dedent(match[1]).strip()), text
+    )
 
 
 def _fenced(code: str) -> str:

@@ -1,4 +1,5 @@
-"""Markdown taken apart: its fenced blocks, and the commands of a console block with what stands below them."""
+"""Markdown taken apart: its fenced blocks, and the commands of a console block with what stands
+below them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ PROMPT = "$ "
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the word after its fence, its text, and the number of its first line (from 1)."""
+    """A fenced block: the word after its fence, its text, and the number of its first line (from
+    1)."""
 
     language: str
     text: str

@@ -1,4 +1,5 @@
-"""docs/spec.md from the models: every key with its meaning, type, default and an example, so that text and program cannot part."""
+"""docs/spec.md from the models: every key with its meaning, type, default and an example, so that
+text and program cannot part."""
 
 from __future__ import annotations
 
@@ -8,7 +9,19 @@ from typing import Any
 from gradverify.model.case import Json
 from gradverify.spec.build import MAX_CASES
 from gradverify.spec.fault import flow
-from gradverify.spec.schema import AsWritten, Budget, Check, Matrix, Nested, Rules, Settings, Sparse, Spec, Strict, Tensor
+from gradverify.spec.schema import (
+    AsWritten,
+    Budget,
+    Check,
+    Matrix,
+    Nested,
+    Rules,
+    Settings,
+    Sparse,
+    Spec,
+    Strict,
+    Tensor,
+)
 
 INTRODUCTION = """
 # The spec format, version 1
@@ -191,7 +204,13 @@ wrong.yaml:7:11: checks[0].inputs.y.shap: unknown key 'shap'; did you mean 'shap
 Schema = Mapping[str, Any]
 LIMITS = {"exclusiveMinimum": "> {}", "minimum": "≥ {}"}
 INPUTS = "mapping of names to tensors or plain values, or list of them"
-MANY = {"integer": "integers", "number": "numbers", "text": "texts", "check": "checks", "mapping": "mappings"}
+MANY = {
+    "integer": "integers",
+    "number": "numbers",
+    "text": "texts",
+    "check": "checks",
+    "mapping": "mappings",
+}
 HUGE = 2**62  # a bound beyond it is int64's own, and says nothing to a reader
 
 
@@ -219,7 +238,11 @@ def reference() -> str:
 
 
 def _section(
-    title: str, model: type[Strict], *, without: tuple[str, ...] = (), level: int = 2,
+    title: str,
+    model: type[Strict],
+    *,
+    without: tuple[str, ...] = (),
+    level: int = 2,
 ) -> str:
     schema = model.model_json_schema(schema_generator=AsWritten)
     keys = {name: body for name, body in schema["properties"].items() if name not in without}
@@ -230,11 +253,21 @@ def _section(
 
 def _row(name: str, body: Schema, schema: Schema) -> str:
     required = name in schema.get("required", ())
-    default = "required" if required else "–" if body.get("default") in (None, [], {}) else _code(body["default"])
+    default = (
+        "required"
+        if required
+        else "–"
+        if body.get("default") in (None, [], {})
+        else _code(body["default"])
+    )
     meaning = body.get("description", "")
     example = _code(body["examples"][0]) if "examples" in body else ""
     words = INPUTS if name == "inputs" else _type(body, schema)
-    return "| " + " | ".join(_cell(text) for text in (f"`{name}`", words, default, meaning, example)) + " |"
+    return (
+        "| "
+        + " | ".join(_cell(text) for text in (f"`{name}`", words, default, meaning, example))
+        + " |"
+    )
 
 
 def _cell(text: str) -> str:
@@ -282,11 +315,27 @@ def _plain_words(body: Schema, schema: Schema) -> str:
     if isinstance(kind, list):
         return "plain value"
     if kind == "array":
-        count = f"{body['minItems']} " if body.get("minItems") == body.get("maxItems") and "minItems" in body else ""
+        count = (
+            f"{body['minItems']} "
+            if body.get("minItems") == body.get("maxItems") and "minItems" in body
+            else ""
+        )
         return f"list of {count}{_many(body.get('items', {}), schema)}"
     if kind == "object":
         inner = body.get("additionalProperties")
-        return f"mapping of names to {_type(inner, schema)}" if isinstance(inner, dict) else "mapping"
-    limits = [text.format(body[key]) for key, text in LIMITS.items() if key in body and abs(body[key]) < HUGE]
-    words = {"string": "text", "boolean": "`true`, `false`", "number": "number", "integer": "integer", "numbers": "nested numbers"}
+        return (
+            f"mapping of names to {_type(inner, schema)}" if isinstance(inner, dict) else "mapping"
+        )
+    limits = [
+        text.format(body[key])
+        for key, text in LIMITS.items()
+        if key in body and abs(body[key]) < HUGE
+    ]
+    words = {
+        "string": "text",
+        "boolean": "`true`, `false`",
+        "number": "number",
+        "integer": "integer",
+        "numbers": "nested numbers",
+    }
     return " ".join((words.get(str(kind), str(kind)), *limits))

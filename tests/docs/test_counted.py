@@ -4,13 +4,21 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-README = re.compile(r"of (\d+) right gradients gradverify called (\S+) wrong \((\d+), .*? decide\), and gradcheck (\d+)\. "
-                    r"Of as many that were 1 % off, gradverify passed (\S+) and gradcheck (\d+)\.")
+README = re.compile(
+    r"of (\d+) right gradients gradverify called (\S+) wrong \((\d+), .*? decide\), and gradcheck "
+    r"(\d+)\. "
+    r"Of as many that were 1 % off, gradverify passed (\S+) and gradcheck (\d+)\."
+)
 
 
 def _totals(checker: str) -> list[int]:
-    """Of the page's last row of this checker: checks, false alarms, right ones undecided, missed at +1e-4 and at +1 %."""
-    row = next(line for line in (ROOT / "benchmarks/results/verdicts.md").read_text().splitlines() if line.startswith(f"| all | all | {checker} |"))
+    """Of the page's last row of this checker: checks, false alarms, right ones undecided, missed at
+    +1e-4 and at +1 %."""
+    row = next(
+        line
+        for line in (ROOT / "benchmarks/results/verdicts.md").read_text().splitlines()
+        if line.startswith(f"| all | all | {checker} |")
+    )
     return [int(cell) for cell in row.split("|")[4:9]]
 
 

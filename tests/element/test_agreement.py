@@ -1,7 +1,8 @@
 """`explain --element` says of an element what the check says of it: elements of all kinds.
 
-The class: a second way to judge. What excuses a pair as a whole (an inner rounding, an iteration, ties), what a screen compared in a sum and what was
-passed as a zero without a solver must come to the element too. Both ways: nothing that is wrong by construction is right in `explain`, and nothing
+The class: a second way to judge. What excuses a pair as a whole (an inner rounding, an iteration,
+ties), what a screen compared in a sum and what was passed as a zero without a solver must come to
+the element too. Both ways: nothing that is wrong by construction is right in `explain`, and nothing
 that is right is wrong.
 """
 
@@ -22,7 +23,7 @@ from gradverify.numerics.verdict import Limit
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import element_name
 
-EACH = 2      # elements of a pair, those that do not pass first
+EACH = 2  # elements of a pair, those that do not pass first
 RIGHT = ("pass", "kink")
 
 
@@ -37,24 +38,48 @@ class Said:
 
 
 def said_of(evidence, pair):
-    """By (output, input) coordinate, from what the report is made of: the table of the worst, the map, and for the rest the counts.
+    """By (output, input) coordinate, from what the report is made of: the table of the worst, the
+    map, and for the rest the counts.
 
-    Where lines were compared, only elements that were looked at one by one. What is one infinity throughout is no element of the comparison.
+    Where lines were compared, only elements that were looked at one by one. What is one infinity
+    throughout is no element of the comparison.
     """
     y, x = evidence.outputs[pair.output], evidence.inputs[pair.input].value
     rows, columns = (t.numel() * (2 if t.is_complex() else 1) for t in (y, x))
-    rest = Said("pass" if pair.count(Outcome.PASS) else pair.limits[0][0].name if pair.limits else "pass")
+    rest = Said(
+        "pass" if pair.count(Outcome.PASS) else pair.limits[0][0].name if pair.limits else "pass"
+    )
     rest = Said("undecided") if rest.outcome != "pass" else rest
     infinite = np.isinf(y.detach().reshape(-1).abs().double().numpy())
-    told = {} if pair.lines else {(j, i): rest for j in range(rows) for i in range(columns) if not infinite[j if rows == len(infinite) else j // 2]}
+    told = (
+        {}
+        if pair.lines
+        else {
+            (j, i): rest
+            for j in range(rows)
+            for i in range(columns)
+            if not infinite[j if rows == len(infinite) else j // 2]
+        }
+    )
     if pair.entries is not None:
         e = pair.entries
-        for j, i, code, value, bar in zip(e.output.tolist(), e.input.tolist(), e.outcome.tolist(), e.numeric.tolist(), e.bar.tolist(), strict=True):
+        for j, i, code, value, bar in zip(
+            e.output.tolist(),
+            e.input.tolist(),
+            e.outcome.tolist(),
+            e.numeric.tolist(),
+            e.bar.tolist(),
+            strict=True,
+        ):
             told[j, i] = Said(Outcome(code).name.lower(), value, bar)
     left = evidence.jacobian.left.get((pair.input, pair.output))
     for worst in pair.worst:
         told[worst.output_index, worst.input_index] = Said(
-            worst.outcome.name.lower(), worst.numeric, worst.bar, None if left or evidence.settings.eps != "auto" else worst.tolerance)
+            worst.outcome.name.lower(),
+            worst.numeric,
+            worst.bar,
+            None if left or evidence.settings.eps != "auto" else worst.tolerance,
+        )
     return told
 
 
@@ -70,12 +95,17 @@ def chosen(told):
 def moved_by_itself(evidence, pair, coordinate):
     """Not the mirror image of another element of a symmetric matrix."""
     argument = evidence.inputs[pair.input]
-    return not argument.symmetric or coordinate // len(argument.value) <= coordinate % len(argument.value)
+    return not argument.symmetric or coordinate // len(argument.value) <= coordinate % len(
+        argument.value
+    )
 
 
 def explained(kind, evidence, pair, place):
     x, y = evidence.inputs[pair.input], evidence.outputs[pair.output]
-    names = element_name(x.name, x.value, place[1]), element_name(f"y{evidence.forward.checked[pair.output]}", y, place[0])
+    names = (
+        element_name(x.name, x.value, place[1]),
+        element_name(f"y{evidence.forward.checked[pair.output]}", y, place[0]),
+    )
     return explain(kind.make(), Asked(*names))
 
 
@@ -85,19 +115,40 @@ def test_an_element_is_explained_as_the_check_judges_it(name):
     evidence = Evidence(kind.make())
     for pair in evidence.jacobian.pairs.values():
         told = said_of(evidence, pair)
-        for place in chosen({at: said for at, said in told.items() if moved_by_itself(evidence, pair, at[1])}):
+        for place in chosen(
+            {at: said for at, said in told.items() if moved_by_itself(evidence, pair, at[1])}
+        ):
             element, said = explained(kind, evidence, pair, place), told[place]
             m = element.measured
-            if said.outcome == "undecided" and {limit for limit, _ in pair.limits} == {Limit.BUDGET}:
-                by_construction(kind, pair, element)        # one element by itself is within the budget
+            if said.outcome == "undecided" and {limit for limit, _ in pair.limits} == {
+                Limit.BUDGET
+            }:
+                # One element by itself is within the budget
+                by_construction(kind, pair, element)
                 continue
-            assert (m.fixed.outcome if m.fixed else m.outcome) == said.outcome, (place, element.conclusion)
-            assert m.verdict == ("pass" if m.outcome in RIGHT else "mismatch" if m.outcome == "mismatch" else "undecided")
+            assert (m.fixed.outcome if m.fixed else m.outcome) == said.outcome, (
+                place,
+                element.conclusion,
+            )
+            assert m.verdict == (
+                "pass"
+                if m.outcome in RIGHT
+                else "mismatch"
+                if m.outcome == "mismatch"
+                else "undecided"
+            )
             assert element.in_check is None
             if said.numeric is not None and m.fixed:
-                assert m.fixed.quotient == said.numeric or np.isnan([m.fixed.quotient, said.numeric]).all()
+                assert (
+                    m.fixed.quotient == said.numeric
+                    or np.isnan([m.fixed.quotient, said.numeric]).all()
+                )
             elif said.numeric is not None:
-                assert abs(m.numeric - said.numeric) <= m.bar + said.bar, (place, m.numeric, said.numeric)
+                assert abs(m.numeric - said.numeric) <= m.bar + said.bar, (
+                    place,
+                    m.numeric,
+                    said.numeric,
+                )
             if said.tolerance is not None:
                 assert m.tolerance.value == pytest.approx(said.tolerance, rel=1e-5)
             in_words(element)
@@ -131,30 +182,49 @@ def by_construction(kind, pair, element):
 
 
 def small_beside_large(mode):
-    """a·x of which one small coefficient is off by 1e-3, beside others 1e6 times as large in its row and in its column."""
+    """a·x of which one small coefficient is off by 1e-3, beside others 1e6 times as large in its
+    row and in its column."""
     a = torch.full((2, 2), 1e4, dtype=torch.float64)
     a[1, 1] = 1e-2
     wrong = a.clone()
     wrong[1, 1] *= 1 + 1e-3
-    return subject(of_one(lambda x: a @ x.sin(), lambda x, g: (wrong.T @ g) * x.cos()), given(0.3, 0.7), mode=mode)
+    return subject(
+        of_one(lambda x: a @ x.sin(), lambda x, g: (wrong.T @ g) * x.cos()),
+        given(0.3, 0.7),
+        mode=mode,
+    )
 
 
 @pytest.mark.parametrize("mode", ["rows", "blocks"])
 def test_an_element_too_little_wrong_for_its_line_is_wrong_by_itself_and_the_check_is_quoted(mode):
     made = small_beside_large(mode)
-    assert all(pair.count(Outcome.PASS) == pair.elements for pair in Evidence(made).jacobian.pairs.values())
+    assert all(
+        pair.count(Outcome.PASS) == pair.elements for pair in Evidence(made).jacobian.pairs.values()
+    )
     element = explain(made, Asked("x[1]", "y0[1]"))
     assert element.measured.outcome == "mismatch" and element.conclusion.startswith("wrong: ")
-    assert element.in_check.startswith(f"in the whole check the {mode[:-1]} that holds it passes. Could miss an entry wrong by less than ")
-    assert f"the check compares {mode}, each as a sum; here the element is judged by itself" in element.notes
+    assert element.in_check.startswith(
+        f"in the whole check the {mode[:-1]} that holds it passes. Could miss an entry wrong by "
+        "less than "
+    )
+    assert (
+        f"the check compares {mode}, each as a sum; here the element is judged by itself"
+        in element.notes
+    )
     right = explain(made, Asked("x[0]", "y0[0]"))
     assert right.measured.outcome == "pass" and right.in_check is None
 
 
 def test_what_an_iteration_leaves_is_told_as_that():
     element = explain(KINDS["an iteration's start"].make(), Asked("w[1]", "y0[1]"))
-    assert element.measured.outcome == "pass" and element.measured.error > element.measured.tolerance.value
-    assert element.conclusion == "right: 7e-12 away from the finite difference, as an iteration may leave it, small compared with its row"
+    assert (
+        element.measured.outcome == "pass"
+        and element.measured.error > element.measured.tolerance.value
+    )
+    assert element.conclusion == (
+        "right: 7e-12 away from the finite difference, as an iteration may leave it, small "
+        "compared with its row"
+    )
 
 
 def test_a_zero_that_an_inner_rounding_may_hide_is_open_in_explain_too():
@@ -167,4 +237,7 @@ def test_a_zero_that_an_inner_rounding_may_hide_is_open_in_explain_too():
 def test_of_an_undecided_element_the_numbers_the_reason_and_the_way_out_are_one_sentence():
     conclusion = explain(KINDS["noise"].make(), Asked("x[0]", "y0[0]")).conclusion
     assert conclusion.startswith("neither right nor wrong: the numeric value is 0.54")
-    assert ", the tolerance 5.4e-07; the forward's own noise is larger than the tolerance; compute in float64 inside, " in conclusion
+    assert (
+        ", the tolerance 5.4e-07; the forward's own noise is larger than the tolerance; compute in "
+        "float64 inside, "
+    ) in conclusion

@@ -44,7 +44,9 @@ def test_a_wrong_element_is_wrong_by_so_much():
     assert found.conclusion.endswith("that is 5e+05 times the tolerance")
 
 
-@pytest.mark.parametrize(("backward", "said"), [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")])
+@pytest.mark.parametrize(
+    ("backward", "said"), [(0.5, "0.5 lies between them"), (1.5, "1.5 does not lie between them")]
+)
 def test_at_a_kink_the_slopes_are_told(backward, said):
     class Kink(torch.autograd.Function):
         @staticmethod
@@ -56,13 +58,19 @@ def test_at_a_kink_the_slopes_are_told(backward, said):
             return grad * backward
 
     found = explained(Kink, given(0.0))
-    assert found.conclusion == f"f has a kink here, with slope 0 on the left and 1 on the right: {said}"
+    assert (
+        found.conclusion
+        == f"f has a kink here, with slope 0 on the left and 1 on the right: {said}"
+    )
 
 
-@pytest.mark.parametrize(("function", "x", "said"), [
-    (torch.floor, 1.0, "f jumps at x: there is no derivative"),
-    (torch.sqrt, 0.0, "f has no values on one side, or no finite slope"),
-])
+@pytest.mark.parametrize(
+    ("function", "x", "said"),
+    [
+        (torch.floor, 1.0, "f jumps at x: there is no derivative"),
+        (torch.sqrt, 0.0, "f has no values on one side, or no finite slope"),
+    ],
+)
 def test_what_cannot_be_judged_says_why(function, x, said):
     conclusion = explained(named(function), given(x)).conclusion
     assert conclusion.startswith("neither right nor wrong") and said in conclusion
@@ -71,8 +79,13 @@ def test_what_cannot_be_judged_says_why(function, x, said):
 def test_under_a_fixed_step_gradchecks_verdict_comes_first_and_that_of_the_ladder_after():
     found = explained(named(torch.exp), given(1.0), eps=0.5)
     assert found.measured.fixed.quotient == pytest.approx(math.e * math.sinh(0.5) / 0.5, rel=1e-12)
-    assert found.conclusion.startswith("torch.autograd.gradcheck's rule rejects this element at eps 0.5; under `eps: auto`: right: within ")
-    assert "does not move the input" in explained(named(torch.exp), given(1.0), eps=1e-20).conclusion
+    assert found.conclusion.startswith(
+        "torch.autograd.gradcheck's rule rejects this element at eps 0.5; under `eps: auto`: "
+        "right: within "
+    )
+    assert (
+        "does not move the input" in explained(named(torch.exp), given(1.0), eps=1e-20).conclusion
+    )
 
 
 def test_a_missing_gradient_is_taken_as_zero_and_said():
@@ -82,15 +95,25 @@ def test_a_missing_gradient_is_taken_as_zero_and_said():
 
 def test_without_an_element_the_worst_of_the_check_is_taken():
     found = explained(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0), asked=None)
-    assert found.measured.outcome == "mismatch" and found.notes[0] == WORST and found.in_check is None
-    worst = next(c for c in check(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0)).comparisons if c.mismatched).worst[0]
+    assert (
+        found.measured.outcome == "mismatch" and found.notes[0] == WORST and found.in_check is None
+    )
+    worst = next(
+        c
+        for c in check(Halved.apply, given(1e-3, 3.0, 1.0), given(1.0, 1.0, 1.0)).comparisons
+        if c.mismatched
+    ).worst[0]
     assert (found.input.index, found.output.index) == (worst.input_index, worst.output_index)
-    assert (found.measured.numeric, found.measured.tolerance.value) == pytest.approx((worst.numeric, worst.tolerance))
+    assert (found.measured.numeric, found.measured.tolerance.value) == pytest.approx(
+        (worst.numeric, worst.tolerance)
+    )
 
 
 @pytest.mark.parametrize("asked", [None, FIRST])
 def test_what_only_the_whole_check_can_say_is_said(asked):
-    """Each of 0.9 and 0.9 is a subgradient of max(x, y) at x = y; moved together, x and y give 1, not 1.8."""
+    """Each of 0.9 and 0.9 is a subgradient of max(x, y) at x = y; moved together, x and y give 1,
+    not 1.8."""
+
     class Max(torch.autograd.Function):
         @staticmethod
         def forward(ctx, input):
@@ -102,8 +125,13 @@ def test_what_only_the_whole_check_can_say_is_said(asked):
 
     found = explained(Max, given(2.0, 2.0), asked=asked and Asked(asked.input, "y"))
     assert (found.measured.outcome, found.in_check) == ("mismatch", None)
-    assert (found.measured.sides.left.value, found.measured.sides.right.value) == pytest.approx((0.0, 1.0))
-    assert found.conclusion.startswith("wrong: 0.9 is a slope of f along this input, but the gradients at several kinks add up to no slope")
+    assert (found.measured.sides.left.value, found.measured.sides.right.value) == pytest.approx(
+        (0.0, 1.0)
+    )
+    assert found.conclusion.startswith(
+        "wrong: 0.9 is a slope of f along this input, but the gradients at several kinks add up to "
+        "no slope"
+    )
 
 
 def test_nothing_to_compare_is_no_element_and_nothing_that_moves_is_the_first():
@@ -120,7 +148,8 @@ def test_what_the_user_raises_comes_out_as_that():
 
 def test_float32_is_judged_by_the_tolerance_of_float32():
     m = explained(named(torch.sin), randn(2, dtype=torch.float32), dtype="float32").measured
-    assert m.verdict == "pass" and m.tolerance.rtol == 1e-3 and m.unit == 2.0**-53      # the finite difference is that of float64
+    # The finite difference is that of float64
+    assert m.verdict == "pass" and m.tolerance.rtol == 1e-3 and m.unit == 2.0**-53
 
 
 def test_in_float32_it_is_said_what_the_finite_difference_was_taken_in():
@@ -129,10 +158,14 @@ def test_in_float32_it_is_said_what_the_finite_difference_was_taken_in():
             raise TypeError("float32 only")
         return input.sin()
 
-    assert explained(named(torch.sin), randn(2, dtype=torch.float32)).notes == ("finite differences in float64, gradients in float32",)
+    assert explained(named(torch.sin), randn(2, dtype=torch.float32)).notes == (
+        "finite differences in float64, gradients in float32",
+    )
     found = explained(refuses, randn(2, dtype=torch.float32))
     assert found.measured.unit == 2.0**-24
-    assert found.notes[0].startswith("finite differences in float32: given float64 forward raised TypeError: float32 only")
+    assert found.notes[0].startswith(
+        "finite differences in float32: given float64 forward raised TypeError: float32 only"
+    )
 
 
 def test_evidence_is_plain_data():

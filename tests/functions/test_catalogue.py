@@ -1,4 +1,5 @@
-"""The catalogue tells without torch what the code is: every entry is compared with the code itself."""
+"""The catalogue tells without torch what the code is: every entry is compared with the code
+itself."""
 
 from __future__ import annotations
 
@@ -13,9 +14,21 @@ from torch import nn
 from gradverify.functions.catalogue import BUILTINS, Builtin
 
 SEED_SIGNATURES = {
-    "linear": "input weight bias", "mul_add_sum": "x y z", "kill_head": "input n", "abs_mul": "u v", "add": "x y", "mul": "x y",
-    "relu": "input", "sigmoid": "input", "mm": "x w", "affine": "x w b", "softmax": "input dim", "cross_entropy": "input target",
-    "square_of_sum": "x y", "shop": "apple n1 tangerine n2 tax", "Linear": "input weight bias",
+    "linear": "input weight bias",
+    "mul_add_sum": "x y z",
+    "kill_head": "input n",
+    "abs_mul": "u v",
+    "add": "x y",
+    "mul": "x y",
+    "relu": "input",
+    "sigmoid": "input",
+    "mm": "x w",
+    "affine": "x w b",
+    "softmax": "input dim",
+    "cross_entropy": "input target",
+    "square_of_sum": "x y",
+    "shop": "apple n1 tangerine n2 tax",
+    "Linear": "input weight bias",
 }
 
 
@@ -31,7 +44,9 @@ def signature(target: object) -> list[inspect.Parameter]:
 
 
 def test_the_catalogue_lists_every_seed_function_and_nothing_else():
-    assert {name: " ".join(builtin.parameters) for name, builtin in BUILTINS.items()} == SEED_SIGNATURES
+    assert {
+        name: " ".join(builtin.parameters) for name, builtin in BUILTINS.items()
+    } == SEED_SIGNATURES
 
 
 @pytest.mark.parametrize("builtin", BUILTINS.values(), ids=BUILTINS)
@@ -42,7 +57,10 @@ def test_the_parameters_are_those_of_the_code(builtin):
     if isinstance(target, type) and issubclass(target, nn.Module):
         names += [name for name, _ in target(in_features=3, out_features=2).named_parameters()]
     assert tuple(names) == builtin.parameters
-    assert sum(parameter.default is inspect.Parameter.empty for parameter in parameters) == builtin.required
+    assert (
+        sum(parameter.default is inspect.Parameter.empty for parameter in parameters)
+        == builtin.required
+    )
 
 
 @pytest.mark.parametrize("builtin", BUILTINS.values(), ids=BUILTINS)
@@ -51,6 +69,11 @@ def test_every_summary_is_one_short_line(builtin):
 
 
 def test_the_catalogue_imports_no_torch():
-    script = "import sys, gradverify.functions.catalogue; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        "import sys, gradverify.functions.catalogue; print(sorted({'torch', 'numpy'} & "
+        "set(sys.modules)))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert shown.stdout.strip() == "[]"

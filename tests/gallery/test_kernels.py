@@ -1,6 +1,8 @@
-"""The kernels in Triton, on the CPU, against torch's own gradients; the faults on the sizes that show them, and the sizes that do not.
+"""The kernels in Triton, on the CPU, against torch's own gradients; the faults on the sizes that
+show them, and the sizes that do not.
 
-They are skipped where Triton is not installed (`pip install -e '.[triton]'`), and under a GPU, for which specs/kernels/triton.yaml is run.
+They are skipped where Triton is not installed (`pip install -e '.[triton]'`), and under a GPU, for
+which specs/kernels/triton.yaml is run.
 """
 
 from __future__ import annotations
@@ -25,14 +27,28 @@ from gradverify.verify import verify
 
 SPEC = Path(__file__).parents[2] / "specs" / "kernels" / "triton.yaml"
 MISSING = importlib.util.find_spec("triton") is None
-pytestmark = [pytest.mark.skipif(MISSING, reason="Triton is not installed"),
-              pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which these kernels run natively")]
+pytestmark = [
+    pytest.mark.skipif(MISSING, reason="Triton is not installed"),
+    pytest.mark.skipif(
+        torch.cuda.is_available(), reason="there is a GPU, on which these kernels run natively"
+    ),
+]
 
-TRUTH = {"softmax_sums_over_its_tile": lambda x: x.softmax(-1),
-         "rmsnorm_divides_by_its_block": lambda x, gain: rms_norm(x, x.shape[-1:], gain, eps=1e-6),
-         "matmul_drops_its_tail": lambda a, b: a @ b}
-SHOWS = {"softmax_sums_over_its_tile": [(5, 3)], "rmsnorm_divides_by_its_block": [(3, 5), (5,)], "matmul_drops_its_tail": [(18, 5), (5, 17)]}
-HIDES = {"softmax_sums_over_its_tile": [(1, 3)], "rmsnorm_divides_by_its_block": [(3, 8), (8,)], "matmul_drops_its_tail": [(16, 5), (5, 17)]}
+TRUTH = {
+    "softmax_sums_over_its_tile": lambda x: x.softmax(-1),
+    "rmsnorm_divides_by_its_block": lambda x, gain: rms_norm(x, x.shape[-1:], gain, eps=1e-6),
+    "matmul_drops_its_tail": lambda a, b: a @ b,
+}
+SHOWS = {
+    "softmax_sums_over_its_tile": [(5, 3)],
+    "rmsnorm_divides_by_its_block": [(3, 5), (5,)],
+    "matmul_drops_its_tail": [(18, 5), (5, 17)],
+}
+HIDES = {
+    "softmax_sums_over_its_tile": [(1, 3)],
+    "rmsnorm_divides_by_its_block": [(3, 8), (8,)],
+    "matmul_drops_its_tail": [(16, 5), (5, 17)],
+}
 
 
 CASES = sorted(read([SPEC], builtins={}, codes=codes()).cases, key=lambda case: case.name)
@@ -46,12 +62,18 @@ def under_the_interpreter():
 
 def apart(name: str, twin: str, shapes: list[tuple[int, ...]]) -> tuple[float, float]:
     """By how much the values, and the gradients, are off torch's own in float64."""
-    inputs = tuple(draw(*shape, seed=place).detach().requires_grad_() for place, shape in enumerate(shapes))
+    inputs = tuple(
+        draw(*shape, seed=place).detach().requires_grad_() for place, shape in enumerate(shapes)
+    )
     exact = tuple(x.detach().double().requires_grad_() for x in inputs)
     function, wanted = getattr(load(f"kernels/{name}"), twin), TRUTH[name](*exact)
     cotangent = draw(*wanted.shape, seed=9).detach()
     values = float((function.apply(*inputs).detach().double() - wanted.detach()).abs().max())
-    pairs = zip(gradients(function, inputs, cotangent), torch.autograd.grad(wanted, exact, cotangent), strict=True)
+    pairs = zip(
+        gradients(function, inputs, cotangent),
+        torch.autograd.grad(wanted, exact, cotangent),
+        strict=True,
+    )
     return values, max(float((a.double() - b).abs().max()) for a, b in pairs)
 
 
@@ -65,20 +87,38 @@ def test_the_fault_is_in_the_gradient_and_hides_where_the_text_says(name):
 
 def test_every_kernel_stands_in_the_spec_both_faulty_and_right():
     stems = {path.stem for path in (GALLERY / "kernels").glob("*.py")}
-    named = {check["function"].rpartition("/")[2]: check.get("expect") for check in yaml.safe_load(SPEC.read_text())["checks"]}
-    assert named == {f"{stem}.py:{twin}": ["GV101"] if twin == "Faulty" else None for stem in stems for twin in ("Faulty", "Right")}
+    named = {
+        check["function"].rpartition("/")[2]: check.get("expect")
+        for check in yaml.safe_load(SPEC.read_text())["checks"]
+    }
+    assert named == {
+        f"{stem}.py:{twin}": ["GV101"] if twin == "Faulty" else None
+        for stem in stems
+        for twin in ("Faulty", "Right")
+    }
     assert stems == set(TRUTH)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.expect == "pass"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.expect == "pass"], ids=lambda case: case.name
+)
 def test_the_right_ones_pass_and_say_what_computed(case):
     """By a few rules: an interpreted call takes 10 ms."""
-    result = run_case(placed(replace(case, settings=replace(case.settings, select=("GV101", "GV201", "GV214"))), None))
+    result = run_case(
+        placed(
+            replace(case, settings=replace(case.settings, select=("GV101", "GV201", "GV214"))), None
+        )
+    )
     assert (result.verdict, result.interpreter, result.findings) == ("pass", "triton", ())
     assert [rule.status for rule in result.rules if rule.code == "GV214"] == ["not_applicable"]
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.expect != "pass"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.expect != "pass"], ids=lambda case: case.name
+)
 def test_the_faulty_ones_are_caught(case):
     result = verify(prepare(placed(case, None)), briefly=True)
-    assert ({finding.code for finding in result.findings}, result.verdict) == (set(case.expect), "fail")
+    assert ({finding.code for finding in result.findings}, result.verdict) == (
+        set(case.expect),
+        "fail",
+    )

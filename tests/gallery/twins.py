@@ -24,7 +24,8 @@ def names() -> list[str]:
 
 
 def load(name: str) -> ModuleType:
-    """A file of the gallery as the module that checks import, once per process: an operator is registered once."""
+    """A file of the gallery as the module that checks import, once per process: an operator is
+    registered once."""
     return sys.modules[find(f"{GALLERY / name}.py:__name__", "function")]
 
 
@@ -73,7 +74,11 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "forgets_second_gradient": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "forgets_the_offset": lambda: (draw(2, 3),),
     "forgets_the_scale_in_16_bits": lambda: (draw(5, 8), draw(3, 8)),
-    "forgets_the_scale": lambda: (draw(5, 4), draw(2, 4), torch.zeros(4, 2, dtype=torch.float64, requires_grad=True)),
+    "forgets_the_scale": lambda: (
+        draw(5, 4),
+        draw(2, 4),
+        torch.zeros(4, 2, dtype=torch.float64, requires_grad=True),
+    ),
     "gives_index_a_gradient": lambda: (draw(4, 2), torch.tensor([3, 0, 3])),
     "jvp_forgets_a_tangent": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "keeps_its_mask_on_the_class": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
@@ -82,7 +87,10 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "keeps_one_broadcast_slice": lambda: (draw(3, 2), draw(2)),
     "keeps_the_first_mask": lambda: (values(-2.0, -0.5, 0.5, 2.0),),
     "misstates_its_shape": lambda: (draw(2, 3),),
-    "misses_conjugate": lambda: (draw(3, dtype=torch.complex128), draw(3, dtype=torch.complex128, seed=1)),
+    "misses_conjugate": lambda: (
+        draw(3, dtype=torch.complex128),
+        draw(3, dtype=torch.complex128, seed=1),
+    ),
     "mul_ignores_grad_output": lambda: (draw(2, 3), draw(2, 3, seed=1)),
     "needs_both_outputs": lambda: (draw(2, 3),),
     "numpy_sigmoid": lambda: (draw(2, 3),),
@@ -106,18 +114,25 @@ INPUTS: Mapping[str, Callable[[], tuple[Any, ...]]] = {
     "stacks_no_rows": lambda: (draw(2, 3),),
     "sums_instead_of_mean": lambda: (draw(2, 3),),
     "swaps_gradients": lambda: (draw(2, 3), draw(2, 3, seed=1)),
-    "swaps_sparse_indices": lambda: (draw(4, 4).detach().relu().to_sparse().requires_grad_(), draw(4, 3)),
+    "swaps_sparse_indices": lambda: (
+        draw(4, 4).detach().relu().to_sparse().requires_grad_(),
+        draw(4, 3),
+    ),
     "takes_grad_output_for_contiguous": lambda: (draw(2, 3),),
     "takes_input_for_contiguous": lambda: (draw(2, 3),),
     "transposes_gradient": lambda: (draw(3, 3), draw(3, 3, seed=1)),
     "vmap_ignores_in_dims": lambda: (draw(3, 3), draw(3, 3, seed=1)),
-    "vmap_rule_reads_a_number": lambda: (draw(2, 3), torch.tensor([0.5, -2.0, 1.0, 0.25], dtype=torch.float64)),
+    "vmap_rule_reads_a_number": lambda: (
+        draw(2, 3),
+        torch.tensor([0.5, -2.0, 1.0, 0.25], dtype=torch.float64),
+    ),
     "wrong_at_the_border": lambda: (draw(2, 5),),
 }
 
 
 def call(twin: Any) -> Callable[..., Any]:
-    """How a twin is called: an operator as it is, a module as an object with double-precision parameters, a Function through `apply`."""
+    """How a twin is called: an operator as it is, a module as an object with double-precision
+    parameters, a Function through `apply`."""
     if isinstance(twin, CustomOpDef):
         return twin
     if issubclass(twin, nn.Module):
@@ -125,10 +140,17 @@ def call(twin: Any) -> Callable[..., Any]:
     return twin.apply
 
 
-def gradients(twin: Any, inputs: tuple[Any, ...], grad_output: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    """The gradient of every floating input under the given cotangent, or under a fixed signed one."""
+def gradients(
+    twin: Any, inputs: tuple[Any, ...], grad_output: Tensor | None = None
+) -> tuple[Tensor | None, ...]:
+    """The gradient of every floating input under the given cotangent, or under a fixed signed
+    one."""
     output = call(twin)(*inputs)
     if grad_output is None:
-        grad_output = torch.linspace(-1.0, 2.0, output.numel(), dtype=torch.float64).reshape(output.shape).to(output.dtype)
+        grad_output = (
+            torch.linspace(-1.0, 2.0, output.numel(), dtype=torch.float64)
+            .reshape(output.shape)
+            .to(output.dtype)
+        )
     tensors = [tensor for tensor in inputs if isinstance(tensor, Tensor) and tensor.requires_grad]
     return torch.autograd.grad(output, tensors, grad_output, allow_unused=True)

@@ -14,7 +14,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def verdicts(folder):
-    """`verdicts(cases)` runs a check of each `(code, check)` by name in one run, and a right one at its end: the parts of the report by name."""
+    """`verdicts(cases)` runs a check of each `(code, check)` by name in one run, and a right one at
+    its end: the parts of the report by name."""
 
     def call(cases):
         lines = []

@@ -76,11 +76,11 @@ def interrupts_itself(x):
 
 
 def allocates(x):
-    return x * torch.ones(10**14, dtype=torch.float64)[:2]     # 800 TB
+    return x * torch.ones(10**14, dtype=torch.float64)[:2]  # 800 TB
 
 
 def allocates_much(x):
-    return x * torch.ones(10**9, dtype=torch.float64)[:2]       # 8 GB
+    return x * torch.ones(10**9, dtype=torch.float64)[:2]  # 8 GB
 
 
 # ---- hangs

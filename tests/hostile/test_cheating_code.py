@@ -1,5 +1,6 @@
-"""Code that writes into the pipes of its worker, ends it, or replaces what judges it, and checks that compare nothing: each costs its own
-check and is no pass. The right check beside them passes, the wrong one fails, and the run ends with its report, at every door."""
+"""Code that writes into the pipes of its worker, ends it, or replaces what judges it, and checks
+that compare nothing: each costs its own check and is no pass. The right check beside them passes,
+the wrong one fails, and the run ends with its report, at every door."""
 
 from __future__ import annotations
 
@@ -80,20 +81,34 @@ class Ignored(Wrong):
 class Empty(Wrong):
     pass
 """
-CODES = {"frames": "GV004", "half": "GV005", "nothing": "GV004", "another": "GV004", "not_even": "GV004", "ends": "GV002",
-         "Patched": "GV008", "Ignored": "GV008", "Empty": "GV008"}
+CODES = {
+    "frames": "GV004",
+    "half": "GV005",
+    "nothing": "GV004",
+    "another": "GV004",
+    "not_even": "GV004",
+    "ends": "GV002",
+    "Patched": "GV008",
+    "Ignored": "GV008",
+    "Empty": "GV008",
+}
 NAMES = [*CODES, "no_json", "Square", "Wrong"]
-EXPECTED = {**{name: ("error", [code]) for name, code in CODES.items()}, "no_json": ("pass", []), "Square": ("pass", []),
-            "Wrong": ("fail", ["GV101"])}
+EXPECTED = {
+    **{name: ("error", [code]) for name, code in CODES.items()},
+    "no_json": ("pass", []),
+    "Square": ("pass", []),
+    "Wrong": ("fail", ["GV101"]),
+}
 RULES = {"Ignored": "select: [GV1], ignore: [GV101, GV108, GV109]"}
-
 
 
 def line(name):
     shape = "[0]" if name == "Empty" else "[2]"
     rules = RULES.get(name, "select: [GV101]")
-    return (f"name: {name}, function: 'op.py:{name}', inputs: {{x: {{shape: {shape}}}}}, "
-            f"rules: {{{rules}}}, timeout: {4 if name == 'half' else 60}")
+    return (
+        f"name: {name}, function: 'op.py:{name}', inputs: {{x: {{shape: {shape}}}}}, "
+        f"rules: {{{rules}}}, timeout: {4 if name == 'half' else 60}"
+    )
 
 
 @pytest.fixture
@@ -126,7 +141,9 @@ def test_from_python(folder):
 
 @pytest.mark.timeout(600)
 def test_under_pytest(folder):
-    done = pytest_run("-q", "-p", "no:cacheprovider", "--gradverify-isolate", "-rA", "s.yaml", cwd=folder)
+    done = pytest_run(
+        "-q", "-p", "no:cacheprovider", "--gradverify-isolate", "-rA", "s.yaml", cwd=folder
+    )
     passed = re.findall(r"^PASSED s.yaml::(\w+)", done.stdout, re.MULTILINE)
     wanted = [name for name, (verdict, _) in EXPECTED.items() if verdict == "pass"]
     assert sorted(passed) == sorted(wanted), done.stdout + done.stderr

@@ -1,5 +1,6 @@
-"""Reports on disks that are full, read-only, slow, or written by somebody else at the same time: a clear error or a complete file, never half a
-report; and what cannot be written costs neither the other files nor what is shown."""
+"""Reports on disks that are full, read-only, slow, or written by somebody else at the same time: a
+clear error or a complete file, never half a report; and what cannot be written costs neither the
+other files nor what is shown."""
 
 import os
 import signal
@@ -56,7 +57,8 @@ def test_a_full_device_is_told_after_all_else_is_shown_and_written(folder):
 
 def test_a_disk_that_fills_up_while_the_report_is_written_leaves_no_half(shown, folder):
     (folder / "r.json").write_text("old")
-    done = shown("--report json:r.json", "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1;")  # files of 1 KiB at most
+    # Files of 1 KiB at most
+    done = shown("--report json:r.json", "export PYTHONDONTWRITEBYTECODE=1; ulimit -f 1;")
     assert done.returncode == 4 and "r.json could not be written: File too large" in done.stderr
     assert (folder / "r.json").read_text() == "old" and not litter(folder)
     assert "1 passed" in done.stdout
@@ -81,9 +83,8 @@ def test_a_full_disk_behind_stdout_costs_no_report(folder):
 def test_a_read_only_folder_is_told_before_anything_runs(folder):
     closed = folder / "closed"
     closed.mkdir(mode=0o555)
-    place = (
-        "/proc" if os.access(closed, os.W_OK) else closed
-    )  # root may write anywhere but where there is no disk
+    # Root may write anywhere but where there is no disk
+    place = "/proc" if os.access(closed, os.W_OK) else closed
     code, out, err = here("check", "s.yaml", "--report", f"json:{place}/r.json")
     assert (
         code == 2 and err.startswith(f"--report: {place}/r.json cannot be written: ") and out == ""
@@ -202,7 +203,8 @@ def test_a_folder_that_becomes_read_only_or_goes_is_told(tmp_path):
 )
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system has no /proc")
 def test_an_open_stream_is_written_to_and_keeps_what_it_holds(shown, folder, stream, begins):
-    """`/dev/stdout` may be a regular file: renaming onto it would take its name from everybody else."""
+    """`/dev/stdout` may be a regular file: renaming onto it would take its name from everybody
+    else."""
     (folder / "out.txt").write_text("before\n")
     assert shown(f"--report {stream} -q >> out.txt").returncode == 0
     text = (folder / "out.txt").read_text()

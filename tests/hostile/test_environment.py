@@ -1,6 +1,6 @@
-"""Whatever surrounds a run (variables, folders, warnings, limits of the system, what modules set while
-they are imported, what they replace): verdicts are the same, or one sentence says what is short, and
-no fault of ours is reported."""
+"""Whatever surrounds a run (variables, folders, warnings, limits of the system, what modules set
+while they are imported, what they replace): verdicts are the same, or one sentence says what is
+short, and no fault of ours is reported."""
 
 from __future__ import annotations
 

@@ -109,9 +109,7 @@ def test_while_torch_is_imported(started, tmp_path, number, code):
 
 
 def test_a_terminal_that_is_closed_ends_no_run_under_nohup(started, tmp_path):
-    process = started(
-        ["op.py:right"], preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    )
+    process = started(["op.py:right"], preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     for _ in process.stdout:
         os.killpg(process.pid, signal.SIGHUP)
     assert process.wait(60) == 0 and checks(tmp_path / "r.json")["0"]["verdict"] == "pass"

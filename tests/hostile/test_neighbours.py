@@ -1,5 +1,5 @@
-"""Whatever a check does to its process, the checks after it in the same spec are judged as if it had
-not run. Each is a child of a process that has only imported what the spec names."""
+"""Whatever a check does to its process, the checks after it in the same spec are judged as if it
+had not run. Each is a child of a process that has only imported what the spec names."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ MODULE = (
     "import builtins, gc, json, logging, math, multiprocessing.connection, resource, tempfile\n"
     f"import warnings\n{SQUARES}kept = []\n"
 )
-CHECK = "name: {}, function: 'effects_of:{}', inputs: {{x: {{shape: [2]}}}}, rules: {{select: [GV101]}}, timeout: 20"
+CHECK = (
+    "name: {}, function: 'effects_of:{}', inputs: {{x: {{shape: [2]}}}}, rules: {{select: "
+    "[GV101]}}, timeout: 20"
+)
 
 
 def verdicts(folder, *names_and_functions):
@@ -81,7 +84,10 @@ def test_no_side_effect_reaches_a_neighbour(folder):
     """After each effect a right check and a wrong one, in turn."""
     text, wanted, lines = MODULE, {}, []
     for number, effect in enumerate(EFFECTS):
-        text += f"\ndef f{number}(x):\n    if not kept:\n        kept.append(1)\n        {effect}\n    return x * x\n"
+        text += (
+            f"\ndef f{number}(x):\n    if not kept:\n        kept.append(1)\n        {effect}\n    "
+            "return x * x\n"
+        )
         function, verdict = (("Square", "pass"), ("Wrong", "fail"))[number % 2]
         lines += [(f"of {number}", f"f{number}"), (f"after {number}", function)]
         wanted[f"after {number}"] = verdict

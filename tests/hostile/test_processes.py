@@ -79,16 +79,31 @@ def ran(folder, *options):
 
 def test_the_systems_limit_of_memory_holds_for_workers(planted, folder):
     planted("allocates_much", "right")
-    command = f"ulimit -d 4000000; {sys.executable} -P -m gradverify check s.yaml --report json:r.json"
-    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    command = (
+        f"ulimit -d 4000000; {sys.executable} -P -m gradverify check s.yaml --report json:r.json"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     found = checks(folder / "r.json")
-    assert (codes(found["allocates_much"]), found["right"]["verdict"]) == (["GV002"], "pass"), done.stdout + done.stderr
+    assert (codes(found["allocates_much"]), found["right"]["verdict"]) == (["GV002"], "pass"), (
+        done.stdout + done.stderr
+    )
     assert "ulimit -d" in found["allocates_much"]["findings"][0]["hint"]
 
 
 def test_each_is_blamed_for_what_it_did_and_no_other(planted, folder, monkeypatch):
     made = Workers.__init__
-    monkeypatch.setattr(Workers, "__init__", lambda self, *given, **named: made(self, *given, **{**named, "loading": 20.0}))
+    monkeypatch.setattr(
+        Workers,
+        "__init__",
+        lambda self, *given, **named: made(self, *given, **{**named, "loading": 20.0}),
+    )
     afters = [f"right {number}" for number in range(len(ERRORS) + len(HARMLESS))]
     names = [*ERRORS, *HARMLESS]
     planted(*(each for pair in zip(names, afters, strict=True) for each in pair), "Wrong")

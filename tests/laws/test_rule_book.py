@@ -1,4 +1,5 @@
-"""Rules, pages and specs/gallery match one to one; every rule catches its fault and spares its twin."""
+"""Rules, pages and specs/gallery match one to one; every rule catches its fault and spares its
+twin."""
 
 from __future__ import annotations
 
@@ -22,13 +23,19 @@ PACKAGE = Path(gradverify.__file__).parent
 SPECS = PACKAGE.parent / "specs" / "gallery"
 TESTS = Path(__file__).parents[1]
 PARTS = ("What.", "Why it matters.", "How it is measured.", "How to repair.", "Example.")
-RAISED = {"GV001", "GV002", "GV003"}        # found where user code is called, not by a rule of their own
-OUTSIDE = {"GV004", "GV005"}        # found by the process that supervises the one that runs the rules
+# Found where user code is called, not by a rule of their own
+RAISED = {"GV001", "GV002", "GV003"}
+# Found by the process that supervises the one that runs the rules
+OUTSIDE = {"GV004", "GV005"}
 
 
 @functools.cache
 def cases() -> list[Case]:
-    loaded = load(sorted(SPECS.glob("*.yaml")), builtins={name: builtin.parameters for name, builtin in BUILTINS.items()}, codes=codes())
+    loaded = load(
+        sorted(SPECS.glob("*.yaml")),
+        builtins={name: builtin.parameters for name, builtin in BUILTINS.items()},
+        codes=codes(),
+    )
     assert not loaded.problems
     return list(loaded.cases)
 
@@ -37,11 +44,17 @@ def cases() -> list[Case]:
 def test_a_page_begins_with_the_code_and_the_name_of_its_rule_and_has_all_parts(info):
     assert info.message and info.page.startswith(f"{info.code} {info.name}: {info.message}\n\n")
     assert [info.page.count(f"\n{part}") for part in PARTS] == [1] * len(PARTS)
-    assert [info.page.index(f"\n{part}") for part in PARTS] == sorted(info.page.index(f"\n{part}") for part in PARTS)
+    assert [info.page.index(f"\n{part}") for part in PARTS] == sorted(
+        info.page.index(f"\n{part}") for part in PARTS
+    )
 
 
 def test_pages_files_and_rows_match_one_to_one():
-    assert codes() == tuple(info.code for info in rules()) == tuple(sorted({info.code for info in rules()}))
+    assert (
+        codes()
+        == tuple(info.code for info in rules())
+        == tuple(sorted({info.code for info in rules()}))
+    )
     assert sorted(path.stem for path in PAGES.glob("*")) == [info.module for info in rules()]
     assert {info.code for info in rules()} - {info.code for info in asked()} == RAISED | OUTSIDE
     assert rule("gv101") == rule("GV101") == rule("jacobian") != rule("GV102")
@@ -50,7 +63,12 @@ def test_pages_files_and_rows_match_one_to_one():
 
 def test_every_asked_rule_has_its_function():
     for info in asked():
-        assert callable(getattr(importlib.import_module(f"gradverify.rules.{info.file or info.module}"), info.code.lower()))
+        assert callable(
+            getattr(
+                importlib.import_module(f"gradverify.rules.{info.file or info.module}"),
+                info.code.lower(),
+            )
+        )
 
 
 def test_every_rule_on_values_and_contracts_names_its_own_fault_in_the_gallery():
@@ -65,7 +83,9 @@ def test_every_rule_has_its_specs_and_every_rules_spec_its_rule():
 
 
 def test_every_rule_has_its_tests():
-    tested = "".join(path.read_text(encoding="utf-8") for path in (TESTS / "rules").glob("test_*.py"))
+    tested = "".join(
+        path.read_text(encoding="utf-8") for path in (TESTS / "rules").glob("test_*.py")
+    )
     assert [info.code for info in rules() if f'"{info.code}"' not in tested] == []
 
 
@@ -77,14 +97,18 @@ def ran(case: Case) -> CaseResult:
         return run_case(replace(case, settings=replace(case.settings, ignore=("GV214",))))
 
 
-@pytest.mark.parametrize("info", [info for info in rules() if info.catches], ids=lambda info: info.code)
+@pytest.mark.parametrize(
+    "info", [info for info in rules() if info.catches], ids=lambda info: info.code
+)
 def test_a_rule_catches_its_fault_with_exactly_its_code_and_spares_the_twin(info):
     own = [case for case in cases() if Path(case.spec.path).stem == info.module]
     faulty = [case for case in own if case.target == f"{SPECS / info.catches}.py:Faulty"]
     right = [case for case in own if case.target == f"{SPECS / info.catches}.py:Right"]
     assert faulty and right
     for case in faulty:
-        assert {(finding.code, finding.severity) for finding in ran(case).findings} == {(info.code, info.severity)}
+        assert {(finding.code, finding.severity) for finding in ran(case).findings} == {
+            (info.code, info.severity)
+        }
     for case in right:
         result = ran(case)
         assert (result.verdict, result.findings) == ("pass", ())

@@ -1,6 +1,7 @@
 """One table of dtypes and one of modes, from which every other list follows.
 
-The class of faults: a dtype or a mode that one list has and another has not. What a dtype holds is told by torch itself.
+The class of faults: a dtype or a mode that one list has and another has not. What a dtype holds is
+told by torch itself.
 """
 
 from typing import get_args
@@ -29,7 +30,9 @@ def test_a_dtype_holds_what_torch_says(name):
     elif name != "bool":
         assert held.integers == (torch.iinfo(dtype).min, torch.iinfo(dtype).max + 1)
     if held.real:
-        assert torch.zeros(1, dtype=dtype).real.dtype == dtypes.REAL[dtype] == dtypes.DTYPES[held.real]
+        assert (
+            torch.zeros(1, dtype=dtype).real.dtype == dtypes.REAL[dtype] == dtypes.DTYPES[held.real]
+        )
 
 
 def test_what_is_wider_holds_every_number_of_what_is_narrower():

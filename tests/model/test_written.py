@@ -1,5 +1,6 @@
-"""A report read back from its JSON text is the same report: nothing is lost, whatever it holds. Not a report is told in one sentence: every way in
-which a file can be cut off, foreign, of another version; and what a later version added stands in nobody's way."""
+"""A report read back from its JSON text is the same report: nothing is lost, whatever it holds. Not
+a report is told in one sentence: every way in which a file can be cut off, foreign, of another
+version; and what a later version added stands in nobody's way."""
 
 import dataclasses
 import json
@@ -15,9 +16,18 @@ from hypothesis import strategies as st
 
 from gradverify.model.report import NoReport, Report, read, written
 
-TEXTS = st.text(max_size=8) | st.sampled_from(["", "nan", "inf", "-inf", "pass", "\ud800", "\x1b[31m", "σ ± 🔥", "]]>", "null"])
-JSONS = st.recursive(st.none() | st.booleans() | st.integers() | TEXTS | st.floats(allow_nan=False, allow_infinity=False),
-                     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2), max_leaves=4)
+TEXTS = st.text(max_size=8) | st.sampled_from(
+    ["", "nan", "inf", "-inf", "pass", "\ud800", "\x1b[31m", "σ ± 🔥", "]]>", "null"]
+)
+JSONS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | TEXTS
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
+    max_leaves=4,
+)
 
 
 def of_type(hint: Any) -> st.SearchStrategy:
@@ -54,12 +64,23 @@ def test_whatever_a_report_holds_is_read_back(made):
     assert written(read(written(made))) == written(made)
 
 
-@pytest.mark.parametrize("checks", [everything(), (extreme(), of_every_outcome()), (failing(captured="\ud800\x00"),), (passing(seconds=0),)],
-                         ids=["everything", "extreme", "captured", "a whole number of seconds"])
+@pytest.mark.parametrize(
+    "checks",
+    [
+        everything(),
+        (extreme(), of_every_outcome()),
+        (failing(captured="\ud800\x00"),),
+        (passing(seconds=0),),
+    ],
+    ids=["everything", "extreme", "captured", "a whole number of seconds"],
+)
 def test_reports_as_runs_leave_them_are_read_back(checks):
     made = report(*checks)
     again = read(written(made))
-    assert type(again.checks[0].seconds) is float and again.checks[0].findings == made.checks[0].findings
+    assert (
+        type(again.checks[0].seconds) is float
+        and again.checks[0].findings == made.checks[0].findings
+    )
     assert written(read(written(again))) == written(again)
     assert json.loads(written(again)) == json.loads(written(made))
 
@@ -76,12 +97,21 @@ def test_every_beginning_of_a_report_is_cut_off():
             read(text[:end])
 
 
-@pytest.mark.parametrize("text, said", [
-    ("", "is empty"), (" \n", "is empty"), ("gradverify: 1\nchecks: []\n", "is no JSON: "),
-    ("{'schema_version': 1, 'checks': []}", "is no JSON: "), ("[" * 100_000, "no report"),
-    ('{"schema_version": ' + "1" * 5000 + "}", "no report"),
-    ("[]", "is JSON, but no report"), ("3", "is JSON, but no report"), ('{"checks": []}', "is JSON, but no report"),
-    ('{"version": "2.1.0", "runs": []}', "is JSON, but no report")])
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("gradverify: 1\nchecks: []\n", "is no JSON: "),
+        ("{'schema_version': 1, 'checks': []}", "is no JSON: "),
+        ("[" * 100_000, "no report"),
+        ('{"schema_version": ' + "1" * 5000 + "}", "no report"),
+        ("[]", "is JSON, but no report"),
+        ("3", "is JSON, but no report"),
+        ('{"checks": []}', "is JSON, but no report"),
+        ('{"version": "2.1.0", "runs": []}', "is JSON, but no report"),
+    ],
+)
 def test_what_is_no_report_is_told_so(text, said):
     with pytest.raises(NoReport, match=said):
         read(text)
@@ -99,12 +129,21 @@ def test_another_version_is_refused(version):
         read(changed(lambda data: data.update(schema_version=version)))
 
 
-@pytest.mark.parametrize("change", [
-    lambda data: data.pop("summary"), lambda data: data.update(checks={}), lambda data: data["checks"][0].pop("verdict"),
-    lambda data: data["checks"][0].update(verdict="passed"), lambda data: data["checks"][0]["spec"].update(line="four"),
-    lambda data: data["checks"][0].update(settings=[1]), lambda data: data["checks"][0]["comparisons"][0].update(max_abs_error="none"),
-    lambda data: data["checks"].append(None), lambda data: data.update(summary=3),
-    lambda data: data.update(duration_s=10**400)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.pop("summary"),
+        lambda data: data.update(checks={}),
+        lambda data: data["checks"][0].pop("verdict"),
+        lambda data: data["checks"][0].update(verdict="passed"),
+        lambda data: data["checks"][0]["spec"].update(line="four"),
+        lambda data: data["checks"][0].update(settings=[1]),
+        lambda data: data["checks"][0]["comparisons"][0].update(max_abs_error="none"),
+        lambda data: data["checks"].append(None),
+        lambda data: data.update(summary=3),
+        lambda data: data.update(duration_s=10**400),
+    ],
+)
 def test_data_that_does_not_fit_is_refused_in_one_line(change):
     with pytest.raises(NoReport, match=r"^is no report of `gradverify check`: .+$") as refused:
         read(changed(change))
@@ -113,8 +152,12 @@ def test_data_that_does_not_fit_is_refused_in_one_line(change):
 
 def test_fields_of_a_later_version_are_left_out():
     def later(data):
-        data["later"] = data["summary"]["later"] = data["checks"][0]["later"] = data["checks"][0]["findings"][0]["later"] = {"a": 1}
-        data["environment"]["later"] = data["checks"][0]["comparisons"][0]["worst"][0]["later"] = None
+        data["later"] = data["summary"]["later"] = data["checks"][0]["later"] = data["checks"][0][
+            "findings"
+        ][0]["later"] = {"a": 1}
+        data["environment"]["later"] = data["checks"][0]["comparisons"][0]["worst"][0]["later"] = (
+            None
+        )
 
     assert written(read(changed(later))) == written(report(failing(rows=1), passing()))
 
@@ -127,5 +170,9 @@ def test_fields_that_an_earlier_version_lacked_have_their_defaults():
 
 
 def test_a_report_says_whether_all_was_as_expected():
-    assert report(passing()).ok and not report(failing()).ok and not report(failing(), exit_code=0, forgiven=1).ok
+    assert (
+        report(passing()).ok
+        and not report(failing()).ok
+        and not report(failing(), exit_code=0, forgiven=1).ok
+    )
     assert json.loads(report(passing()).to_json())["exit_code"] == 0

@@ -19,7 +19,7 @@ class RightSlope(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return grad_output * torch.where(x >= 0, 1.0, -1.0).to(grad_output.dtype)
 
 
@@ -33,7 +33,7 @@ class Twice(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return grad_output * x
 
 

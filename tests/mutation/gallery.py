@@ -1,4 +1,5 @@
-"""Checks whose survivors are known by hand: what damage they let through, and what would find it."""
+"""Checks whose survivors are known by hand: what damage they let through, and what would find
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ BEYOND = [15.0, -20.0, 30.0, 12.5]
 CHECKS: dict[str, Case] = {
     "equal inputs": case("torch:mul", [given(ORDERS, "x"), given(ORDERS, "y")], ignore=("GV113",)),
     "equal inputs, and a second point": case("torch:mul", [given(ORDERS, "x"), given(ORDERS, "y")]),
-    "unequal inputs": case("torch:mul", [given(ORDERS, "x"), given([[2.0, 3.0], [-1.0, 0.5]], "y")]),
+    "unequal inputs": case(
+        "torch:mul", [given(ORDERS, "x"), given([[2.0, 3.0], [-1.0, 0.5]], "y")]
+    ),
     "one tile": case("torch:sin", [tensor(3, 4, name="x")]),
     "two tiles": case("torch:sin", [tensor(3, 6, name="x")]),
     "one column": case("torch:sin", [tensor(20, 1, name="x")]),

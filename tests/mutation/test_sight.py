@@ -14,7 +14,10 @@ from gradverify.subject.subject import Argument
 def seen(function, *inputs):
     """Damage → does it change the gradient here, and elsewhere?"""
     sights = Sights(evidence(function, *inputs))
-    return {damage.name: (sights.changes(damage), sights.changes_elsewhere(damage)) for damage in damages(inputs)}
+    return {
+        damage.name: (sights.changes(damage), sights.changes_elsewhere(damage))
+        for damage in damages(inputs)
+    }
 
 
 def test_a_gradient_that_is_zero_here_only_is_changed_elsewhere_only():
@@ -46,6 +49,8 @@ def test_rounding_is_no_change_and_one_part_in_ten_thousand_is():
 def test_other_points_differ_everywhere_and_stay_in_the_domain(n):
     x = torch.tensor([0.0, 0.2, 0.9, 0.5], dtype=torch.float64)
     free = other_point(Argument("x", x, True), n, torch.Generator().manual_seed(0))
-    inside = other_point(Argument("x", x, True, domain=(0.1, 1.0)), n, torch.Generator().manual_seed(0))
+    inside = other_point(
+        Argument("x", x, True, domain=(0.1, 1.0)), n, torch.Generator().manual_seed(0)
+    )
     assert (free != x).all()
     assert ((inside >= 0.1) & (inside <= 1.0)).all()

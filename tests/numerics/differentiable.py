@@ -18,17 +18,26 @@ DOUBLE = torch.float64
 
 
 class Differentiable:
-    """`forward(*inputs)` returns a tensor or a tuple; its gradient is torch's own, then `damage`d."""
+    """`forward(*inputs)` returns a tensor or a tuple; its gradient is torch's own, then
+    `damage`d."""
 
     def __init__(self, forward, *inputs, damage=None):
-        self.forward, self.inputs, self.damage = forward, [x.detach().clone() for x in inputs], damage
+        self.forward, self.inputs, self.damage = (
+            forward,
+            [x.detach().clone() for x in inputs],
+            damage,
+        )
         self.calls = self.backwards = 0
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
 
     def _outputs(self, inputs):
         with blamed("GV002", "forward"):
             out = self.forward(*inputs)
-        return [out] if isinstance(out, Tensor) else [o for o in out if o.is_floating_point() or o.is_complex()]
+        return (
+            [out]
+            if isinstance(out, Tensor)
+            else [o for o in out if o.is_floating_point() or o.is_complex()]
+        )
 
     def values(self, inputs):
         self.calls += 1
@@ -44,12 +53,24 @@ class Differentiable:
         if inputs is None and self._graph is None:
             self._graph = self._graph_at(self.inputs)
         leaves, outputs = self._graph if inputs is None else self._graph_at(inputs)
-        used = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if c is not None and o.requires_grad]
+        used = [
+            (o, c)
+            for o, c in zip(outputs, cotangents, strict=True)
+            if c is not None and o.requires_grad
+        ]
         if not used:
             return [torch.zeros_like(x) for x in leaves]
         with blamed("GV003", "backward"):
-            grads = torch.autograd.grad([o for o, _ in used], leaves, [c for _, c in used], allow_unused=True, retain_graph=True)
-        filled = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
+            grads = torch.autograd.grad(
+                [o for o, _ in used],
+                leaves,
+                [c for _, c in used],
+                allow_unused=True,
+                retain_graph=True,
+            )
+        filled = [
+            torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)
+        ]
         return self.damage(filled) if self.damage else filled
 
     def shaken(self, inputs, number):
@@ -105,8 +126,7 @@ def verdict(entries):
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward, *inputs, damage=None, limit=sweep.TILE_LIMIT,
-          **options):
+def check(forward, *inputs, damage=None, limit=sweep.TILE_LIMIT, **options):
     """Every element, as a user's check compares them; `limit`: bytes of a tile and a chunk."""
     return check_function(Differentiable(forward, *inputs, damage=damage), limit, **options)
 

@@ -20,7 +20,8 @@ Place = tuple[int, int]
 
 
 def spoilt(forward, spoil=None, taught=None):
-    """`forward` with the gradient of `taught` (its own, where None); `spoil` writes into that gradient and is given x and the cotangent."""
+    """`forward` with the gradient of `taught` (its own, where None); `spoil` writes into that
+    gradient and is given x and the cotangent."""
 
     class Spoilt(torch.autograd.Function):
         @staticmethod
@@ -30,10 +31,10 @@ def spoilt(forward, spoil=None, taught=None):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             with torch.enable_grad():
                 again = x.detach().requires_grad_()
-                gradient, = torch.autograd.grad((taught or forward)(again), again, g)
+                (gradient,) = torch.autograd.grad((taught or forward)(again), again, g)
             gradient = gradient.clone()
             if spoil:
                 spoil(gradient, x, g)
@@ -44,7 +45,8 @@ def spoilt(forward, spoil=None, taught=None):
 
 @dataclass(frozen=True)
 class Planted:
-    """`places`: (output, input), flat, of every entry of the Jacobian that is wrong; `unseen`: the comparisons that do not claim to see it."""
+    """`places`: (output, input), flat, of every entry of the Jacobian that is wrong; `unseen`: the
+    comparisons that do not claim to see it."""
 
     forward: Forward
     x: Tensor
@@ -68,5 +70,9 @@ class Planted:
 
 def named(compared):
     """The (output, input) that are called a mismatch, of the only pair."""
-    pair, = compared.pairs
-    return {(worst.output_index, worst.input_index) for worst in pair.worst if worst.outcome is Outcome.MISMATCH}
+    (pair,) = compared.pairs
+    return {
+        (worst.output_index, worst.input_index)
+        for worst in pair.worst
+        if worst.outcome is Outcome.MISMATCH
+    }

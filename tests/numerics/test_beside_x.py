@@ -1,4 +1,5 @@
-"""What lies beside x, or far from it, where nothing at x shows: limits of clamps, and losses at their minimum. Truth: closed forms."""
+"""What lies beside x, or far from it, where nothing at x shows: limits of clamps, and losses at
+their minimum. Truth: closed forms."""
 
 import pytest
 import torch
@@ -13,12 +14,12 @@ NEAR = (1e-2, 1e-4, 1e-6)
 
 
 def outcomes(f, gradient, x):
-    pair, = compare(Differentiable(with_backward(f, gradient), x), mode=Mode.ENTRIES).pairs
+    (pair,) = compare(Differentiable(with_backward(f, gradient), x), mode=Mode.ENTRIES).pairs
     return dict(zip(Outcome, pair.counts, strict=True))
 
 
 # ---- beside a limit
-PLATEAUS = {    # a function that is constant above 1, and its slope below
+PLATEAUS = {  # a function that is constant above 1, and its slope below
     "clamp": (lambda x: x.clamp(max=1.0), 1.0),
     "a jump to a constant": (lambda x: torch.where(x > 1, 2.0, x), 1.0),
     "a jump of a quarter": (lambda x: torch.where(x > 1, 1.25, 1.0 + 0 * x), 0.0),
@@ -42,17 +43,33 @@ def test_a_zero_where_f_moves_in_steps_on_both_sides_is_not_passed(inner, seed):
     """x + c − c: its treads are the roundings of c, and x lies anywhere on one."""
     x = torch.randn(20, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
     seen = outcomes(lambda x: (x + inner) - inner, lambda x, g: 0 * g, x)
-    assert seen[Outcome.PASS] == 20 * 19      # the zeros beside the diagonal
+    assert seen[Outcome.PASS] == 20 * 19  # the zeros beside the diagonal
 
 
 # ---- a loss at its minimum
 T = torch.tensor([1.0, -0.5, 2.0], dtype=DOUBLE)
-MINIMA = {      # a loss that is 0 at T with its gradient
+MINIMA = {  # a loss that is 0 at T with its gradient
     "mean square": (lambda x: ((x - T) ** 2).mean(), lambda x: 2 * (x - T) / 3),
-    "exp(d) - d - 1": (lambda x: (torch.exp(x - T) - (x - T) - 1).sum(), lambda x: torch.exp(x - T) - 1),
-    "KL divergence": (lambda x: (T.softmax(0) * (T.log_softmax(0) - x.log_softmax(0))).sum(), lambda x: x.softmax(0) - T.softmax(0)),
-    "1 - cosine": (lambda x: 1 - (x @ T) / (x.norm() * T.norm()), lambda x: (x @ T * x / x.norm() ** 2 - T) / (x.norm() * T.norm())),
-    "Rosenbrock": (lambda x: (T[0] - x[0]) ** 2 + 100 * (x[1] - T[1] - x[0] ** 2 + T[0] ** 2) ** 2 + (x[2] - T[2]) ** 2, lambda x: 0 * x),
+    "exp(d) - d - 1": (
+        lambda x: (torch.exp(x - T) - (x - T) - 1).sum(),
+        lambda x: torch.exp(x - T) - 1,
+    ),
+    "KL divergence": (
+        lambda x: (T.softmax(0) * (T.log_softmax(0) - x.log_softmax(0))).sum(),
+        lambda x: x.softmax(0) - T.softmax(0),
+    ),
+    "1 - cosine": (
+        lambda x: 1 - (x @ T) / (x.norm() * T.norm()),
+        lambda x: (x @ T * x / x.norm() ** 2 - T) / (x.norm() * T.norm()),
+    ),
+    "Rosenbrock": (
+        lambda x: (
+            (T[0] - x[0]) ** 2
+            + 100 * (x[1] - T[1] - x[0] ** 2 + T[0] ** 2) ** 2
+            + (x[2] - T[2]) ** 2
+        ),
+        lambda x: 0 * x,
+    ),
 }
 
 
@@ -60,7 +77,14 @@ MINIMA = {      # a loss that is 0 at T with its gradient
 def test_at_the_minimum_of_a_loss_the_right_gradient_passes_and_one_that_is_off_fails(name):
     """As a check goes: of 1 - cosine, which cancels, one element may stay open."""
     f, slope = MINIMA[name]
-    right, wrong = (check(with_backward(f, lambda x, g, off=off: g * (slope(x) + off)), T.clone(), select=("GV101", "GV007")) for off in (0, 1e-7))
+    right, wrong = (
+        check(
+            with_backward(f, lambda x, g, off=off: g * (slope(x) + off)),
+            T.clone(),
+            select=("GV101", "GV007"),
+        )
+        for off in (0, 1e-7)
+    )
     assert right.verdict == "pass"
     assert sum(each.undecided for each in right.comparisons) <= (name == "1 - cosine")
     assert sum(each.mismatched for each in wrong.comparisons) == 3

@@ -1,4 +1,5 @@
-"""Counted calls where nothing is wrong, against the limits of the design's table; they do not depend on the machine."""
+"""Counted calls where nothing is wrong, against the limits of the design's table; they do not
+depend on the machine."""
 
 import pytest
 import torch
@@ -40,7 +41,9 @@ def test_softmax_takes_six_calls_an_element_of_a_row_or_a_backward_each(rows, le
 
 
 @pytest.mark.parametrize(("batch", "inner", "outer"), [(32, 128, 10), (5, 40, 8)])
-def test_a_product_takes_calls_for_the_sum_of_its_sizes_never_for_their_product(batch, inner, outer):
+def test_a_product_takes_calls_for_the_sum_of_its_sizes_never_for_their_product(
+    batch, inner, outer
+):
     inputs = normal(1, batch, inner), normal(2, inner, outer)
     calls = {mode: counted(mode, torch.matmul, *inputs) for mode in Mode}
     assert within(calls[ENTRIES], (5 * inner + 150, 2 * (batch + outer) + 16))
@@ -60,7 +63,7 @@ def test_gradients_in_memory_that_is_used_again_are_compared_as_they_were():
 
         @staticmethod
         def backward(ctx, g):
-            y, = ctx.saved_tensors
+            (y,) = ctx.saved_tensors
             return memory.copy_(y * (g - (g * y).sum(-1, keepdim=True)))
 
     for mode in Mode:

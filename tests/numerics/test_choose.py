@@ -23,12 +23,16 @@ def test_auto_takes_entries_where_they_fit(counts):
     assert reason(chosen).endswith("backward calls.")
 
 
-@pytest.mark.parametrize(("budget", "mode"), [(60, Mode.ROWS), (110, Mode.ROWS), (126, Mode.ENTRIES), (26, Mode.BLOCKS)])
+@pytest.mark.parametrize(
+    ("budget", "mode"), [(60, Mode.ROWS), (110, Mode.ROWS), (126, Mode.ENTRIES), (26, Mode.BLOCKS)]
+)
 def test_a_tighter_budget_of_calls_takes_rows_and_then_blocks(budget, mode):
     chosen = choose(None, Limits(calls=budget), predicted(SOFTMAX, FAST))
     assert chosen.mode is mode
     if mode is not Mode.ENTRIES:
-        assert reason(chosen).startswith("Entries would take 98 forward and 17 backward calls, about ")
+        assert reason(chosen).startswith(
+            "Entries would take 98 forward and 17 backward calls, about "
+        )
         assert f"more than the budget of {budget} calls" in reason(chosen)
         assert f"The strongest that fits is {mode.value}: " in reason(chosen)
 
@@ -39,7 +43,10 @@ def test_nothing_slower_than_gradcheck_is_taken(counts, mode):
     chosen = choose(None, Limits(seconds=10), costs)
     assert chosen.mode is mode
     assert chosen.cost.seconds <= costs.gradcheck.seconds < costs.of[Mode.ENTRIES].seconds
-    assert f"slower than gradcheck with {2 * counts.inputs + 1:,} forward and {counts.outputs:,} backward calls" in reason(chosen)
+    assert (
+        f"slower than gradcheck with {2 * counts.inputs + 1:,} forward and {counts.outputs:,} "
+        "backward calls"
+    ) in reason(chosen)
 
 
 def test_a_small_check_is_made_in_full_though_gradcheck_were_faster():
@@ -64,6 +71,7 @@ def test_what_could_be_missed_names_the_line_and_the_tolerance():
         return could_miss(choose(mode, Limits(), costs, relative))
 
     assert missed(Mode.ENTRIES) == "Nothing above the tolerance of an element."
-    assert missed(Mode.ROWS, 1e-3).startswith("Could miss an entry wrong by less than about 1e-03 of the norm of its row")
+    assert missed(Mode.ROWS, 1e-3).startswith(
+        "Could miss an entry wrong by less than about 1e-03 of the norm of its row"
+    )
     assert "one of 1e-06" in missed(Mode.BLOCKS)
-

@@ -1,4 +1,5 @@
-"""Numbers without truncation: rounding passes, the same infinity is left out, anything else is a mismatch."""
+"""Numbers without truncation: rounding passes, the same infinity is left out, anything else is a
+mismatch."""
 
 import numpy as np
 import pytest
@@ -14,12 +15,30 @@ U = 2.0**-53
 def pair(analytic, value, floor=0.0, atol=0.0, rtol=1e-6, **options):
     analytic, value = np.atleast_2d(analytic), np.atleast_2d(value)
     tally = Tally(0, 0, analytic.shape, 10)
-    add_exact(tally, analytic, value, floor, atol=atol, rtol=rtol, unit=U, rows=np.arange(len(analytic)), first=0, **options)
+    add_exact(
+        tally,
+        analytic,
+        value,
+        floor,
+        atol=atol,
+        rtol=rtol,
+        unit=U,
+        rows=np.arange(len(analytic)),
+        first=0,
+        **options,
+    )
     return tally.result(U, False)
 
 
-@pytest.mark.parametrize(("off", "outcome"), [
-    (0.9e-6, Outcome.PASS), (1.1e-6, Outcome.MISMATCH), (np.nan, Outcome.MISMATCH), (np.inf, Outcome.MISMATCH)])
+@pytest.mark.parametrize(
+    ("off", "outcome"),
+    [
+        (0.9e-6, Outcome.PASS),
+        (1.1e-6, Outcome.MISMATCH),
+        (np.nan, Outcome.MISMATCH),
+        (np.inf, Outcome.MISMATCH),
+    ],
+)
 def test_the_tolerance_is_relative_to_the_larger(off, outcome):
     assert pair([2.0, 2.0 * (1 + off)], [2.0, 2.0]).count(outcome) == 1 + (outcome is Outcome.PASS)
 
@@ -37,6 +56,8 @@ def test_the_same_infinity_is_left_out_and_another_one_is_not():
 
 def test_dust_is_ten_thousand_roundings_of_the_largest_of_the_row():
     analytic = np.array([[3.0, 1e-13], [0.0, 0.0]])
-    floor = rounding_floor(U, analytic, np.zeros((2, 2)), np.array([2.0, 1.0]), np.array([2.0, 1.0]))
+    floor = rounding_floor(
+        U, analytic, np.zeros((2, 2)), np.array([2.0, 1.0]), np.array([2.0, 1.0])
+    )
     assert floor == pytest.approx(1e4 * U * np.array([[6 / 2, 6 / 1], [0, 0]]))
     assert pair(analytic, [[3.0, 0.0], [0.0, 0.0]], floor).count(Outcome.PASS) == 4

@@ -1,4 +1,5 @@
-"""One element by itself: what it shows against closed forms, and its verdict against that of the whole comparison."""
+"""One element by itself: what it shows against closed forms, and its verdict against that of the
+whole comparison."""
 
 import math
 
@@ -25,7 +26,10 @@ def seen(forward, *inputs, moved=FIRST, damage=None, **options):
 
 def at(forward, x, slope, **options):
     """A scalar function of a float with a slope given by hand."""
-    f = with_backward(lambda t: torch.tensor([float(forward(np.float64(t.item())))], dtype=DOUBLE), lambda t, g: g * slope)
+    f = with_backward(
+        lambda t: torch.tensor([float(forward(np.float64(t.item())))], dtype=DOUBLE),
+        lambda t, g: g * slope,
+    )
     return seen(f, leaf(x), **options)
 
 
@@ -35,11 +39,18 @@ def test_a_smooth_element_is_known_within_its_bar_and_its_error_falls_with_the_s
     assert abs(m.numeric - math.cos(1.0)) <= m.bar < 1e-11
     assert m.f == math.sin(1.0) and m.analytic == pytest.approx(math.cos(1.0), rel=1e-15)
     assert m.truncation.power == pytest.approx(2.0, abs=0.02)
-    assert m.truncation.factor == pytest.approx(math.cos(1.0) / 6, rel=0.1)       # f(x+h) − f(x−h) = 2h f' + h³ f'''/3
+    # f(x+h) − f(x−h) = 2h f' + h³ f'''/3
+    assert m.truncation.factor == pytest.approx(math.cos(1.0) / 6, rel=0.1)
 
 
-@pytest.mark.parametrize(("forward", "left", "right"), [(torch.abs, -1.0, 1.0), (torch.relu, 0.0, 1.0),
-                                                        (lambda x: torch.nn.functional.leaky_relu(x, 0.25), 0.25, 1.0)])
+@pytest.mark.parametrize(
+    ("forward", "left", "right"),
+    [
+        (torch.abs, -1.0, 1.0),
+        (torch.relu, 0.0, 1.0),
+        (lambda x: torch.nn.functional.leaky_relu(x, 0.25), 0.25, 1.0),
+    ],
+)
 def test_a_kink_has_the_slopes_of_its_sides_and_no_chosen_rung(forward, left, right):
     m = seen(forward, leaf(0.0, 1.0))
     assert (m.verdict, m.outcome, m.chosen) == ("pass", "kink", None)
@@ -57,7 +68,8 @@ def test_a_staircase_has_two_readings_and_its_steps_stand_still_on_the_finest_ru
 def test_the_noise_of_a_noisy_function_is_measured_and_limits_it():
     m = at(lambda x: np.sin(x) + 3e-6 * hashed(x), 1.0, math.cos(1.0))
     assert (m.verdict, m.outcome) == ("undecided", "undecided") and "noise" in m.limit
-    assert m.sigma == pytest.approx(3e-6 / math.sqrt(12), rel=0.7)                # uniform on ±1.5e-6
+    # Uniform on ±1.5e-6
+    assert m.sigma == pytest.approx(3e-6 / math.sqrt(12), rel=0.7)
     assert abs(m.numeric - math.cos(1.0)) <= m.bar
     assert all(abs(rung.quotient - math.cos(1.0)) < 6 * rung.noise for rung in m.rungs[-12:])
 
@@ -95,19 +107,25 @@ def test_a_fixed_step_is_judged_by_the_rule_of_gradcheck():
 @pytest.mark.parametrize("mode", [None, Mode.ENTRIES, Mode.ROWS, Mode.BLOCKS])
 @pytest.mark.parametrize("asked", [Asked(0, 0, 2, 2), Asked(0, 0, 1, 2), Asked(0, 0, 4, 4)])
 def test_what_comes_of_an_element_that_is_asked_for_is_kept_in_every_mode(mode, asked):
-    """One that passes, a zero that needs no solver, one that is wrong; `by_itself` tells which of them the comparison judged."""
+    """One that passes, a zero that needs no solver, one that is wrong; `by_itself` tells which of
+    them the comparison judged."""
+
     def damage(grads):
         return [g * torch.tensor([1, 1, 1, 1, 1.5], dtype=DOUBLE) for g in grads]
 
     f = Differentiable(torch.sin, leaf(0.3, 1.0, -2.0, 0.9, 2.5), damage=damage)
     [pair] = compare(f, mode=mode, asked=asked).pairs
-    truth = math.cos((0.3, 1.0, -2.0, 0.9, 2.5)[asked.input_index]) if asked.input_index == asked.output_index else 0.0
+    truth = (
+        math.cos((0.3, 1.0, -2.0, 0.9, 2.5)[asked.input_index])
+        if asked.input_index == asked.output_index
+        else 0.0
+    )
     assert pair.asked.numeric == pytest.approx(truth, abs=1e-9)
     assert pair.asked.outcome is (Outcome.MISMATCH if asked.input_index == 4 else Outcome.PASS)
     assert (pair.asked.input_index, pair.asked.output_index) == asked[2:]
     assert pair.by_itself is (truth == 0.0 or (bool(pair.lines) and asked.input_index == 2))
     [same] = compare(f, mode=mode).pairs
-    assert (same, same.asked) == (pair, None)      # the comparison is the one that it would be
+    assert (same, same.asked) == (pair, None)  # the comparison is the one that it would be
 
 
 def test_it_is_plain_data():

@@ -28,15 +28,26 @@ def test_the_quotient_is_gradchecks_bit_for_bit():
 
 @pytest.mark.parametrize("off, outcome", [(0.99, Outcome.PASS), (1.01, Outcome.MISMATCH)])
 def test_the_border_of_the_verdict_is_atol_plus_rtol_times_the_numeric_value(off, outcome):
-    pair = check(Differentiable(lambda x: 4 * x, randn(1), damage=lambda gs: [g + off * (ATOL + RTOL * 4) for g in gs]))[0]
+    pair = check(
+        Differentiable(
+            lambda x: 4 * x, randn(1), damage=lambda gs: [g + off * (ATOL + RTOL * 4) for g in gs]
+        )
+    )[0]
     assert pair.counts[outcome] == 1
 
 
 def test_the_parts_of_a_complex_element_are_one_number():
-    """An error of the imaginary part within rtol of the modulus passes, as in gradcheck, though it is all of that part."""
+    """An error of the imaginary part within rtol of the modulus passes, as in gradcheck, though it
+    is all of that part."""
     z = torch.tensor([1.0 + 0j], dtype=torch.complex128)
-    small = check(Differentiable(lambda z: (z * z.conj()).real, z, damage=lambda gs: [g + 1.5e-3j for g in gs]))[0]
-    large = check(Differentiable(lambda z: (z * z.conj()).real, z, damage=lambda gs: [g + 3e-3j for g in gs]))[0]
+    small = check(
+        Differentiable(
+            lambda z: (z * z.conj()).real, z, damage=lambda gs: [g + 1.5e-3j for g in gs]
+        )
+    )[0]
+    large = check(
+        Differentiable(lambda z: (z * z.conj()).real, z, damage=lambda gs: [g + 3e-3j for g in gs])
+    )[0]
     assert (small.count(Outcome.PASS), large.count(Outcome.MISMATCH)) == (2, 2)
 
 
@@ -56,4 +67,9 @@ def test_an_infinity_that_stays_is_masked_and_one_that_moves_is_not_finite():
 
 
 def test_nan_from_backward_is_a_mismatch():
-    assert check(Differentiable(torch.exp, randn(3), damage=lambda gs: [g * torch.nan for g in gs]))[0].count(Outcome.MISMATCH) == 9
+    assert (
+        check(Differentiable(torch.exp, randn(3), damage=lambda gs: [g * torch.nan for g in gs]))[
+            0
+        ].count(Outcome.MISMATCH)
+        == 9
+    )

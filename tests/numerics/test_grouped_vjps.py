@@ -1,4 +1,5 @@
-"""Many VJPs in one batched backward are those of plain ones; whatever cannot be batched, or not rightly, is pulled back one by one."""
+"""Many VJPs in one batched backward are those of plain ones; whatever cannot be batched, or not
+rightly, is pulled back one by one."""
 
 import numpy as np
 import pytest
@@ -24,12 +25,16 @@ X, W = normal(1, ROWS, WIDTH), normal(2, WIDTH, 5)
 def live(function, *inputs, checked=(0,), damage=None):
     """The subject, and the point around it."""
     made = subject(function, *inputs)
-    return made, point_of(Filled(Differentiable(made, checked) if damage is None else Damaged(made, checked, damage)))
+    return made, point_of(
+        Filled(Differentiable(made, checked) if damage is None else Damaged(made, checked, damage))
+    )
 
 
 def each(m):
     """A one-hot cotangent for each of m outputs, then one of two outputs together."""
-    return [(np.array([j]), np.ones(1)) for j in range(m)] + [(np.array([1, m - 1]), np.array([0.9, -1.3]))]
+    return [(np.array([j]), np.ones(1)) for j in range(m)] + [
+        (np.array([1, m - 1]), np.array([0.9, -1.3]))
+    ]
 
 
 def rows(jacobian):
@@ -41,7 +46,9 @@ def rows(jacobian):
 def jacobian(function, *inputs):
     """By forward mode, [outputs, inputs]."""
     parts = torch.func.jacfwd(function, tuple(range(len(inputs))))(*inputs)
-    return torch.cat([part.reshape(-1, x.numel()) for part, x in zip(parts, inputs, strict=True)], 1).numpy()
+    return torch.cat(
+        [part.reshape(-1, x.numel()) for part, x in zip(parts, inputs, strict=True)], 1
+    ).numpy()
 
 
 OPERATORS = {
@@ -58,7 +65,8 @@ def test_rows_of_torchs_own_operators_are_those_of_the_closed_form_and_are_count
     found = gradients(point, 0, each(m))
     np.testing.assert_allclose(found, rows(jacobian(function, *inputs)), rtol=0, atol=1e-13)
     assert point.batched is True
-    assert made.calls == Calls(forward=1, backward=1 + m + 1, batched=m + 1)      # the point is of the graph; one plain backward to check the first
+    # The point is of the graph; one plain backward to check the first
+    assert made.calls == Calls(forward=1, backward=1 + m + 1, batched=m + 1)
     assert point.backward == 1 + m + 1
 
 
@@ -91,7 +99,9 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_backward_of_a_function_anywhere_in_the_graph_sees_plain_tensors_of_the_plain_shape_only(name):
+def test_the_backward_of_a_function_anywhere_in_the_graph_sees_plain_tensors_of_the_plain_shape_only(
+    name,
+):
     sine, seen = seen_by(torch.sin)
     made, point = live(lambda x: PLACES[name](sine, x), X)
     found = gradients(point, 0, each(X.numel()))
@@ -100,12 +110,17 @@ def test_the_backward_of_a_function_anywhere_in_the_graph_sees_plain_tensors_of_
     assert (point.batched, made.calls.batched) == (False, 0)
     assert made.calls.backward == X.numel() + 1
     assert seen and all(tuple(g.shape) in {(ROWS, WIDTH), (WIDTH, ROWS)} for g in seen)
-    assert not any(torch._C._functorch.is_batchedtensor(g) or torch._C._functorch.is_functorch_wrapped_tensor(g) for g in seen)
+    assert not any(
+        torch._C._functorch.is_batchedtensor(g)
+        or torch._C._functorch.is_functorch_wrapped_tensor(g)
+        for g in seen
+    )
 
 
 # ---- what cannot be batched
 class Offers(Plain):
-    """Torch's own gradient one by one, and `many` made of those where many are asked for; `asked`: how many at a time."""
+    """Torch's own gradient one by one, and `many` made of those where many are asked for; `asked`:
+    how many at a time."""
 
     def __init__(self, forward, *inputs, many):
         super().__init__(forward, *inputs)
@@ -114,7 +129,12 @@ class Offers(Plain):
     def vjps(self, output, cotangents, wanted):
         self.asked.append(len(cotangents))
         self.wanted.append(list(wanted))
-        found = [Plain(self.forward, *self.inputs).vjp([v if k == output else None for k in range(self.outputs)]) for v in cotangents]
+        found = [
+            Plain(self.forward, *self.inputs).vjp(
+                [v if k == output else None for k in range(self.outputs)]
+            )
+            for v in cotangents
+        ]
         many = self.many([torch.stack(own) for own in zip(*found, strict=True)])
         return None if many is None else [many[i] for i in wanted]
 
@@ -143,12 +163,18 @@ def test_numbers_that_are_missing_or_are_not_those_of_a_plain_backward_are_throw
     point = point_of(function)
     found = gradients(point, 0, each(15))
     np.testing.assert_allclose(found, rows(jacobian(torch.matmul, X, W)), rtol=1e-15)
-    one_by_one = [torch.cat([g.flatten() for g in Plain(torch.matmul, X, W).vjp([v.reshape(ROWS, 5)])]).numpy() for v in torch.eye(15, dtype=DOUBLE)]
+    one_by_one = [
+        torch.cat(
+            [g.flatten() for g in Plain(torch.matmul, X, W).vjp([v.reshape(ROWS, 5)])]
+        ).numpy()
+        for v in torch.eye(15, dtype=DOUBLE)
+    ]
     assert np.array_equal(found[:15], one_by_one)
     assert (point.batched, function.asked) == (False, [16])
     gradients(point, 0, each(15))
-    assert function.asked == [16]       # nobody asks again
-    assert function.backwards == 2 * 16 + (name != "none")      # the one that they were held against
+    assert function.asked == [16]  # nobody asks again
+    # The one that they were held against
+    assert function.backwards == 2 * 16 + (name != "none")
 
 
 def twice_from_the_second_on(grads):
@@ -170,7 +196,9 @@ def test_a_batch_is_checked_for_every_output():
     point = point_of(Second(lambda x: (x.sin(), x.exp()), X, many=lambda grads: grads))
     gradients(point, 0, each(12))
     assert point.batched is True
-    np.testing.assert_allclose(gradients(point, 1, each(12)), rows(np.diag(X.exp().flatten().numpy())), rtol=1e-15)
+    np.testing.assert_allclose(
+        gradients(point, 1, each(12)), rows(np.diag(X.exp().flatten().numpy())), rtol=1e-15
+    )
     assert point.batched is False
 
 
@@ -179,13 +207,23 @@ def test_a_batch_is_checked_for_every_input():
     gradients(point, 0, each(15), [0])
     assert point.batched is True
     own = slice(point.starts[1], point.starts[2])
-    np.testing.assert_allclose(gradients(point, 0, each(15), [1])[:, own], rows(jacobian(torch.matmul, X, W))[:, own], rtol=1e-15)
+    np.testing.assert_allclose(
+        gradients(point, 0, each(15), [1])[:, own],
+        rows(jacobian(torch.matmul, X, W))[:, own],
+        rtol=1e-15,
+    )
     assert point.batched is False
 
 
 def test_an_infinite_gradient_hides_no_wrong_one_beside_it():
     x = torch.cat([torch.zeros(1, dtype=DOUBLE), normal(1, 11).abs()])
-    point = point_of(Offers(torch.sqrt, x, many=lambda grads: [torch.where(g.isinf() | g.isnan(), g, 2 * g) for g in grads]))
+    point = point_of(
+        Offers(
+            torch.sqrt,
+            x,
+            many=lambda grads: [torch.where(g.isinf() | g.isnan(), g, 2 * g) for g in grads],
+        )
+    )
     found = gradients(point, 0, each(12))
     np.testing.assert_allclose(found[5, 5], 0.5 / x[5].sqrt(), rtol=1e-15)
     assert np.isinf(found[0, 0]) and point.batched is False
@@ -213,10 +251,18 @@ def test_a_hook_that_looks_into_the_gradient_gets_plain_ones():
     assert seen == [2.0] * 12 + [0.4]
 
 
-@pytest.mark.parametrize(("forward", "x", "wanted"), [
-    (torch.sin, X.float(), lambda: np.diag(X.float().cos().double().flatten().numpy())),
-    (lambda x: torch.complex(x, 3 * x), X, lambda: np.repeat(np.eye(12), 2, 0) * np.tile([1.0, 3.0], 12)[:, None]),
-], ids=["float32 input", "complex output"])
+@pytest.mark.parametrize(
+    ("forward", "x", "wanted"),
+    [
+        (torch.sin, X.float(), lambda: np.diag(X.float().cos().double().flatten().numpy())),
+        (
+            lambda x: torch.complex(x, 3 * x),
+            X,
+            lambda: np.repeat(np.eye(12), 2, 0) * np.tile([1.0, 3.0], 12)[:, None],
+        ),
+    ],
+    ids=["float32 input", "complex output"],
+)
 def test_other_types_than_float64_are_pulled_back_one_by_one(forward, x, wanted):
     made, point = live(forward, x)
     found = gradients(point, 0, each(len(point.f0))[:-1])

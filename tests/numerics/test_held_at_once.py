@@ -1,7 +1,8 @@
 """What is as large as an input is held a few times at once, whatever a comparison computes of it.
 
-The class of faults: arrays of every element of a large tensor for each probe, rung and step of arithmetic, so that a check of 10⁷ elements takes
-the memory of a hundred of them. Bytes are counted (`tracemalloc` sees NumPy's), nothing is timed.
+The class of faults: arrays of every element of a large tensor for each probe, rung and step of
+arithmetic, so that a check of 10⁷ elements takes the memory of a hundred of them. Bytes are counted
+(`tracemalloc` sees NumPy's), nothing is timed.
 """
 
 import tracemalloc
@@ -13,21 +14,26 @@ from torch.autograd import Function
 from gradverify.numerics.verdict import Verdict
 
 N = 768
-HELD = 28   # times the input: 57 before blocks were added up piece by piece
+HELD = 28  # times the input: 57 before blocks were added up piece by piece
 
 
 def layer_norm(spoil):
     class LayerNorm(Function):
         @staticmethod
         def forward(ctx, x):
-            mean, scale = x.mean(-1, keepdim=True), (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt()
+            mean, scale = (
+                x.mean(-1, keepdim=True),
+                (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt(),
+            )
             ctx.save_for_backward((x - mean) * scale, scale)
             return (x - mean) * scale
 
         @staticmethod
         def backward(ctx, g):
             y, scale = ctx.saved_tensors
-            return spoil((g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)) * scale)
+            return spoil(
+                (g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)) * scale
+            )
 
     return LayerNorm
 

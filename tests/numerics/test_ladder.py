@@ -20,20 +20,30 @@ def along(f, x, kind=float, **options):
         return np.array([float(f(kind(x + t)))])
 
     x, unit = float(kind(x)), U64 if kind is float else U32
-    outputs = Outputs(np.array([float(f(kind(x)))]), np.zeros(1), lambda: np.full(1, unit), rounds_x=False)
+    outputs = Outputs(
+        np.array([float(f(kind(x)))]), np.zeros(1), lambda: np.full(1, unit), rounds_x=False
+    )
     line = CallableLine(evaluate, abs(x) or 1.0, abs(x), cast=lambda t: float(kind(x + t)) - x)
     return derivative(line, outputs, **options), len(calls)
 
 
 SMOOTH = {
-    "sin": (np.sin, np.cos, 1.0), "exp": (np.exp, np.exp, 0.7), "tanh": (np.tanh, lambda x: 1 / np.cosh(x) ** 2, 0.4),
+    "sin": (np.sin, np.cos, 1.0),
+    "exp": (np.exp, np.exp, 0.7),
+    "tanh": (np.tanh, lambda x: 1 / np.cosh(x) ** 2, 0.4),
     "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), lambda x: np.exp(-x) / (1 + np.exp(-x)) ** 2, -0.8),
-    "log at 1e-8": (np.log, lambda x: 1 / x, 1e-8), "sqrt at 1e-8": (np.sqrt, lambda x: 0.5 / np.sqrt(x), 1e-8),
-    "1/x at 1e-5": (lambda x: 1 / x, lambda x: -1 / x**2, 1e-5), "x^1.5": (lambda x: x**1.5, lambda x: 1.5 * x**0.5, 1e-5),
-    "x·x at 1e8": (lambda x: x * x, lambda x: 2 * x, 1e8), "log at 1e8": (np.log, lambda x: 1 / x, 1e8),
-    "sin(1e5 x)": (lambda x: np.sin(1e5 * x), lambda x: 1e5 * np.cos(1e5 * x), 0.7), "sin at 1e8": (np.sin, np.cos, 1e8),
-    "x³ at 0": (lambda x: x**3, lambda x: 0.0, 0.0), "x² at 0": (lambda x: x * x, lambda x: 0.0, 0.0),
-    "|x - 1| 1e-7 beside": (lambda x: abs(x - 1.0), lambda x: 1.0, 1 + 1e-7), "relu 1e-4 beside": (lambda x: max(x, 0.0) * 3, lambda x: 3.0, 1e-4),
+    "log at 1e-8": (np.log, lambda x: 1 / x, 1e-8),
+    "sqrt at 1e-8": (np.sqrt, lambda x: 0.5 / np.sqrt(x), 1e-8),
+    "1/x at 1e-5": (lambda x: 1 / x, lambda x: -1 / x**2, 1e-5),
+    "x^1.5": (lambda x: x**1.5, lambda x: 1.5 * x**0.5, 1e-5),
+    "x·x at 1e8": (lambda x: x * x, lambda x: 2 * x, 1e8),
+    "log at 1e8": (np.log, lambda x: 1 / x, 1e8),
+    "sin(1e5 x)": (lambda x: np.sin(1e5 * x), lambda x: 1e5 * np.cos(1e5 * x), 0.7),
+    "sin at 1e8": (np.sin, np.cos, 1e8),
+    "x³ at 0": (lambda x: x**3, lambda x: 0.0, 0.0),
+    "x² at 0": (lambda x: x * x, lambda x: 0.0, 0.0),
+    "|x - 1| 1e-7 beside": (lambda x: abs(x - 1.0), lambda x: 1.0, 1 + 1e-7),
+    "relu 1e-4 beside": (lambda x: max(x, 0.0) * 3, lambda x: 3.0, 1e-4),
     "1e-9 sin": (lambda x: 1e-9 * np.sin(x), lambda x: 1e-9 * np.cos(x), 1.0),
     "exp(100x)": (lambda x: np.exp(100 * x), lambda x: 100 * np.exp(100 * x), 5.0),
     "1e300 sin": (lambda x: 1e300 * np.sin(x), lambda x: 1e300 * np.cos(x), 1.0),
@@ -60,8 +70,15 @@ def test_the_bar_covers_the_truth_in_float32(name, scale):
     assert abs(d.value[0] - slope(x) / scale) <= d.bar[0] <= 1e-2 * abs(slope(x)) / scale
 
 
-@pytest.mark.parametrize(("f", "left", "right"), [(abs, -1.0, 1.0), (lambda x: max(x, 0.0), 0.0, 1.0), (lambda x: -abs(x), 1.0, -1.0),
-                                                  (lambda x: min(x, 0.0) + x * x, 1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("f", "left", "right"),
+    [
+        (abs, -1.0, 1.0),
+        (lambda x: max(x, 0.0), 0.0, 1.0),
+        (lambda x: -abs(x), 1.0, -1.0),
+        (lambda x: min(x, 0.0) + x * x, 1.0, 0.0),
+    ],
+)
 def test_a_kink_at_x_has_both_slopes(f, left, right):
     d, _ = along(f, 0.0)
     assert d.outcome[0] == Smoothness.KINK
@@ -77,15 +94,23 @@ def test_a_jump_at_x_is_told_and_one_beside_it_is_no_matter():
     assert abs(beside.value[0] - 1) <= beside.bar[0] < 1e-6
 
 
-@pytest.mark.parametrize("f", [lambda x: abs(x) ** 0.5, lambda x: math.copysign(abs(x) ** 0.5, x), lambda x: abs(x) ** 0.2])
+@pytest.mark.parametrize(
+    "f",
+    [lambda x: abs(x) ** 0.5, lambda x: math.copysign(abs(x) ** 0.5, x), lambda x: abs(x) ** 0.2],
+)
 def test_a_slope_without_bound_is_non_finite(f):
     assert along(f, 0.0)[0].outcome[0] in (Smoothness.NON_FINITE, Smoothness.INCONSISTENT)
     assert not np.isfinite(along(f, 0.0)[0].bar[0])
 
 
-@pytest.mark.parametrize(("f", "x", "slope"), [
-    (lambda x: x**1.5 if x >= 0 else math.nan, 0.0, 0.0), (lambda x: 2 * x if x >= 1 else math.nan, 1.0, 2.0),
-    (lambda x: x * x if x <= 1 else math.inf, 1.0, 2.0)])
+@pytest.mark.parametrize(
+    ("f", "x", "slope"),
+    [
+        (lambda x: x**1.5 if x >= 0 else math.nan, 0.0, 0.0),
+        (lambda x: 2 * x if x >= 1 else math.nan, 1.0, 2.0),
+        (lambda x: x * x if x <= 1 else math.inf, 1.0, 2.0),
+    ],
+)
 def test_where_f_ends_one_side_is_enough(f, x, slope):
     d, _ = along(f, x)
     assert d.at_border[0]
@@ -99,7 +124,9 @@ def test_an_unchanged_function_has_derivative_zero_with_the_bar_of_its_rounding(
     assert d.bar[0] >= 1e10 * U64 / 0.3
 
 
-@pytest.mark.parametrize(("f", "trend"), [(lambda x: np.round(1e5 * x) / 1e5, 1.0), (lambda x: (x + 1e8) - 1e8, 1.0)])
+@pytest.mark.parametrize(
+    ("f", "trend"), [(lambda x: np.round(1e5 * x) / 1e5, 1.0), (lambda x: (x + 1e8) - 1e8, 1.0)]
+)
 def test_a_staircase_has_two_readings(f, trend):
     d, _ = along(f, 0.7312)
     readings = (d.value[0], d.bar[0]), (d.second[0], d.second_bar[0])

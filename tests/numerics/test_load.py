@@ -1,4 +1,5 @@
-"""What is compared does not depend on how busy the machine is: a call that stalls says nothing of the function, and neither does a mean of calls.
+"""What is compared does not depend on how busy the machine is: a call that stalls says nothing of
+the function, and neither does a mean of calls.
 
 Time is a number that the calls move; no test waits.
 """
@@ -34,7 +35,9 @@ class Timed(Differentiable):
 def chosen(forward, *inputs, limits=DEFAULT, **timed):
     """What is chosen first; where lines stay open then, all elements may be compared after it."""
     function, told = Timed(forward, *inputs, **timed), []
-    compare(function, limits=limits, clock=Clock(lambda: function.now, lambda: 0.0), watch=told.append)
+    compare(
+        function, limits=limits, clock=Clock(lambda: function.now, lambda: 0.0), watch=told.append
+    )
     return told[0]
 
 
@@ -61,18 +64,31 @@ def test_stalls_of_half_a_second_change_nothing(name, odds):
     quiet = chosen(forward, *inputs, call=call)
     for seed in range(2):
         busy = chosen(forward, *inputs, call=call, odds=odds, seed=seed)
-        assert (busy.mode, busy.cost.calls, reason(busy)) == (quiet.mode, quiet.cost.calls, reason(quiet)), seed
+        assert (busy.mode, busy.cost.calls, reason(busy)) == (
+            quiet.mode,
+            quiet.cost.calls,
+            reason(quiet),
+        ), seed
     assert quiet.mode is Mode.ENTRIES
 
 
 @pytest.mark.parametrize("call", [1e-7, 3e-5, 1e-3, 0.02])
 def test_that_gradcheck_is_faster_does_not_depend_on_how_fast_the_function_is(call):
     assert chosen(mixed(60, 60), normal(0, 60), limits=Limits(), call=call).mode is Mode.ROWS
-    assert chosen(lambda x: x.softmax(-1), normal(0, 30, 12), limits=Limits(), call=call).mode is Mode.ENTRIES
+    assert (
+        chosen(lambda x: x.softmax(-1), normal(0, 30, 12), limits=Limits(), call=call).mode
+        is Mode.ENTRIES
+    )
 
 
 def test_a_time_is_the_next_power_of_two():
-    assert [to_power_of_two(t) for t in (1.0, 1.4, 1.42, 0.75, 3e-5)] == [1.0, 1.0, 2.0, 1.0, 2.0**-15]
+    assert [to_power_of_two(t) for t in (1.0, 1.4, 1.42, 0.75, 3e-5)] == [
+        1.0,
+        1.0,
+        2.0,
+        1.0,
+        2.0**-15,
+    ]
     assert to_power_of_two(0.0) == to_power_of_two(float("inf")) == 0.0
 
 

@@ -35,13 +35,21 @@ def test_repeats_cost_one_call_where_f_is_deterministic_and_five_where_not():
 VALUES = np.random.default_rng(0).normal(size=50)
 
 
-@pytest.mark.parametrize(("values", "unit"), [
-    (VALUES, U64),
-    (VALUES.astype(np.float32).astype(float), U32),
-    ((VALUES.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(float), U_BF16),
-    (np.arange(-100.0, 100.0), U64),
-    (np.array([0.5, 0.25]), U64),
-    (np.array([np.nan, np.inf, 0.0]), U64),
-])
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        (VALUES, U64),
+        (VALUES.astype(np.float32).astype(float), U32),
+        (
+            (VALUES.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000))
+            .view(np.float32)
+            .astype(float),
+            U_BF16,
+        ),
+        (np.arange(-100.0, 100.0), U64),
+        (np.array([0.5, 0.25]), U64),
+        (np.array([np.nan, np.inf, 0.0]), U64),
+    ],
+)
 def test_the_unit_roundoff_is_read_off_the_bits(values, unit):
     assert Bits().seen(values).unit == unit

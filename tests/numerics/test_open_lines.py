@@ -1,4 +1,5 @@
-"""Lines that a fast comparison leaves open are decided element by element where the budget affords that."""
+"""Lines that a fast comparison leaves open are decided element by element where the budget affords
+that."""
 
 import math
 
@@ -16,7 +17,8 @@ HIDDEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 
 
 def attention(factor):
-    """Causal, saturated: probabilities of 1 beside those of 1e-9. The gradient of the keys is off by a factor in the last row."""
+    """Causal, saturated: probabilities of 1 beside those of 1e-9. The gradient of the keys is off
+    by a factor in the last row."""
 
     class Attention(Function):
         @staticmethod
@@ -31,7 +33,9 @@ def attention(factor):
             q, k, v, p = ctx.saved_tensors
             of_p = g @ v.mT
             of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
-            rows = torch.where(torch.arange(LENGTH) == LENGTH - 1, factor, torch.ones(LENGTH, dtype=q.dtype))[:, None]
+            rows = torch.where(
+                torch.arange(LENGTH) == LENGTH - 1, factor, torch.ones(LENGTH, dtype=q.dtype)
+            )[:, None]
             return of_scores @ k, (of_scores * rows).mT @ q, p.mT @ g
 
     return Attention
@@ -39,7 +43,10 @@ def attention(factor):
 
 def inputs(seed):
     source = torch.Generator().manual_seed(seed)
-    return tuple(scale * torch.randn(1, LENGTH, 4, generator=source, dtype=torch.float64) for scale in (3, 3, 1))
+    return tuple(
+        scale * torch.randn(1, LENGTH, 4, generator=source, dtype=torch.float64)
+        for scale in (3, 3, 1)
+    )
 
 
 @pytest.mark.population(most=1)
@@ -48,7 +55,7 @@ def test_a_saturated_attention_is_decided(seed):
     by_rows = check(attention(1), *inputs(seed), select=("GV0", "GV101"), mode="rows")
     assert by_rows.verdict == "undecided"
     result = check(attention(1), *inputs(seed), select=("GV0", "GV101"))
-    assert codes(result) <= {"GV007"}       # how many are left, 1 or 5, is the processor's exp's
+    assert codes(result) <= {"GV007"}  # how many are left, 1 or 5, is the processor's exp's
     assert sum(each.elements for each in result.comparisons) == ELEMENTS
     assert sum(each.undecided for each in result.comparisons) < ELEMENTS / 1000
     assert check(attention(0.999), *inputs(seed), select=("GV0", "GV101")).verdict == "fail"

@@ -1,4 +1,5 @@
-"""Groups of columns and rows against brute force on small dependency matrices, and the counts that known ops must have."""
+"""Groups of columns and rows against brute force on small dependency matrices, and the counts that
+known ops must have."""
 
 import numpy as np
 from hypothesis import given
@@ -13,8 +14,13 @@ def patterns(draw, shape=None):
     """Arbitrary windows, some outputs that depend on nothing."""
     shape = draw(st.lists(st.integers(1, 5), max_size=3)) if shape is None else shape
     outputs = draw(st.integers(1, 9))
-    nothing = np.array(draw(st.lists(st.sampled_from([False, False, True]), min_size=outputs, max_size=outputs)))
-    ends = [[sorted((draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1)))) for _ in range(outputs)] for n in shape]
+    nothing = np.array(
+        draw(st.lists(st.sampled_from([False, False, True]), min_size=outputs, max_size=outputs))
+    )
+    ends = [
+        [sorted((draw(st.integers(0, n - 1)), draw(st.integers(0, n - 1)))) for _ in range(outputs)]
+        for n in shape
+    ]
     low = tuple(np.where(nothing, 0, [low for low, _ in axis]) for axis in ends)
     high = tuple(np.where(nothing, -1, [high for _, high in axis]) for axis in ends)
     return Pattern(tuple(shape), low, high, nothing)
@@ -34,7 +40,9 @@ def assert_columns(patterns):
     for group in range(groups.count):
         members = held[:, colour == group]
         assert members.sum(1).max(initial=0) <= 1
-        expected = np.where(members.any(1), np.flatnonzero(colour == group)[members.argmax(1)], NO_ENTRY)
+        expected = np.where(
+            members.any(1), np.flatnonzero(colour == group)[members.argmax(1)], NO_ENTRY
+        )
         assert np.array_equal(groups.columns_of(range(group, group + 1))[0], expected)
     assert colour.max(initial=0) < groups.count
 
@@ -46,14 +54,18 @@ def assert_rows(pattern):
     weights = np.random.default_rng(0).normal(size=len(pattern))
     for part in (range(groups.count), range(groups.count // 2, groups.count)):
         taken = groups.weighted(part, weights)
-        assert [rows.tolist() for rows, _ in taken] == [groups.members(group).tolist() for group in part]
+        assert [rows.tolist() for rows, _ in taken] == [
+            groups.members(group).tolist() for group in part
+        ]
         assert all(np.array_equal(own, weights[rows]) for rows, own in taken)
     for group in range(groups.count):
         members = groups.members(group)
         assert members.tolist() == np.flatnonzero(groups.group == group).tolist()
         assert held[members].sum(0).max(initial=0) <= 1
         expected = np.where(held[members].any(0), members[held[members].argmax(0)], NO_ENTRY)
-        assert np.array_equal(groups.rows_of(range(group, group + 1))[0], expected) and np.array_equal(rows_of[group], expected)
+        assert np.array_equal(
+            groups.rows_of(range(group, group + 1))[0], expected
+        ) and np.array_equal(rows_of[group], expected)
     assert not groups.group[pattern.nothing].any()
 
 

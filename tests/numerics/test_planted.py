@@ -1,4 +1,5 @@
-"""Every planted fault is found and named where it is, and nowhere else, in each comparison that claims to see it."""
+"""Every planted fault is found and named where it is, and nowhere else, in each comparison that
+claims to see it."""
 
 import numpy as np
 import pytest
@@ -80,19 +81,46 @@ def dead(x):
 
 PIXELS = normal(3, 30, 30)
 PLANTED = {
-    "one gradient element by 1 %": Planted(F.gelu, normal(1, 64, 64), frozenset({(1234, 1234)}), one_element),
-    "one entry of a Jacobian by 1 %": Planted(softmax, SCORES, frozenset({(flat(5, 7), flat(5, 3))}), one_entry),
-    "row 9 leaks into row 4, backward only": Planted(softmax, SCORES, frozenset((flat(9, c), flat(4, c)) for c in range(C)), row_leaks),
-    "row 9 leaks into row 4, forward only": Planted(leaking, SCORES, frozenset((flat(4, c), flat(9, 0)) for c in range(C)), taught=softmax),
-    "wrong tail of a block of 256": Planted(F.gelu, normal(2, 280), frozenset((i, i) for i in range(256, 280)), tail),
-    "off the structure, zero sum": Planted(softmax, SCORES, frozenset((flat(8, c), flat(3, 2)) for c in (0, 1)), zero_sum),
-    "two strays that cancel": Planted(softmax, SCORES, frozenset({(flat(8, 0), flat(3, 2)), (flat(8, 0), flat(5, 1))}), cancelling),
-    "permuted within a row": Planted(softmax, SCORES, frozenset((flat(6, a), flat(6, b)) for a in range(C) for b in range(C)), permuted),
+    "one gradient element by 1 %": Planted(
+        F.gelu, normal(1, 64, 64), frozenset({(1234, 1234)}), one_element
+    ),
+    "one entry of a Jacobian by 1 %": Planted(
+        softmax, SCORES, frozenset({(flat(5, 7), flat(5, 3))}), one_entry
+    ),
+    "row 9 leaks into row 4, backward only": Planted(
+        softmax, SCORES, frozenset((flat(9, c), flat(4, c)) for c in range(C)), row_leaks
+    ),
+    "row 9 leaks into row 4, forward only": Planted(
+        leaking, SCORES, frozenset((flat(4, c), flat(9, 0)) for c in range(C)), taught=softmax
+    ),
+    "wrong tail of a block of 256": Planted(
+        F.gelu, normal(2, 280), frozenset((i, i) for i in range(256, 280)), tail
+    ),
+    "off the structure, zero sum": Planted(
+        softmax, SCORES, frozenset((flat(8, c), flat(3, 2)) for c in (0, 1)), zero_sum
+    ),
+    "two strays that cancel": Planted(
+        softmax, SCORES, frozenset({(flat(8, 0), flat(3, 2)), (flat(8, 0), flat(5, 1))}), cancelling
+    ),
+    "permuted within a row": Planted(
+        softmax,
+        SCORES,
+        frozenset((flat(6, a), flat(6, b)) for a in range(C) for b in range(C)),
+        permuted,
+    ),
     "a mean term left out": Planted(
-        softmax, SCORES, frozenset((flat(r, a), flat(r, b)) for r in range(R) for a in range(C) for b in range(C)), mean_term),
+        softmax,
+        SCORES,
+        frozenset((flat(r, a), flat(r, b)) for r in range(R) for a in range(C) for b in range(C)),
+        mean_term,
+    ),
     "missing relu gate": Planted(torch.relu, PIXELS, frozenset(dead(PIXELS)), no_gate),
     "gradient on an unused embedding row": Planted(
-        lambda w: F.embedding(INDEX, w), normal(4, 20, 8), frozenset((8 * n + c, 40 + c) for n in range(6) for c in range(8)), unused_row),
+        lambda w: F.embedding(INDEX, w),
+        normal(4, 20, 8),
+        frozenset((8 * n + c, 40 + c) for n in range(6) for c in range(8)),
+        unused_row,
+    ),
 }
 
 
@@ -101,7 +129,7 @@ PLANTED = {
 def test_a_planted_fault_is_named_where_it_is_and_nowhere_else(name, mode):
     planted = PLANTED[name]
     compared = planted.compared(mode)
-    pair, = compared.pairs
+    (pair,) = compared.pairs
     assert pair.verdict is Verdict.MISMATCH
     assert named(compared)
     assert named(compared) <= planted.places
@@ -130,10 +158,14 @@ def test_one_entry_of_a_billion_off_by_one_per_cent_is_named(mode):
         y = x[700].softmax(-1)
         g[700, 3] -= 0.01 * y[7] * y[3] * cotangent[700, 7]
 
-    planted = Planted(softmax, normal(1, 1024, 32), frozenset({(700 * 32 + 7, 700 * 32 + 3)}), spoil)
+    planted = Planted(
+        softmax, normal(1, 1024, 32), frozenset({(700 * 32 + 7, 700 * 32 + 3)}), spoil
+    )
     compared = planted.compared(mode)
-    pair, = compared.pairs
-    assert 32768**2 > 10**9 and pair.elements == {Mode.ENTRIES: 32768**2, Mode.BLOCKS: 1024}.get(mode, 32768)
+    (pair,) = compared.pairs
+    assert 32768**2 > 10**9 and pair.elements == {Mode.ENTRIES: 32768**2, Mode.BLOCKS: 1024}.get(
+        mode, 32768
+    )
     assert named(compared) == planted.places
 
 
@@ -144,11 +176,21 @@ def test_an_entry_that_its_block_drowns_is_seen_by_rows_and_blocks_say_that_they
     def spoil(g, x, cotangent):
         g[3] += 0.01 * weight[7, 3] * cotangent[7]
 
-    planted = Planted(lambda x: torch.tanh(weight @ x / n), normal(6, n), frozenset({(7, 3)}), lambda g, x, c: spoil(g, x, c / n))
+    planted = Planted(
+        lambda x: torch.tanh(weight @ x / n),
+        normal(6, n),
+        frozenset({(7, 3)}),
+        lambda g, x, c: spoil(g, x, c / n),
+    )
     found = [planted.compared(mode, seed=1) for mode in Mode]
-    assert [compared.pairs[0].verdict for compared in found] == [Verdict.MISMATCH] * 2 + [Verdict.PASS]
+    assert [compared.pairs[0].verdict for compared in found] == [Verdict.MISMATCH] * 2 + [
+        Verdict.PASS
+    ]
     assert all(named(compared) == planted.places for compared in found[:2])
-    said = "Could miss an entry wrong by less than about 1e-08 of the norm of its block (one entry among very many)"
+    said = (
+        "Could miss an entry wrong by less than about 1e-08 of the norm of its block (one entry "
+        "among very many)"
+    )
     assert could_miss(found[2].choice).startswith(said)
 
 
@@ -157,12 +199,19 @@ def blind(monkeypatch, always):
     """Detection that sees rows and no leak between them: in its first guess, or `always`."""
     see = prepare.detected
     monkeypatch.setattr(
-        prepare, "detected", lambda point, survey, tensor, exact: see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),))
+        prepare,
+        "detected",
+        lambda point, survey, tensor, exact: (
+            see(point, survey, tensor, exact) if exact and not always else (along_last(R, C),)
+        ),
+    )
 
 
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("mode", Mode)
-def test_a_leak_of_the_forward_that_detection_missed_is_named_all_the_same(monkeypatch, mode, always):
+def test_a_leak_of_the_forward_that_detection_missed_is_named_all_the_same(
+    monkeypatch, mode, always
+):
     blind(monkeypatch, always)
     planted = PLANTED["row 9 leaks into row 4, forward only"]
     compared = planted.compared(mode)

@@ -1,4 +1,5 @@
-"""Extrapolation against closed forms: bars that hold, and no value from a plateau that finer rungs leave."""
+"""Extrapolation against closed forms: bars that hold, and no value from a plateau that finer rungs
+leave."""
 
 import numpy as np
 import pytest
@@ -18,8 +19,15 @@ def picked(f, x, h, sigma=1e-16, full=True):
     return pick(quotients(f, x, h), h[:, None], np.full((len(h), 1), sigma), full)
 
 
-@pytest.mark.parametrize(("f", "slope"), [
-    (np.sin, np.cos), (np.exp, np.exp), (lambda x: 1 / x, lambda x: -1 / x**2), (lambda x: x**5, lambda x: 5 * x**4)])
+@pytest.mark.parametrize(
+    ("f", "slope"),
+    [
+        (np.sin, np.cos),
+        (np.exp, np.exp),
+        (lambda x: 1 / x, lambda x: -1 / x**2),
+        (lambda x: x**5, lambda x: 5 * x**4),
+    ],
+)
 @pytest.mark.parametrize("x", [0.7, 1.3])
 @pytest.mark.parametrize(("h", "largest"), [(ALL, 1e-9), (FEW, 1e-8)])
 def test_the_bar_holds_and_is_narrow(f, slope, x, h, largest):

@@ -1,4 +1,5 @@
-"""The short way to a derivative: its values against closed forms, and everything that it must leave to the whole solver."""
+"""The short way to a derivative: its values against closed forms, and everything that it must leave
+to the whole solver."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,18 @@ def sampled(f, x, scale=None, sigma=0.0):
     above, below = x + h, x - h
     with np.errstate(all="ignore"):
         values = f(above), f(below), f(x)
-    return Samples(values[0], values[1], above - x, x - below, values[2], np.full(len(x), sigma), np.full(len(x), U64), np.abs(x), scale, True)
+    return Samples(
+        values[0],
+        values[1],
+        above - x,
+        x - below,
+        values[2],
+        np.full(len(x), sigma),
+        np.full(len(x), U64),
+        np.abs(x),
+        scale,
+        True,
+    )
 
 
 def told(s):

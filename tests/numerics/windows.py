@@ -18,8 +18,12 @@ def axes(*shape):
 
 def windows(shape, low, high, nothing=None):
     m = len(low[0])
-    return Pattern(tuple(shape), tuple(np.asarray(a, np.intp) for a in low), tuple(np.asarray(a, np.intp) for a in high),
-                   np.zeros(m, bool) if nothing is None else nothing)
+    return Pattern(
+        tuple(shape),
+        tuple(np.asarray(a, np.intp) for a in low),
+        tuple(np.asarray(a, np.intp) for a in high),
+        np.zeros(m, bool) if nothing is None else nothing,
+    )
 
 
 def along_last(*shape, causal=False):
@@ -31,7 +35,11 @@ def along_last(*shape, causal=False):
 
 def point_of(function, domains=None, symmetric=None, seed=0):
     n = len(function.inputs)
-    return Point(function, columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n), seed=Seed(seed))
+    return Point(
+        function,
+        columns_of(function.inputs, domains or [None] * n, symmetric or [False] * n),
+        seed=Seed(seed),
+    )
 
 
 def prepared(function, domains=None, symmetric=None):

@@ -1,6 +1,5 @@
 """Oracles as users write them: in NumPy, in torch, right and wrong."""
 
-
 import numpy as np
 import torch
 
@@ -62,7 +61,8 @@ def numpy_gradient(x, grad_output):
 
 
 def methods_only(x, grad_output):
-    """Names neither library: the module imports both, so tensors are what it gets, and `std` is torch's."""
+    """Names neither library: the module imports both, so tensors are what it gets, and `std` is
+    torch's."""
     z = (x - x.mean()) / x.std()
     return (grad_output - grad_output.mean() - z * (z * grad_output).mean()) / x.std()
 

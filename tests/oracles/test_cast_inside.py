@@ -1,4 +1,5 @@
-"""Functions of float64 that compute a part in float32: right ones pass at the tolerance of float32, wrong ones fail, and all else is as it was."""
+"""Functions of float64 that compute a part in float32: right ones pass at the tolerance of float32,
+wrong ones fail, and all else is as it was."""
 
 import pytest
 import torch
@@ -26,7 +27,9 @@ class Norm(Function):
         x, w = ctx.saved_tensors
         n, r = Norm.normalized(x)
         t = (g * w).float()
-        return (r * (t - n * (t * n).mean(-1, keepdim=True))).to(x.dtype), (g.float() * n).sum(0).to(w.dtype)
+        return (r * (t - n * (t * n).mean(-1, keepdim=True))).to(x.dtype), (g.float() * n).sum(
+            0
+        ).to(w.dtype)
 
 
 EXACT = {
@@ -36,26 +39,38 @@ EXACT = {
 
 def wrong(of, place, change):
     """The same function; `change` damages the gradient of one input."""
+
     class Damaged(of):
         @staticmethod
         def backward(ctx, g):
             found = list(of.backward(ctx, g))
             found[place] = change(found[place])
             return tuple(found)
+
     return Damaged
 
 
 @pytest.mark.parametrize("of", EXACT)
 def test_a_right_one_passes_and_its_line_says_by_what(of):
     leaves = [x.clone().requires_grad_() for x in (X, W)]
-    truth, own = (torch.autograd.grad(f(*leaves).square().sum(), leaves) for f in (EXACT[of], of.apply))
+    truth, own = (
+        torch.autograd.grad(f(*leaves).square().sum(), leaves) for f in (EXACT[of], of.apply)
+    )
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(truth, own, strict=True))
     result = check(of, X, W)
-    assert result.verdict == "pass" and codes(result) <= {"GV222"}      # every value of the loss is a float32 number
+    # Every value of the loss is a float32 number
+    assert result.verdict == "pass" and codes(result) <= {"GV222"}
     assert "also of what forward casts to float32" in result.mode_reason
 
 
-CHANGES = [lambda g: 1.02 * g, lambda g: 0.98 * g, lambda g: 2 * g, torch.zeros_like, lambda g: -g, lambda g: g.roll(1, -1)]
+CHANGES = [
+    lambda g: 1.02 * g,
+    lambda g: 0.98 * g,
+    lambda g: 2 * g,
+    torch.zeros_like,
+    lambda g: -g,
+    lambda g: g.roll(1, -1),
+]
 
 
 @pytest.mark.population("change", most=4)
@@ -94,7 +109,8 @@ def test_an_output_that_is_decided_keeps_its_tolerance():
 
         @staticmethod
         def backward(ctx, g, h):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             t = torch.tanh(x.float())
             return g + (g.float() * (1 - t * t)).to(x.dtype) + 2 * (1 + 1e-5) * x * h
+
     assert codes(check(Two, X)) == {"GV101"}

@@ -1,7 +1,8 @@
-"""Whatever knows a derivative is held against backward once it is registered, and blames nobody where it agrees.
+"""Whatever knows a derivative is held against backward once it is registered, and blames nobody
+where it agrees.
 
-The class of faults: an oracle that is registered and never asked, that is asked where the check has none of its kind, or whose calls are made before
-anybody wants its answer.
+The class of faults: an oracle that is registered and never asked, that is asked where the check has
+none of its kind, or whose calls are made before anybody wants its answer.
 """
 
 import pytest
@@ -20,7 +21,7 @@ class Cosine(Given):
     everywhere = True
 
     def gradients(self, cotangents, inputs=None):
-        x, = self.checked.subject.inputs if inputs is None else inputs
+        (x,) = self.checked.subject.inputs if inputs is None else inputs
         return (cotangents[0] * x.cos(),)
 
 
@@ -30,7 +31,10 @@ def sine(factor):
 
 @pytest.fixture
 def registered(monkeypatch):
-    monkeypatch.setattr("gradverify.evidence.GIVEN", (*catalogue.GIVEN, lambda checked: Cosine(checked, "the cosine")))
+    monkeypatch.setattr(
+        "gradverify.evidence.GIVEN",
+        (*catalogue.GIVEN, lambda checked: Cosine(checked, "the cosine")),
+    )
 
 
 @pytest.mark.parametrize(("factor", "found"), [(1.0, set()), (1.1, {"GV107"})])
@@ -40,9 +44,17 @@ def test_what_is_registered_is_compared(registered, factor, found):
     assert [each.rule for each in result.comparisons if each.rule == "GV107"] == ["GV107"]
 
 
-@pytest.mark.parametrize(("oracles", "names"), [
-    (Oracles(), []), (Oracles(expected={"x": [1.0]}), ["`expected` in the spec"]),
-    (Oracles(expected={"x": [1.0]}, gradient="oracles.handmade:nowhere"), ["`expected` in the spec", "gradient oracles.handmade:nowhere"])])
+@pytest.mark.parametrize(
+    ("oracles", "names"),
+    [
+        (Oracles(), []),
+        (Oracles(expected={"x": [1.0]}), ["`expected` in the spec"]),
+        (
+            Oracles(expected={"x": [1.0]}, gradient="oracles.handmade:nowhere"),
+            ["`expected` in the spec", "gradient oracles.handmade:nowhere"],
+        ),
+    ],
+)
 def test_a_check_has_the_oracles_that_its_spec_names_and_makes_them_without_a_call(oracles, names):
     seen = evidence(torch.sin, randn(1), oracles=oracles)
     assert [oracle.name for oracle in seen.given] == names

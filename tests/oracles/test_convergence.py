@@ -1,4 +1,5 @@
-"""What an iteration leaves is gone where its tolerance is tighter, which a mistake is not; reading numbers, or a loop over tiles, is no iteration."""
+"""What an iteration leaves is gone where its tolerance is tighter, which a mistake is not; reading
+numbers, or a loop over tiles, is no iteration."""
 
 import pytest
 import torch
@@ -17,8 +18,10 @@ def quartered(start, tolerance):
 
 
 def reaching(share, *, given=False, factor=0.0, iterates=False):
-    """x² + share · start, whose gradient for `start` is None (`given`: `factor` times what it should be); `iterates`: x² and what is left of an
-    iteration from the start on, at most `share`."""
+    """x² + share · start, whose gradient for `start` is None (`given`: `factor` times what it
+    should be); `iterates`: x² and what is left of an iteration from the start on, at most
+    `share`."""
+
     class Reaching(Function):
         @staticmethod
         def forward(ctx, x, start):
@@ -27,8 +30,9 @@ def reaching(share, *, given=False, factor=0.0, iterates=False):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return 2 * x * g, factor * share * g if given else None
+
     return Reaching
 
 
@@ -36,11 +40,16 @@ def reaching(share, *, given=False, factor=0.0, iterates=False):
 def test_an_input_that_moves_the_output_by_next_to_nothing_is_a_warning(given):
     result = check(reaching(7e-12, given=given), X, START)
     assert (result.verdict, codes(result)) == ("pass", {"GV114"})
-    assert "d y0 / d start is zero, where the output moves by what is small compared with its row" in message(result, "GV114")
+    assert (
+        "d y0 / d start is zero, where the output moves by what is small compared with its row"
+        in message(result, "GV114")
+    )
 
 
 @pytest.mark.parametrize("iterates", [False, True], ids=["straight", "iterating"])
-@pytest.mark.parametrize(("given", "code"), [(False, "GV102"), (True, "GV101")], ids=["None", "zeros"])
+@pytest.mark.parametrize(
+    ("given", "code"), [(False, "GV102"), (True, "GV101")], ids=["None", "zeros"]
+)
 def test_a_missing_gradient_that_matters_stays_an_error(given, code, iterates):
     result = check(reaching(1e-4, given=given, iterates=iterates), X, START)
     assert result.verdict == "fail" and code in codes(result)
@@ -82,6 +91,7 @@ SMALL = {torch.float32: (100.0, 3.0, 0.005, -0.002), torch.float64: (10000.0, 3.
 
 def square(head, sign):
     """x², whose gradient is times `sign` where x is small; `head` is called before."""
+
     class Square(Function):
         @staticmethod
         def forward(ctx, x):
@@ -91,8 +101,9 @@ def square(head, sign):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return 2 * x * g * torch.where(x.abs() < 0.01, sign, 1.0).to(x.dtype)
+
     return Square
 
 
@@ -100,7 +111,10 @@ def square(head, sign):
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 @pytest.mark.parametrize("head", HEADS)
 def test_a_wrong_sign_of_small_elements_is_an_error_whatever_forward_reads(head, dtype):
-    x, settings = torch.tensor(SMALL[dtype], dtype=dtype), {"dtype": str(dtype).removeprefix("torch.")}
+    x, settings = (
+        torch.tensor(SMALL[dtype], dtype=dtype),
+        {"dtype": str(dtype).removeprefix("torch.")},
+    )
     wrong, right = (check(square(HEADS[head], sign), x, **settings) for sign in (-1.0, 1.0))
     assert wrong.verdict == "fail" and "GV101" in codes(wrong)
     assert right.verdict == "pass"
@@ -108,7 +122,9 @@ def test_a_wrong_sign_of_small_elements_is_an_error_whatever_forward_reads(head,
 
 @pytest.mark.parametrize("head", HEADS)
 def test_only_a_loop_that_a_tolerance_ends_is_an_iteration(head):
-    found = evidence(square(HEADS[head], 1.0), torch.tensor(SMALL[torch.float64], dtype=torch.float64))
+    found = evidence(
+        square(HEADS[head], 1.0), torch.tensor(SMALL[torch.float64], dtype=torch.float64)
+    )
     assert bool(found.stopping_tests) == (head == "an iteration")
 
 
@@ -122,7 +138,7 @@ class Window(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         *most, last = zip(x.split(4), g.split(4), strict=True)
         return torch.cat([*(2 * tile * v for tile, v in most), last[0] * last[1] * 16384 / 8192])
 
@@ -140,7 +156,9 @@ def lopsided(x):
 
 
 def stopped(iterates, error=2e-8, wrong=0.0):
-    """`lopsided`, and what an iteration leaves; `wrong`: and an error of that size in forward and backward, which no iteration leaves."""
+    """`lopsided`, and what an iteration leaves; `wrong`: and an error of that size in forward and
+    backward, which no iteration leaves."""
+
     def left(x):
         return (quartered(torch.ones_like(x), error) if iterates else error) + wrong
 
@@ -152,25 +170,35 @@ def stopped(iterates, error=2e-8, wrong=0.0):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return g * lopsided(x) + left(x) * g.sum()
+
     return Stopped
 
 
-CASES = [(True, 2e-8, 0.0, True), (False, 2e-8, 0.0, False), (True, 1e-4, 0.0, False), (True, 1e-8, 2e-8, False)]
+CASES = [
+    (True, 2e-8, 0.0, True),
+    (False, 2e-8, 0.0, False),
+    (True, 1e-4, 0.0, False),
+    (True, 1e-8, 2e-8, False),
+]
 NAMES = ["iterating", "straight", "too much", "a mistake"]
 
 
 @pytest.mark.parametrize(("iterates", "error", "wrong", "right"), CASES, ids=NAMES)
 def test_values_are_held_against_a_reference_beside_the_largest(iterates, error, wrong, right):
-    result = check(stopped(iterates, error, wrong), X, oracles=REFERENCE, select=("GV105",), ignore=("GV0",))
+    result = check(
+        stopped(iterates, error, wrong), X, oracles=REFERENCE, select=("GV105",), ignore=("GV0",)
+    )
     assert codes(result) == (set() if right else {"GV105"})
 
 
 @pytest.mark.population(most=2)
 @pytest.mark.parametrize(("iterates", "error", "wrong", "right"), CASES, ids=NAMES)
 def test_so_are_gradients(iterates, error, wrong, right):
-    result = check(stopped(iterates, error, wrong), X, oracles=REFERENCE, select=("GV106",), ignore=("GV0",))
+    result = check(
+        stopped(iterates, error, wrong), X, oracles=REFERENCE, select=("GV106",), ignore=("GV0",)
+    )
     assert codes(result) == (set() if right else {"GV106"})
 
 

@@ -1,4 +1,5 @@
-"""One random direction: right gradients agree, a wrong one differs, and what has no derivative is left open."""
+"""One random direction: right gradients agree, a wrong one differs, and what has no derivative is
+left open."""
 
 import pytest
 import torch
@@ -42,8 +43,15 @@ def test_a_complex_gradient_without_its_conjugate_is_seen():
     assert screen(square(lambda z, g: 2 * z * g), z)[0] is Screen.DIFFERS
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: x.softmax(-1).sum(-1), lambda x: F.layer_norm(x, (5,)).sum(-1), lambda x: (x + 1e10) - 1e10, lambda x: x.sin() ** 2 + x.cos() ** 2])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.softmax(-1).sum(-1),
+        lambda x: F.layer_norm(x, (5,)).sum(-1),
+        lambda x: (x + 1e10) - 1e10,
+        lambda x: x.sin() ** 2 + x.cos() ** 2,
+    ],
+)
 def test_gradients_that_are_rounding_throughout_do_not_differ(function):
     assert screen(function, randn(3, 5))[0] is not Screen.DIFFERS
 
@@ -57,7 +65,8 @@ def test_outputs_without_a_derivative_are_left_out_and_the_rest_is_judged():
     right, wrong = square(lambda x, g: 2 * x * g), square(lambda x, g: 3 * x * g)
     assert screen(with_step(right.apply), X.reshape(-1))[0] is Screen.AGREES
     assert screen(with_step(wrong.apply), X.reshape(-1))[0] is Screen.DIFFERS
-    assert screen(torch.abs, kink + 0.0)[0] is Screen.AGREES       # the 0 is not moved: it may belong to the structure
+    # The 0 is not moved: it may belong to the structure
+    assert screen(torch.abs, kink + 0.0)[0] is Screen.AGREES
 
 
 def test_zeros_of_a_structured_input_stay_and_a_tensor_of_zeros_moves():

@@ -1,4 +1,5 @@
-"""Kernels that take float32 alone are judged by the finite differences of their reference in float64.
+"""Kernels that take float32 alone are judged by the finite differences of their reference in
+float64.
 
 The truth is the closed form of the gradient; a wrong one is off in a single row.
 """
@@ -52,6 +53,7 @@ def one_row_off(backward):
     def off(x, g):
         found = backward(x, g)
         return torch.cat([found[:-1], found[-1:] * 1.01])
+
     return off
 
 
@@ -61,14 +63,23 @@ X = randn(5, 33, dtype=torch.float32)
 
 def judged(forward, backward, reference, x=X, **settings):
     name = f"oracles.test_float32_kernels:{reference}"
-    return check(kernel(forward, backward), x, dtype="float32", select=("GV101",), oracles=Oracles(reference=name), **settings)
+    return check(
+        kernel(forward, backward),
+        x,
+        dtype="float32",
+        select=("GV101",),
+        oracles=Oracles(reference=name),
+        **settings,
+    )
 
 
 @pytest.mark.parametrize(("forward", "backward", "reference"), OPERATORS)
 def test_beside_a_reference_they_are_decided_right_and_wrong(forward, backward, reference):
     right = judged(forward, backward, reference)
     assert (right.verdict, codes(right)) == ("pass", set())
-    assert right.mode_reason.endswith("finite differences in float64, of the reference, gradients in float32")
+    assert right.mode_reason.endswith(
+        "finite differences in float64, of the reference, gradients in float32"
+    )
     wrong = judged(forward, one_row_off(backward), reference)
     assert (wrong.verdict, codes(wrong)) == ("fail", {"GV101"})
 
@@ -77,7 +88,8 @@ def test_beside_a_reference_they_are_decided_right_and_wrong(forward, backward, 
 def test_a_reference_of_another_function_or_that_raises_takes_no_part(reference):
     oracles = Oracles(reference=f"oracles.test_float32_kernels:{reference}")
     found = evidence(kernel(softmax, softmax_backward), X[:2, :4], dtype="float32", oracles=oracles)
-    assert isinstance(found.in_float64, InFloat64) and not found.in_float64.of_reference     # its own, which says that it is float32
+    # Its own, which says that it is float32
+    assert isinstance(found.in_float64, InFloat64) and not found.in_float64.of_reference
 
 
 def other(x):

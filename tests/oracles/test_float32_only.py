@@ -1,6 +1,7 @@
 """Kernels that take float32 alone and have no reference: right ones pass, damaged twins fail.
 
-In torch, NumPy and custom operators; what can be computed in float32 alone stays with float32's own noise.
+In torch, NumPy and custom operators; what can be computed in float32 alone stays with float32's own
+noise.
 """
 
 import re
@@ -14,8 +15,14 @@ from torch.autograd import Function
 
 from gradverify.oracles.widened import InFloat64
 
-SAMPLE = [("torch", "softmax of a product"), ("torch", "residual rms_norm"), ("numpy", "swiglu"), ("numpy", "attention"),
-          ("custom op", "layer_norm"), ("custom op", "cross entropy")]
+SAMPLE = [
+    ("torch", "softmax of a product"),
+    ("torch", "residual rms_norm"),
+    ("numpy", "swiglu"),
+    ("numpy", "attention"),
+    ("custom op", "layer_norm"),
+    ("custom op", "cross entropy"),
+]
 
 
 @pytest.mark.parametrize(("style", "name"), SAMPLE)
@@ -62,13 +69,20 @@ def in_float32_arrays(x):
     return torch.from_numpy(out)
 
 
-@pytest.mark.parametrize(("forward", "backward"), [
-    (by_bits, lambda x, g: -0.5 * g * x**-1.5), (in_float32_arrays, lambda x, g: 2 * g)])
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    [(by_bits, lambda x, g: -0.5 * g * x**-1.5), (in_float32_arrays, lambda x, g: 2 * g)],
+)
 def test_what_is_another_function_in_float64_is_taken_in_float32_and_not_accused(forward, backward):
     x = randn(8, dtype=torch.float32).abs() + 0.5
-    assert not isinstance(evidence(only(forward, backward), x, dtype="float32").in_float64, InFloat64)
+    assert not isinstance(
+        evidence(only(forward, backward), x, dtype="float32").in_float64, InFloat64
+    )
     assert check(only(forward, backward), x, dtype="float32").verdict in ("pass", "undecided")
-    assert check(only(forward, lambda x, g: 1.1 * backward(x, g)), x, dtype="float32").verdict == "fail"
+    assert (
+        check(only(forward, lambda x, g: 1.1 * backward(x, g)), x, dtype="float32").verdict
+        == "fail"
+    )
 
 
 def beyond_its_bits(x):
@@ -84,4 +98,6 @@ def test_what_stays_undecided_names_a_remedy_that_decides_it():
     hint = next(finding.hint for finding in result.findings)
     assert "`reference`" in hint
     told = re.search(r"`atol: (1e-?\d+)`", hint)
-    assert told is None or check(function, x, dtype="float32", atol=float(told[1])).verdict == "pass"
+    assert (
+        told is None or check(function, x, dtype="float32", atol=float(told[1])).verdict == "pass"
+    )

@@ -14,10 +14,11 @@ def checked(name, function=handmade.standard_score, *values):
 
 @pytest.mark.parametrize("name", ["numpy_gradient", "torch_gradient", "writes_into_its_arguments"])
 def test_a_right_gradient_agrees_in_numpy_and_in_torch(name):
-    """x.std() means the population's deviation on an array and the sample's on a tensor: each must get its own type."""
+    """x.std() means the population's deviation on an array and the sample's on a tensor: each must
+    get its own type."""
     result = checked(name)
     assert (result.verdict, codes(result)) == ("pass", set())
-    compared, = (each for each in result.comparisons if each.rule == "GV107")
+    (compared,) = (each for each in result.comparisons if each.rule == "GV107")
     assert (compared.elements, compared.mismatched, compared.output) == (5, 0, None)
 
 
@@ -32,14 +33,17 @@ def test_a_wrong_gradient_is_told_by_name():
     assert f"gradient {HERE}:wrong_gradient" in message(result, "GV107")
 
 
-@pytest.mark.parametrize(("name", "said"), [
-    ("raises", "raised ValueError: no such case"),
-    ("too_many", "returned 2 gradients for 1 input, 1 of them differentiable"),
-    ("wrong_shape", "shape [1] for an input of shape [5]"),
-    ("text", "returned a str"),
-    ("mapping", "returned a dict"),
-    ("complex_gradient", "complex gradient for a real input"),
-])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "raised ValueError: no such case"),
+        ("too_many", "returned 2 gradients for 1 input, 1 of them differentiable"),
+        ("wrong_shape", "shape [1] for an input of shape [5]"),
+        ("text", "returned a str"),
+        ("mapping", "returned a dict"),
+        ("complex_gradient", "complex gradient for a real input"),
+    ],
+)
 def test_an_oracle_that_does_not_fit_is_blamed_as_the_oracle(name, said):
     result = checked(name)
     assert (result.verdict, codes(result)) == ("error", {"GV002"})
@@ -49,12 +53,23 @@ def test_an_oracle_that_does_not_fit_is_blamed_as_the_oracle(name, said):
     assert [frame.function for frame in frames] == (["raises"] if name == "raises" else [])
 
 
-@pytest.mark.parametrize("name", ["product_gradients", "product_gradients_of_differentiable_inputs", "product_gradient_of_one"])
+@pytest.mark.parametrize(
+    "name",
+    ["product_gradients", "product_gradients_of_differentiable_inputs", "product_gradient_of_one"],
+)
 def test_gradients_come_one_per_argument_or_one_per_differentiable_input(name):
     index = fixed(torch.tensor([0, 2, 2]))
-    seen = evidence(handmade.product, randn(4), torch.tensor(3.0, dtype=torch.float64), index, oracles=Oracles(gradient=f"{HERE}:{name}"))
+    seen = evidence(
+        handmade.product,
+        randn(4),
+        torch.tensor(3.0, dtype=torch.float64),
+        index,
+        oracles=Oracles(gradient=f"{HERE}:{name}"),
+    )
     found = seen.given[0].pairs
-    assert {place: tally.elements for place, tally in found.items()} == ({0: 4} if "one" in name else {0: 4, 1: 1})
+    assert {place: tally.elements for place, tally in found.items()} == (
+        {0: 4} if "one" in name else {0: 4, 1: 1}
+    )
     assert all(tally.counts[0] == tally.elements for tally in found.values())
 
 
@@ -73,7 +88,9 @@ def radius_only(x, y, grad_radius, grad_angle):
 
 @pytest.mark.parametrize(("name", "found"), [("polar_gradient", set()), ("radius_only", {"GV107"})])
 def test_a_gradient_of_several_outputs_gets_a_cotangent_for_each(name, found):
-    result = check(polar, randn(3), randn(3, seed=1), oracles=Oracles(gradient=f"oracles.test_gradient:{name}"))
+    result = check(
+        polar, randn(3), randn(3, seed=1), oracles=Oracles(gradient=f"oracles.test_gradient:{name}")
+    )
     assert codes(result) == found
 
 
@@ -82,6 +99,14 @@ def cat_gradient(tensors, dim, grad_output):
 
 
 def test_a_list_of_tensors_has_a_list_of_gradients():
-    seen = evidence(torch.cat, [randn(2, 1), randn(2, 3)], 1, oracles=Oracles(gradient="oracles.test_gradient:cat_gradient"))
-    found = {place: (pair.elements, pair.count(Outcome.PASS)) for place, pair in seen.given[0].pairs.items()}
+    seen = evidence(
+        torch.cat,
+        [randn(2, 1), randn(2, 3)],
+        1,
+        oracles=Oracles(gradient="oracles.test_gradient:cat_gradient"),
+    )
+    found = {
+        place: (pair.elements, pair.count(Outcome.PASS))
+        for place, pair in seen.given[0].pairs.items()
+    }
     assert found == {0: (2, 2), 1: (6, 6)}

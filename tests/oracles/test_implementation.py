@@ -1,4 +1,5 @@
-"""References on modules: parameters by name, a module as the reference, outputs by name; and blame where it belongs."""
+"""References on modules: parameters by name, a module as the reference, outputs by name; and blame
+where it belongs."""
 
 import pytest
 import torch
@@ -54,34 +55,56 @@ def without_scale(x, inner_weight):
 
 
 def checked(**oracles):
-    return check(Affine, randn(2, 3), init={"width": 3}, oracles=Oracles(**{key: f"{HERE}:{name}" for key, name in oracles.items()}))
+    return check(
+        Affine,
+        randn(2, 3),
+        init={"width": 3},
+        oracles=Oracles(**{key: f"{HERE}:{name}" for key, name in oracles.items()}),
+    )
 
 
 @pytest.mark.parametrize("name", ["in_any_order", "after_the_inputs", "everything", "Twin"])
 def test_parameters_reach_the_reference_under_their_names(name):
     result = checked(reference=name)
     assert (result.verdict, codes(result)) == ("pass", set())
-    assert {each.input for each in result.comparisons if each.rule == "GV106"} == {"input", "scale", "inner.weight"} - {"input"} | {"x"}
+    assert {each.input for each in result.comparisons if each.rule == "GV106"} == {
+        "input",
+        "scale",
+        "inner.weight",
+    } - {"input"} | {"x"}
 
 
 def test_a_wrong_reference_is_blamed_as_the_reference_where_finite_differences_side_with_backward():
     result = checked(reference="wrong")
     assert codes(result) == {"GV106"}
-    found, = result.findings
-    assert found.message.startswith(f"reference {HERE}:wrong is wrong, not backward") and found.input == "scale"
+    (found,) = result.findings
+    assert (
+        found.message.startswith(f"reference {HERE}:wrong is wrong, not backward")
+        and found.input == "scale"
+    )
     assert found.source == "def wrong(x, inner_weight, scale):"
 
 
-@pytest.mark.parametrize(("name", "said"), [("without_scale", "takes no 'scale'"), ("Biased", "has the parameter 'bias'")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("without_scale", "takes no 'scale'"), ("Biased", "has the parameter 'bias'")],
+)
 def test_a_reference_with_other_parameters_is_refused_by_name(name, said):
     result = checked(reference=name)
     assert (result.verdict, codes(result)) == ("error", {"GV002"})
-    assert f"reference {HERE}:{name}" in message(result, "GV002") and said in message(result, "GV002")
+    assert f"reference {HERE}:{name}" in message(result, "GV002") and said in message(
+        result, "GV002"
+    )
 
 
 def test_a_module_may_be_the_reference_of_a_function_that_takes_its_parameters():
     linear = torch.nn.functional.linear
-    seen = check(lambda x, weight: linear(x, weight), randn(2, 3), randn(3, 3, seed=1), oracles=Oracles(reference=f"{HERE}:SQUARE"))
+    seen = check(
+        lambda x, weight: linear(x, weight),
+        randn(2, 3),
+        randn(3, 3, seed=1),
+        oracles=Oracles(reference=f"{HERE}:SQUARE"),
+    )
     assert (seen.verdict, codes(seen)) == ("pass", set())
 
 
@@ -89,7 +112,11 @@ SQUARE = nn.Linear(3, 3, bias=False)
 
 
 def test_outputs_of_one_name_are_compared_whatever_their_order():
-    result = check(lambda x: {"a": x * 2, "b": x.sum()}, randn(3), oracles=Oracles(reference=f"{HERE}:other_way_round"))
+    result = check(
+        lambda x: {"a": x * 2, "b": x.sum()},
+        randn(3),
+        oracles=Oracles(reference=f"{HERE}:other_way_round"),
+    )
     assert (result.verdict, codes(result)) == ("pass", set())
 
 

@@ -1,4 +1,5 @@
-"""One kernel of 16 bits against another: which differences are those of two roundings, and which are another function.
+"""One kernel of 16 bits against another: which differences are those of two roundings, and which
+are another function.
 
 The truth is in float64: there each kernel here is a softmax, or is not, by construction."""
 
@@ -32,6 +33,7 @@ def one_by_one(x):
 
 def through(damage):
     """A softmax whose gradient is damaged."""
+
     class Identity(Function):
         @staticmethod
         def forward(ctx, x):
@@ -50,16 +52,28 @@ def without_the_end(g):
 
 RIGHT = {"the same": softmax, "by hand": by_hand, "one by one": one_by_one}
 WRONG = {
-    "output": (lambda x: 1.1 * softmax(x), 0), "largest forgotten": (lambda x: softmax(x.clamp(max=0.5)), 0),
-    "gradient": (through(lambda g: 1.1 * g), 1), "sign": (through(torch.neg), 1), "end of rows": (through(without_the_end), 1)}
+    "output": (lambda x: 1.1 * softmax(x), 0),
+    "largest forgotten": (lambda x: softmax(x.clamp(max=0.5)), 0),
+    "gradient": (through(lambda g: 1.1 * g), 1),
+    "sign": (through(torch.neg), 1),
+    "end of rows": (through(without_the_end), 1),
+}
 
 
 def apart(here, there, seed, dtype):
     """Of the output and of the gradient."""
-    found = evidence(here, randn(12, 24, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch."))
+    found = evidence(
+        here, randn(12, 24, seed=seed).to(dtype), dtype=str(dtype).removeprefix("torch.")
+    )
     own = found.subject.own
     assert found.kernel is not None
-    other = Kernel(*(each.twin(each.arguments, target=replace(each.target, call=there)) for each in (found.subject, own)), found.forward.checked)
+    other = Kernel(
+        *(
+            each.twin(each.arguments, target=replace(each.target, call=there))
+            for each in (found.subject, own)
+        ),
+        found.forward.checked,
+    )
     return found.kernel.apart(other)
 
 
@@ -81,5 +95,8 @@ def test_two_right_kernels_are_not_called_different(here, there, dtype, seed):
 @pytest.mark.parametrize("wrong", WRONG)
 def test_another_function_is_found_on_whichever_side_it_is(right, wrong, dtype, seed):
     function, place = WRONG[wrong]
-    for judged in (apart(RIGHT[right], function, seed, dtype), apart(function, RIGHT[right], seed, dtype)):
+    for judged in (
+        apart(RIGHT[right], function, seed, dtype),
+        apart(function, RIGHT[right], seed, dtype),
+    ):
         assert judged[place].miss and (place == 0 or not judged[0].miss)

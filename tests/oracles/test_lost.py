@@ -1,6 +1,8 @@
-"""Elements that float32 rounds away with f itself, as 1 + tanh(x) near −1: a right gradient is not accused, a wrong one is caught.
+"""Elements that float32 rounds away with f itself, as 1 + tanh(x) near −1: a right gradient is not
+accused, a wrong one is caught.
 
-The truth is torch's own derivative of the same formula. A wrong one is wrong in float32 alone, or in float64 too.
+The truth is torch's own derivative of the same formula. A wrong one is wrong in float32 alone, or
+in float64 too.
 """
 
 import math
@@ -48,7 +50,9 @@ def function(name, how="right", everywhere=False):
         @staticmethod
         def backward(ctx, g):
             x, w = ctx.saved_tensors
-            return backward(BEFORE[name], x, w, g, how if everywhere or x.dtype == torch.float32 else "right")
+            return backward(
+                BEFORE[name], x, w, g, how if everywhere or x.dtype == torch.float32 else "right"
+            )
 
     return TanhGELU
 
@@ -73,7 +77,9 @@ def is_lost(name, seed):
 SEEDS = {name: [seed for seed in range(40) if is_lost(name, seed)][:2] for name in BEFORE}
 
 
-@pytest.mark.parametrize(("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds])
+@pytest.mark.parametrize(
+    ("name", "seed"), [(name, seed) for name, seeds in SEEDS.items() for seed in seeds]
+)
 def test_a_right_one_is_not_accused(name, seed):
     assert judged(name, "right", seed).verdict in ("pass", "undecided")
 
@@ -88,4 +94,7 @@ def test_a_wrong_one_is_caught(name, how, everywhere):
 
 @pytest.mark.parametrize("name", list(BEFORE))
 def test_a_tail_that_is_cut_in_float64_too_does_not_pass(name):
-    assert all(judged(name, "cut below -4.5", seed, everywhere=True).verdict != "pass" for seed in SEEDS[name][:1])
+    assert all(
+        judged(name, "cut below -4.5", seed, everywhere=True).verdict != "pass"
+        for seed in SEEDS[name][:1]
+    )

@@ -1,4 +1,5 @@
-"""What float32 costs forward is granted to the gradients that a reference is compared with; a wrong gradient is none of that cost."""
+"""What float32 costs forward is granted to the gradients that a reference is compared with; a wrong
+gradient is none of that cost."""
 
 import pytest
 import torch
@@ -39,10 +40,18 @@ def naive(damage=lambda dx, dw, n: (dx, dw), forward=None):
 
 def compared(function, mean, seed, rows=2):
     """How many elements are wrong, and how many undecided."""
-    x, w, b = (randn(rows, 6, seed=seed) + mean).float(), randn(6, seed=seed + 1).float(), randn(6, seed=seed + 2).float()
-    seen = evidence(function, x, w, b, dtype="float32", oracles=Oracles(reference=f"{__name__}:layer_norm")).reference
+    x, w, b = (
+        (randn(rows, 6, seed=seed) + mean).float(),
+        randn(6, seed=seed + 1).float(),
+        randn(6, seed=seed + 2).float(),
+    )
+    seen = evidence(
+        function, x, w, b, dtype="float32", oracles=Oracles(reference=f"{__name__}:layer_norm")
+    ).reference
     pairs = seen.rows.values()
-    return sum(pair.count(Outcome.MISMATCH) for pair in pairs), sum(pair.count(Outcome.UNDECIDED) for pair in pairs)
+    return sum(pair.count(Outcome.MISMATCH) for pair in pairs), sum(
+        pair.count(Outcome.UNDECIDED) for pair in pairs
+    )
 
 
 @pytest.mark.parametrize(("mean", "seed"), [(30.0, 12), (300.0, 11)])
@@ -53,10 +62,13 @@ def test_a_right_one_is_not_accused(mean, seed):
 
 
 WRONG = {
-    "2 % off": lambda dx, dw, n: (1.02 * dx, dw), "other sign": lambda dx, dw, n: (dx, -dw), "of the weight": lambda dx, dw, n: (dx, 1.1 * dw),
+    "2 % off": lambda dx, dw, n: (1.02 * dx, dw),
+    "other sign": lambda dx, dw, n: (dx, -dw),
+    "of the weight": lambda dx, dw, n: (dx, 1.1 * dw),
     "one row": lambda dx, dw, n: (dx * torch.tensor([[1.0], [1.05]]), dw),
     "one column": lambda dx, dw, n: (torch.cat([dx[:, :-1], 0 * dx[:, -1:]], 1), dw),
-    "not centred": lambda dx, dw, n: (dx + 1e-3 * n, dw)}
+    "not centred": lambda dx, dw, n: (dx + 1e-3 * n, dw),
+}
 
 
 @pytest.mark.population(most=3)

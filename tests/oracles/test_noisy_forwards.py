@@ -1,5 +1,6 @@
-"""Forwards with noise. Faults stood for: a right gradient accused because noise at x is larger than where it was measured, a wrong one passed
-because noise hides it, and a straight-through estimator passed or accused for what torch makes of it."""
+"""Forwards with noise. Faults stood for: a right gradient accused because noise at x is larger than
+where it was measured, a wrong one passed because noise hides it, and a straight-through estimator
+passed or accused for what torch makes of it."""
 
 import live
 import pytest
@@ -11,7 +12,8 @@ FACTORS = [1 + 0.37 * k / 16 for k in range(16)]
 
 
 def rounded(y, relative=1e-9):
-    """y with the rounding of larger numbers that cancel in it, which torch differentiates through."""
+    """y with the rounding of larger numbers that cancel in it, which torch differentiates
+    through."""
     large = 2.0 ** torch.ceil(torch.log2(relative * 2.0**53 * y.detach().abs().max()))
     return sum(((y * a + large) - large) / a for a in FACTORS) / len(FACTORS)
 
@@ -24,6 +26,7 @@ def by_bits(y, relative=1e-9):
 
 def function(forward, clean, factor=1.0, also=None):
     """A Function whose backward is the gradient of `clean` times a factor."""
+
     class Made(Function):
         @staticmethod
         def forward(ctx, x):
@@ -34,7 +37,7 @@ def function(forward, clean, factor=1.0, also=None):
         def backward(ctx, grad_output):
             leaf = ctx.saved_tensors[0].detach().requires_grad_()
             with torch.enable_grad():
-                gradient, = torch.autograd.grad(clean(leaf), leaf, grad_output)
+                (gradient,) = torch.autograd.grad(clean(leaf), leaf, grad_output)
             return factor * (gradient if also is None else also(gradient))
 
     return Made
@@ -45,21 +48,39 @@ def judged(checked, *inputs, **changes):
 
 
 CLEAN = {
-    "tanh": torch.tanh, "softmax": lambda x: x.softmax(0), "norm": lambda x: x / x.norm(), "relu of a sum": lambda x: (x + 0.1).relu() * x.sum()}
+    "tanh": torch.tanh,
+    "softmax": lambda x: x.softmax(0),
+    "norm": lambda x: x / x.norm(),
+    "relu of a sum": lambda x: (x + 0.1).relu() * x.sum(),
+}
 
 
 @pytest.mark.population(by="name")
 @pytest.mark.parametrize("noisy", [rounded, by_bits])
 @pytest.mark.parametrize("name", CLEAN)
 def test_no_right_gradient_of_a_noisy_forward_is_accused_and_no_wrong_one_passes(name, noisy):
-    verdicts = [judged(function(lambda x: noisy(CLEAN[name](x), 3e-9), CLEAN[name], factor)).verdict for factor in (1.0, 1 + 1e-4, 1.01)]
-    assert verdicts[0] in ("pass", "undecided") and "pass" not in verdicts[1:] and verdicts[2] == "fail"
+    verdicts = [
+        judged(function(lambda x: noisy(CLEAN[name](x), 3e-9), CLEAN[name], factor)).verdict
+        for factor in (1.0, 1 + 1e-4, 1.01)
+    ]
+    assert (
+        verdicts[0] in ("pass", "undecided")
+        and "pass" not in verdicts[1:]
+        and verdicts[2] == "fail"
+    )
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "undecided"), (1 + 1e-5, "undecided"), (1.01, "fail")])
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.0, "undecided"), (1 + 1e-5, "undecided"), (1.01, "fail")]
+)
 def test_an_element_that_noise_moves_by_a_few_bars_in_a_noisy_pair_is_no_mismatch(factor, verdict):
     x = live.randn(6, seed=17)
-    assert judged(function(lambda x: rounded(CLEAN["norm"](x), 2e-6), CLEAN["norm"], factor), x).verdict == verdict
+    assert (
+        judged(
+            function(lambda x: rounded(CLEAN["norm"](x), 2e-6), CLEAN["norm"], factor), x
+        ).verdict
+        == verdict
+    )
 
 
 class Straight(Function):

@@ -10,13 +10,17 @@ HERE = "oracles.handmade"
 
 
 def checked(name, function=handmade.standard_score, *values):
-    return check(function, *(values or (randn(5),)), oracles=Oracles(reference=f"{HERE}:{name}" if ":" not in name else name))
+    return check(
+        function,
+        *(values or (randn(5),)),
+        oracles=Oracles(reference=f"{HERE}:{name}" if ":" not in name else name),
+    )
 
 
 def test_a_right_reference_agrees_in_values_and_gradients():
     result = checked("reference")
     assert (result.verdict, codes(result)) == ("pass", set())
-    compared, = (each for each in result.comparisons if each.rule == "GV106")
+    (compared,) = (each for each in result.comparisons if each.rule == "GV106")
     assert compared.elements == 25
 
 
@@ -30,7 +34,13 @@ def test_a_wrong_gradient_with_right_values_is_told_as_a_gradient():
     assert codes(checked("reference_with_wrong_gradient")) == {"GV106"}
 
 
-@pytest.mark.parametrize(("name", "said"), [("reference_of_another_shape", "[5], the reference [1, 5]"), ("reference_of_another_type", "complex128")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("reference_of_another_shape", "[5], the reference [1, 5]"),
+        ("reference_of_another_type", "complex128"),
+    ],
+)
 def test_another_shape_or_type_is_a_finding_of_the_values_and_no_gradient_is_compared(name, said):
     result = checked(name)
     assert codes(result) == {"GV105"}
@@ -38,11 +48,14 @@ def test_another_shape_or_type_is_a_finding_of_the_values_and_no_gradient_is_com
     assert not any(each.rule == "GV106" for each in result.comparisons)
 
 
-@pytest.mark.parametrize(("name", "code", "said"), [
-    ("reference_that_raises", "GV002", "no such case"),
-    ("reference_whose_backward_raises", "GV003", "no gradient"),
-    ("reference_without_outputs", "GV002", "returned 0 outputs"),
-])
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("reference_that_raises", "GV002", "no such case"),
+        ("reference_whose_backward_raises", "GV003", "no gradient"),
+        ("reference_without_outputs", "GV002", "returned 0 outputs"),
+    ],
+)
 def test_a_reference_that_fails_is_blamed_as_the_reference(name, code, said):
     result = checked(name)
     assert (result.verdict, codes(result)) == ("error", {code})
@@ -51,8 +64,12 @@ def test_a_reference_that_fails_is_blamed_as_the_reference(name, code, said):
 
 
 def test_a_reference_that_writes_into_its_arguments_does_not_damage_the_check():
-    live = subject(lambda x, index: x * (index + 1), randn(3), fixed(torch.tensor([0, 0, 0])),
-                   oracles=Oracles(reference=f"{HERE}:reference_that_writes"))
+    live = subject(
+        lambda x, index: x * (index + 1),
+        randn(3),
+        fixed(torch.tensor([0, 0, 0])),
+        oracles=Oracles(reference=f"{HERE}:reference_that_writes"),
+    )
     before = live.inputs[0].clone()
     seen = Evidence(live)
     assert all(tally.count(Outcome.MISMATCH) == 0 for tally in seen.reference.rows.values())
@@ -61,7 +78,11 @@ def test_a_reference_that_writes_into_its_arguments_does_not_damage_the_check():
 
 def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place():
     mask = torch.tensor([-torch.inf, 0.0, 0.0], dtype=torch.float64)
-    live = subject(lambda x: x + mask, randn(3), oracles=Oracles(reference="oracles.test_reference:masked_and_wrong_at_the_end"))
+    live = subject(
+        lambda x: x + mask,
+        randn(3),
+        oracles=Oracles(reference="oracles.test_reference:masked_and_wrong_at_the_end"),
+    )
     tally = Evidence(live).reference.values[0]
     assert (tally.compared, tally.count(Outcome.MISMATCH)) == (2, 1)
     assert tally.worst[0].output_index == 2
@@ -72,5 +93,9 @@ def masked_and_wrong_at_the_end(x):
 
 
 def test_a_nan_in_the_function_alone_is_no_agreement():
-    live = subject(lambda x: torch.where(x > 1e9, x, x * torch.nan), randn(2), oracles=Oracles(reference="torch:clone"))
+    live = subject(
+        lambda x: torch.where(x > 1e9, x, x * torch.nan),
+        randn(2),
+        oracles=Oracles(reference="torch:clone"),
+    )
     assert Evidence(live).reference.values[0].count(Outcome.PASS) == 0

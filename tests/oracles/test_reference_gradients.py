@@ -39,7 +39,9 @@ def compared(right, backward, shape, mode=Mode.ENTRIES, **options):
     structure = prepare(function).structure
     function.pulls = 0
     free = Cost(0, 0, 0.0)
-    choice = Choice(mode, free, why=Why.FITS, relative=1e-8, passed_over=(), budget=Limits(), gradcheck=free)
+    choice = Choice(
+        mode, free, why=Why.FITS, relative=1e-8, passed_over=(), budget=Limits(), gradcheck=free
+    )
     measured = Jacobian({}, frozenset(), choice, structure=structure)
     pair = reference_gradients(function, reference, SETTINGS, lambda: measured, **options)[0, 0]
     return pair, function.pulls + reference.pulls
@@ -73,7 +75,7 @@ def damaged(right, rng):
 @pytest.mark.parametrize("seed", range(60))
 def test_every_element_that_differs_is_told_as_one_hot_backwards_have_it(seed):
     rng = np.random.default_rng(seed)
-    right, shape = ((diagonal(30, rng), (30,)) if seed % 2 else (blocks(30, rng), (5, 6)))
+    right, shape = (diagonal(30, rng), (30,)) if seed % 2 else (blocks(30, rng), (5, 6))
     wrong = damaged(right, rng)
     pair, _ = compared(right, wrong, shape)
     differs = ~np.isclose(wrong, right, rtol=1e-6, atol=0)
@@ -96,9 +98,15 @@ def by_one_element(right):
     return wrong
 
 
-@pytest.mark.parametrize(("damage", "columns"), [
-    (by_one_element, 1), (lambda a: -a, 60), (lambda a: a + np.outer(np.arange(60) == 3, 1e-3 * np.ones(60)), 60),
-    (lambda a: a * (np.arange(60) != 7), 1)])
+@pytest.mark.parametrize(
+    ("damage", "columns"),
+    [
+        (by_one_element, 1),
+        (lambda a: -a, 60),
+        (lambda a: a + np.outer(np.arange(60) == 3, 1e-3 * np.ones(60)), 60),
+        (lambda a: a * (np.arange(60) != 7), 1),
+    ],
+)
 def test_a_few_random_cotangents_find_what_differs_and_name_elements(damage, columns):
     right = dense(np.random.default_rng(1))
     wrong = damage(right)
@@ -106,7 +114,9 @@ def test_a_few_random_cotangents_find_what_differs_and_name_elements(damage, col
     assert (pair.lines, pair.elements, pair.count(Outcome.MISMATCH)) == ("columns", 60, columns)
     assert pulls <= 2 * (3 + 3 * 8)
     for each in pair.worst:
-        assert each.analytic == pytest.approx(wrong[each.place]) and each.numeric == pytest.approx(right[each.place])
+        assert each.analytic == pytest.approx(wrong[each.place]) and each.numeric == pytest.approx(
+            right[each.place]
+        )
         assert not np.isclose(wrong[each.place], right[each.place], rtol=1e-6)
 
 
@@ -128,7 +138,18 @@ def product_that_forgets_a_row(x, w):
     return y + (x[:1].detach() - x[:1]).sum() * w.detach()[0] * (torch.arange(len(x))[:, None] == 2)
 
 
-@pytest.mark.parametrize(("reference", "wrong"), [("product", {}), ("product_that_forgets_a_row", {"x": 4 * 7})])
+@pytest.mark.parametrize(
+    ("reference", "wrong"), [("product", {}), ("product_that_forgets_a_row", {"x": 4 * 7})]
+)
 def test_inputs_that_share_their_backwards_have_patterns_of_their_own(reference, wrong):
-    result = check(lambda x, w: product(x, w), randn(5, 4), randn(4, 7, seed=1), oracles=Oracles(reference=f"{__name__}:{reference}"))
-    assert {each.input: each.mismatched for each in result.comparisons if each.rule == "GV106" and each.mismatched} == wrong
+    result = check(
+        lambda x, w: product(x, w),
+        randn(5, 4),
+        randn(4, 7, seed=1),
+        oracles=Oracles(reference=f"{__name__}:{reference}"),
+    )
+    assert {
+        each.input: each.mismatched
+        for each in result.comparisons
+        if each.rule == "GV106" and each.mismatched
+    } == wrong

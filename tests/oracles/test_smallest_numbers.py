@@ -1,4 +1,5 @@
-"""Numbers near the end of what a dtype holds: what underflows is rounded absolutely, so a right gradient is not accused there, and none passes."""
+"""Numbers near the end of what a dtype holds: what underflows is rounded absolutely, so a right
+gradient is not accused there, and none passes."""
 
 import pytest
 import torch
@@ -30,12 +31,19 @@ class Wrong(Square):
 @pytest.mark.parametrize("dtype", LEAST)
 def test_of_denormal_inputs_none_is_accused_and_no_rule_fails(function, dtype):
     result = check(function, tensor(LEAST[dtype], dtype=dtype), dtype=NAMES[dtype])
-    assert result.verdict in ("pass", "undecided") and not codes(result) - {"GV007"} and not result.faults, result.reason
+    assert (
+        result.verdict in ("pass", "undecided")
+        and not codes(result) - {"GV007"}
+        and not result.faults
+    ), result.reason
 
 
 @pytest.mark.parametrize("dtype", LEAST)
 def test_of_denormal_inputs_no_wrong_gradient_passes(dtype):
-    assert check(Wrong.apply, tensor(LEAST[dtype], dtype=dtype), dtype=NAMES[dtype]).verdict == "undecided"
+    assert (
+        check(Wrong.apply, tensor(LEAST[dtype], dtype=dtype), dtype=NAMES[dtype]).verdict
+        == "undecided"
+    )
 
 
 @pytest.mark.parametrize(("dtype", "small"), [(torch.float64, 1e-200), (torch.float32, 1e-30)])

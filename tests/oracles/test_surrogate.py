@@ -81,18 +81,30 @@ def wanted(name):
     return Oracles(surrogate=f"{HERE}:{name}" if ":" not in name else name)
 
 
-RIGHT = [(Through, "identity", randn(2, 3)), (Reverse, "turned", randn(2, 3)), (Spike, "torch:sigmoid", SMOOTH)]
+RIGHT = [
+    (Through, "identity", randn(2, 3)),
+    (Reverse, "turned", randn(2, 3)),
+    (Spike, "torch:sigmoid", SMOOTH),
+]
 
 
 @pytest.mark.parametrize(("function", "name", "x"), RIGHT)
 def test_a_gradient_that_is_meant_to_differ_passes_with_its_surrogate(function, name, x):
     result = check(function, x, oracles=wanted(name))
     assert (result.verdict, codes(result)) == ("pass", set())
-    assert sum(each.elements for each in result.comparisons if each.rule == "GV101") == x.numel() ** 2
+    assert (
+        sum(each.elements for each in result.comparisons if each.rule == "GV101") == x.numel() ** 2
+    )
 
 
-@pytest.mark.parametrize(("function", "said"), [
-    (Through, "the forward does not move here"), (Reverse, "gradient reversal"), (Spike, "the forward does not move here")])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (Through, "the forward does not move here"),
+        (Reverse, "gradient reversal"),
+        (Spike, "the forward does not move here"),
+    ],
+)
 def test_without_it_fails_plainly_and_the_hint_names_the_key(function, said):
     result = check(function, randn(2, 3))
     assert (result.verdict, codes(result)) == ("fail", {"GV101"})
@@ -112,13 +124,21 @@ def test_a_wrong_surrogate_is_named_in_sentence_and_hint():
 
 
 @pytest.mark.parametrize(("function", "blamed"), [(Through, True), (Reverse, False)])
-def test_a_surrogate_that_detaches_is_at_fault_where_backward_is_what_torch_makes_of_it(function, blamed):
-    found, = check(function, randn(4), oracles=wanted("detaches")).findings
+def test_a_surrogate_that_detaches_is_at_fault_where_backward_is_what_torch_makes_of_it(
+    function, blamed
+):
+    (found,) = check(function, randn(4), oracles=wanted("detaches")).findings
     assert (found.code, "which detaches on the way" in found.hint) == ("GV101", blamed)
 
 
-@pytest.mark.parametrize(("name", "said"), [("raises", "ValueError: no surrogate"), ("of_another_shape", "returned shape []"),
-                                            ("oracles.handmade:reference_without_outputs", "returned 0 outputs")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "ValueError: no surrogate"),
+        ("of_another_shape", "returned shape []"),
+        ("oracles.handmade:reference_without_outputs", "returned 0 outputs"),
+    ],
+)
 def test_a_surrogate_that_does_not_fit_is_blamed_as_the_surrogate(name, said):
     result = check(Through, randn(2, 3), oracles=wanted(name))
     assert (result.verdict, codes(result)) == ("error", {"GV002"})

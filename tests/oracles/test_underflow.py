@@ -1,4 +1,5 @@
-"""In float32 a slope below the smallest normal number of float32 may be zero: the finite difference in float64 still sees it."""
+"""In float32 a slope below the smallest normal number of float32 may be zero: the finite difference
+in float64 still sees it."""
 
 import pytest
 import torch
@@ -32,9 +33,13 @@ def test_a_slope_that_underflows_is_rightly_zero():
     assert (result.verdict, codes(result)) == ("pass", set())
 
 
-@pytest.mark.parametrize(("x", "backward"), [
-    (X, lambda g, x, y: right(g, x, y) * (x < 0)),
-    (torch.tensor([-80.0, -60.0, 0.5]), lambda g, x, y: right(g, x, y) * (x > -50)),
-], ids=["zero where it is 0.2", "zero where it is 1e-26"])
+@pytest.mark.parametrize(
+    ("x", "backward"),
+    [
+        (X, lambda g, x, y: right(g, x, y) * (x < 0)),
+        (torch.tensor([-80.0, -60.0, 0.5]), lambda g, x, y: right(g, x, y) * (x > -50)),
+    ],
+    ids=["zero where it is 0.2", "zero where it is 1e-26"],
+)
 def test_a_slope_that_float32_holds_must_not_be_zero(x, backward):
     assert "GV101" in codes(check(sigmoid(backward), x, dtype="float32"))

@@ -1,7 +1,9 @@
-"""Functions that round to 16 bits inside, whose finite differences meet treads: no right gradient is accused, no wrong one passes.
+"""Functions that round to 16 bits inside, whose finite differences meet treads: no right gradient
+is accused, no wrong one passes.
 
-The class of faults: a tread that no step leaves is taken for a slope of zero, a step over half a tread for a slope that is off; and where a flat f
-hides a dependence, one backward is read as the rows of two outputs. The gradients are torch's own of the same function without the casts.
+The class of faults: a tread that no step leaves is taken for a slope of zero, a step over half a
+tread for a slope that is off; and where a flat f hides a dependence, one backward is read as the
+rows of two outputs. The gradients are torch's own of the same function without the casts.
 """
 
 import pytest
@@ -12,12 +14,20 @@ from torch.autograd import Function
 
 BF16, FP16 = torch.bfloat16, torch.float16
 FUNCTIONS = {
-    "gelu": F.gelu, "tanh": torch.tanh, "square": lambda x: x * x, "unit rows": lambda x: x / x.norm(dim=-1, keepdim=True),
-    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]), "rms norm": lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6),
-    "logsumexp": lambda x: torch.logsumexp(x, -1), "product": lambda x: x @ x.mT}
-ROUNDED = {     # where the casts are: f in 16 bits; f of rounded numbers; a rounded f
-    "in": lambda f, x, low: f(x.to(low)).to(x.dtype), "of": lambda f, x, low: f(x.to(low).to(x.dtype)),
-    "out": lambda f, x, low: f(x).to(low).to(x.dtype)}
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "square": lambda x: x * x,
+    "unit rows": lambda x: x / x.norm(dim=-1, keepdim=True),
+    "layer norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "rms norm": lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6),
+    "logsumexp": lambda x: torch.logsumexp(x, -1),
+    "product": lambda x: x @ x.mT,
+}
+ROUNDED = {  # where the casts are: f in 16 bits; f of rounded numbers; a rounded f
+    "in": lambda f, x, low: f(x.to(low)).to(x.dtype),
+    "of": lambda f, x, low: f(x.to(low).to(x.dtype)),
+    "out": lambda f, x, low: f(x).to(low).to(x.dtype),
+}
 
 
 def rounding(name, where, low, damage=lambda g: g):
@@ -39,9 +49,15 @@ def rounding(name, where, low, damage=lambda g: g):
     return Op
 
 
-RIGHT = [("gelu", "in", BF16, 0), ("unit rows", "in", FP16, 1), ("unit rows", "out", FP16, 1), ("layer norm", "of", BF16, 1),
-         ("rms norm", "in", FP16, 1),
-         ("tanh", "of", BF16, 1), ("square", "of", BF16, 1)]
+RIGHT = [
+    ("gelu", "in", BF16, 0),
+    ("unit rows", "in", FP16, 1),
+    ("unit rows", "out", FP16, 1),
+    ("layer norm", "of", BF16, 1),
+    ("rms norm", "in", FP16, 1),
+    ("tanh", "of", BF16, 1),
+    ("square", "of", BF16, 1),
+]
 
 
 @pytest.mark.population(most=3)
@@ -49,19 +65,28 @@ RIGHT = [("gelu", "in", BF16, 0), ("unit rows", "in", FP16, 1), ("unit rows", "o
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_right_gradient_is_not_accused(name, where, low, seed, dtype):
     result = check(rounding(name, where, low), randn(3, 5, seed=seed).to(dtype))
-    assert (result.verdict, {finding.code for finding in result.findings if finding.severity == "error"}) == ("undecided", {"GV007"})
+    assert (
+        result.verdict,
+        {finding.code for finding in result.findings if finding.severity == "error"},
+    ) == ("undecided", {"GV007"})
 
 
 @pytest.mark.population("name")
 @pytest.mark.parametrize("name", ["gelu", "unit rows", "square"])
 @pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g], ids=["sign", "twice"])
 def test_a_wrong_gradient_is_found_all_the_same(name, damage):
-    assert codes(check(rounding(name, "in", FP16, damage), randn(3, 5, seed=1))) & {"GV101", "GV102"}
+    assert codes(check(rounding(name, "in", FP16, damage), randn(3, 5, seed=1))) & {
+        "GV101",
+        "GV102",
+    }
 
 
 @pytest.mark.parametrize("low", [BF16, FP16])
 def test_zeros_do_not_pass_because_f_is_flat_over_every_step(low):
-    assert check(rounding("logsumexp", "in", low, lambda g: 0 * g), randn(3, 5, seed=3)).verdict == "undecided"
+    assert (
+        check(rounding("logsumexp", "in", low, lambda g: 0 * g), randn(3, 5, seed=3)).verdict
+        == "undecided"
+    )
 
 
 def test_zeros_are_right_where_f_does_not_move_without_its_casts_either():
@@ -102,7 +127,9 @@ def normed(x):
 
 
 def norm_gradient(x, g, coupled=1.0):
-    return scale(x) * (g - g.mean(1, keepdim=True) - coupled * normed(x) * (g * normed(x)).mean(1, keepdim=True))
+    return scale(x) * (
+        g - g.mean(1, keepdim=True) - coupled * normed(x) * (g * normed(x)).mean(1, keepdim=True)
+    )
 
 
 def haversed(x):
@@ -118,7 +145,8 @@ SMALL = torch.tensor([1e-3, 3e-4, 1e-2, 0.5])
 
 @pytest.mark.parametrize(("seed", "times"), [(0, 1.0), (1, 0.0), (2, 2.0)])
 def test_where_float32_cancels_a_right_gradient_is_not_accused_and_a_wrong_one_is(seed, times):
-    """The variance as E[x²] − E[x]², at a mean of 1,000 standard deviations: float32 has two digits of it, and moves in steps of 1/16."""
+    """The variance as E[x²] − E[x]², at a mean of 1,000 standard deviations: float32 has two digits
+    of it, and moves in steps of 1/16."""
     norm = cancelling(normed, lambda x, g: norm_gradient(x, g, times))
     found = check(norm, 1000 + randn(2, 6, seed=seed, dtype=torch.float32), rtol=1e-3)
     assert found.verdict == ("undecided" if times == 1 else "fail")

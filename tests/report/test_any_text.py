@@ -1,6 +1,8 @@
-"""Text from outside (names, paths, messages, what was printed) in every view and format: it arrives whole and readable, and means nothing there.
+"""Text from outside (names, paths, messages, what was printed) in every view and format: it arrives
+whole and readable, and means nothing there.
 
-The class of faults: a character of a name or of an exception that a terminal, XML, Markdown, a workflow command or an encoding takes for its own.
+The class of faults: a character of a name or of an exception that a terminal, XML, Markdown, a
+workflow command or an encoding takes for its own.
 """
 
 import json
@@ -25,17 +27,46 @@ from gradverify.report.names import CONTROL, clean, inert, one_line
 from gradverify.report.plain import told
 from gradverify.report.terminal.view import render as terminal
 
-SARIF = jsonschema.Draft4Validator(json.loads((Path(__file__).parents[1] / "schemas" / "sarif-2.1.0-rtm.5.json").read_text()))
+SARIF = jsonschema.Draft4Validator(
+    json.loads((Path(__file__).parents[1] / "schemas" / "sarif-2.1.0-rtm.5.json").read_text())
+)
 LONG = "x" * 2_000
 TEXTS = {
-    "markup": "[red]x[/red] :fire: |a|b| <b>&amp;</b> ]]> `c` ``` ~~~ *d* _e_ $f$ @someone #1 https://x.y",
-    "escape sequences": "a\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J\x1b[2J", "controls": "".join(map(chr, range(32))) + "\x7f\x85",
-    "lines": "a\nb\r\nc\rd\u2028e\u2029f", "turned around": "a\u202eb\u2066c\u200fd\u061c", "no text": "\ud800 \udfff \ufffe\uffff",
-    "commands": "::error::x\n  ::add-mask::y\n##[group]z %0A%25\n##vso[task.complete]a ##teamcity[b]\n::stop-commands::c",
-    "numbers": "NaN -inf \u00b1\u00f7", "long": LONG, "other scripts": "σ 数 🔥 ‍",
-    "only": "|", "tick": "`", "blank": " ", "nothing": "", "backslashes": "\\ \\| a\\", "tags": "</code></details><script>x</script> <!-- -->"}
-KEPT = {"verdict", "severity", "status", "outcome", "code", "rule", "started_at", "version", "expect", "lines", "output_part", "input_part",
-        "missing", "also"}
+    "markup": "[red]x[/red] :fire: |a|b| <b>&amp;</b> ]]> `c` ``` ~~~ *d* _e_ $f$ @someone #1 "
+    "https://x.y",
+    "escape sequences": "a\x1b[31mred\x1b[0m \x1b]0;title\x07 \x9b2J\x1b[2J",
+    "controls": "".join(map(chr, range(32))) + "\x7f\x85",
+    "lines": "a\nb\r\nc\rd\u2028e\u2029f",
+    "turned around": "a\u202eb\u2066c\u200fd\u061c",
+    "no text": "\ud800 \udfff \ufffe\uffff",
+    "commands": "::error::x\n  ::add-mask::y\n##[group]z %0A%25\n##vso[task.complete]a ##teamcity[b]\n"
+    "::stop-commands::c",
+    "numbers": "NaN -inf \u00b1\u00f7",
+    "long": LONG,
+    "other scripts": "σ 数 🔥 ‍",
+    "only": "|",
+    "tick": "`",
+    "blank": " ",
+    "nothing": "",
+    "backslashes": "\\ \\| a\\",
+    "tags": "</code></details><script>x</script> <!-- -->",
+}
+KEPT = {
+    "verdict",
+    "severity",
+    "status",
+    "outcome",
+    "code",
+    "rule",
+    "started_at",
+    "version",
+    "expect",
+    "lines",
+    "output_part",
+    "input_part",
+    "missing",
+    "also",
+}
 """Strings that are ours: words with a meaning, not text from outside."""
 
 A_COMMAND = re.compile(r"\s*::|.*##(vso|teamcity)?\[")
@@ -49,7 +80,13 @@ def spoiled(value, text, name=""):
     if isinstance(value, tuple):
         return tuple(spoiled(item, text, name) for item in value)
     if is_dataclass(value):
-        return replace(value, **{field.name: spoiled(getattr(value, field.name), text, field.name) for field in fields(value)})
+        return replace(
+            value,
+            **{
+                field.name: spoiled(getattr(value, field.name), text, field.name)
+                for field in fields(value)
+            },
+        )
     return value
 
 
@@ -74,10 +111,17 @@ def each(test):
 
 @pytest.mark.parametrize("kind", [*NAMES, "github"])
 def test_no_format_carries_a_raw_control_character(kind):
-    """A sample of all code points, those of the first two blocks whole, and all texts but the long one."""
+    """A sample of all code points, those of the first two blocks whole, and all texts but the long
+    one."""
     drawn = random.Random(0)
-    points = [*range(0x180), *(drawn.randrange(0x180, 0x110000) for _ in range(300)), *range(0x2000, 0x2070)]
-    found = with_text("".join(map(chr, points)) + "".join(text for text in TEXTS.values() if text != LONG))
+    points = [
+        *range(0x180),
+        *(drawn.randrange(0x180, 0x110000) for _ in range(300)),
+        *range(0x2000, 0x2070),
+    ]
+    found = with_text(
+        "".join(map(chr, points)) + "".join(text for text in TEXTS.values() if text != LONG)
+    )
     nothing_raw(renderer(kind)(found))
     if kind in READ:
         READ[kind](found)
@@ -91,7 +135,8 @@ def test_no_view_carries_one_and_names_arrive_whole(look, text):
         shown = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     nothing_raw(shown)
     if not look.wrap:
-        assert f"== FAIL  {one_line('mul of the tutorial' + text)}" not in shown        # expected: it has no panel
+        # expected: it has no panel
+        assert f"== FAIL  {one_line('mul of the tutorial' + text)}" not in shown
         assert f"== XPASS  {one_line('mul, mended' + text).rstrip()}" in shown
 
 
@@ -106,7 +151,11 @@ def names_in_junit(found):
 def test_junit_is_read_back_with_every_name_and_sentence(text):
     found = with_text(text)
     root = ET.fromstring(names_in_junit(found).encode())
-    [failure] = [case.find("failure") for case in root.iter("testcase") if case.get("name") == one_line(found.checks[0].name)]
+    [failure] = [
+        case.find("failure")
+        for case in root.iter("testcase")
+        if case.get("name") == one_line(found.checks[0].name)
+    ]
     assert one_line(found.checks[0].findings[0].message) in failure.get("message")
     assert of_lines(found.checks[0].findings[0].message) in failure.text
 
@@ -116,8 +165,11 @@ def test_sarif_and_gitlab_carry_every_sentence(text):
     found = with_text(text)
     log = json.loads(sarif.render(found))
     SARIF.validate(log)
-    [told] = [result["message"]["text"] for result in log["runs"][0]["results"] if f"swish[rows=7,act=:fire:]{one_line(text)}: GV101" in
-              result["message"]["text"]]
+    [told] = [
+        result["message"]["text"]
+        for result in log["runs"][0]["results"]
+        if f"swish[rows=7,act=:fire:]{one_line(text)}: GV101" in result["message"]["text"]
+    ]
     assert clean(found.checks[0].findings[0].message) in told
     issues = json.loads(gitlab.render(found))
     assert " ".join(clean(found.checks[0].findings[0].message).split()) in issues[0]["description"]
@@ -128,14 +180,24 @@ def test_sarif_and_gitlab_carry_every_sentence(text):
 def test_json_lines_carry_the_text_itself(text):
     found = with_text(text)
     lines = [json.loads(line) for line in jsonl.render(found).splitlines()]
-    assert [line["check"]["name"] for line in lines if line["event"] == "check_finished"] == [check.name for check in found.checks]
+    assert [line["check"]["name"] for line in lines if line["event"] == "check_finished"] == [
+        check.name for check in found.checks
+    ]
 
 
 @each
 def test_a_workflow_command_is_one_line_and_says_it_all(text):
     lines = github.render(with_text(text)).splitlines()
-    assert lines and all(re.match(r"::(error|warning) file=[^:,]*,line=\d+,title=[^:,]*::[^\n]*$", line) for line in lines)
-    unescaped = re.search(r"title=([^:]*)::", lines[0])[1].replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
+    assert lines and all(
+        re.match(r"::(error|warning) file=[^:,]*,line=\d+,title=[^:,]*::[^\n]*$", line)
+        for line in lines
+    )
+    unescaped = (
+        re.search(r"title=([^:]*)::", lines[0])[1]
+        .replace("%3A", ":")
+        .replace("%2C", ",")
+        .replace("%25", "%")
+    )
     assert unescaped.startswith(f"swish[rows=7,act=:fire:]{one_line(text)}"[:200])
 
 
@@ -158,29 +220,56 @@ class Tags(HTMLParser):
 
 
 def cells_in_markdown(found):
-    """Code, tables and `details`: nothing of a text is anything else, and each table has its own number of columns and rows."""
+    """Code, tables and `details`: nothing of a text is anything else, and each table has its own
+    number of columns and rows."""
     tokens = MarkdownIt("commonmark").enable("table").parse(markdown.render(found))
     tags = Tags()
     for token in tokens:
         tags.feed(token.content if token.type == "html_block" else "")
         for child in token.children or ():
             tags.feed(child.content if child.type == "html_inline" else "")
-            assert child.type in ("text", "code_inline", "html_inline", "softbreak", "strong_open", "strong_close")
+            assert child.type in (
+                "text",
+                "code_inline",
+                "html_inline",
+                "softbreak",
+                "strong_open",
+                "strong_close",
+            )
     assert set(tags.seen) <= {("details", ()), ("summary", ()), ("code", ())}
     assert {token.type for token in tokens if not token.type.endswith("_close")} <= {
-        "heading_open", "inline", "table_open", "thead_open", "tbody_open", "tr_open", "th_open", "td_open", "html_block", "fence", "paragraph_open"}
+        "heading_open",
+        "inline",
+        "table_open",
+        "thead_open",
+        "tbody_open",
+        "tr_open",
+        "th_open",
+        "td_open",
+        "html_block",
+        "fence",
+        "paragraph_open",
+    }
     assert sum(token.type == "td_open" for token in tokens) == 4 * 6 + 3 * 3
     return tokens
 
 
-READ = {"junit": names_in_junit, "markdown": cells_in_markdown, "github": lambda found: nothing_raw(terminal(found, LOOKS[0]))}
+READ = {
+    "junit": names_in_junit,
+    "markdown": cells_in_markdown,
+    "github": lambda found: nothing_raw(terminal(found, LOOKS[0])),
+}
 
 
 @each
 def test_markdown_shows_every_text_as_code(text):
     found = with_text(text)
     tokens = cells_in_markdown(found)
-    shown = ["".join(child.content for child in token.children if child.type != "html_inline") for token in tokens if token.type == "inline"]
+    shown = [
+        "".join(child.content for child in token.children if child.type != "html_inline")
+        for token in tokens
+        if token.type == "inline"
+    ]
     assert one_line(found.checks[0].name) in shown
     fences = [token.content for token in tokens if token.type == "fence"]
     assert len(fences) == 4 and of_lines(found.checks[0].findings[0].message) in fences[0]

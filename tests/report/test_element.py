@@ -65,7 +65,9 @@ def test_colour_only_adds_to_the_text():
     for each in everything():
         coloured = render(each, Look(100, color=True))
         assert ANSI.search(coloured)
-        assert "".join(line.rstrip() + "\n" for line in ANSI.sub("", coloured).splitlines()) == render(each, Look(100))
+        assert "".join(
+            line.rstrip() + "\n" for line in ANSI.sub("", coloured).splitlines()
+        ) == render(each, Look(100))
 
 
 def test_names_of_users_cannot_move_the_cursor():
@@ -81,6 +83,12 @@ def test_json_holds_every_number_and_reads_back():
 
 def test_a_check_that_could_not_run_shows_the_users_frames():
     shown = not_run(raising(), Look(80, color=True))
-    assert shown.startswith("specs/ops.yaml::op[a=1] could not be run: forward raised ValueError") and "at my_ops/act.py:30 in forward" in shown
+    assert (
+        shown.startswith("specs/ops.yaml::op[a=1] could not be run: forward raised ValueError")
+        and "at my_ops/act.py:30 in forward" in shown
+    )
     assert not ANSI.search(shown)
-    assert not_run(skipped(), Look(80)) == "specs/ops.yaml::linear on a GPU could not be run: no CUDA device was found"
+    assert (
+        not_run(skipped(), Look(80))
+        == "specs/ops.yaml::linear on a GPU could not be run: no CUDA device was found"
+    )

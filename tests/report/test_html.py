@@ -19,7 +19,8 @@ VOID = {"meta", "br", "img", "hr", "input", "link"}
 
 
 class Page(HTMLParser):
-    """Tags as they open and close, text as a reader sees it, attribute values that could load something."""
+    """Tags as they open and close, text as a reader sees it, attribute values that could load
+    something."""
 
     def __init__(self, text):
         super().__init__()
@@ -56,28 +57,56 @@ def test_the_page_is_well_formed_and_loads_nothing():
     assert all(link.startswith("#") for link in page.links)
 
 
-@pytest.mark.parametrize("evil", ["</style><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "{{ 7 * 7 }}{% raw %}",
-                                  "a\x1b[31mred\x07\x00b", "\u202egnp.exe", "]]>", "x" * 10_000, "\ud800"])
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "</style><script>alert(1)</script>",
+        "<img src=x onerror=alert(1)>",
+        "{{ 7 * 7 }}{% raw %}",
+        "a\x1b[31mred\x07\x00b",
+        "\u202egnp.exe",
+        "]]>",
+        "x" * 10_000,
+        "\ud800",
+    ],
+)
 def test_what_stands_in_names_and_messages_is_text(evil):
-    finding = Finding("GV101", evil, evil, input=evil, output=0, hint=evil, file=evil, line=3, source=evil)
+    finding = Finding(
+        "GV101", evil, evil, input=evil, output=0, hint=evil, file=evil, line=3, source=evil
+    )
     text = render(report(failing(name=evil, findings=(finding,), captured=evil), raising(evil)))
     text.encode("utf-8")
     page = Page(text)
     assert not {"script", "img"} & set(page.tags) and not page.open
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text.replace("\n", ""))
+    assert not re.search(
+        r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text.replace("\n", "")
+    )
     assert "49" not in page.said.replace(evil, "") or "{{" not in evil
 
 
 def test_the_page_is_as_written_down(golden):
     """But for its style. An empty run has a page too."""
-    given = comparison(output=None, mismatched=1, worst=(entry(bar=1e-17),))     # of a number that somebody gave no rounding is worth a word
-    checks = (failing(), failing("given", comparisons=(given,), findings=(Finding("GV101", "wrong", "jacobian", input="x"),)), *everything())
-    pages = render(report(*checks, argv=("check", "specs/a b.yaml::two words", "-k", "one or two"))) + render(replace(report(passing()), checks=()))
+    # Of a number that somebody gave no rounding is worth a word
+    given = comparison(output=None, mismatched=1, worst=(entry(bar=1e-17),))
+    checks = (
+        failing(),
+        failing(
+            "given",
+            comparisons=(given,),
+            findings=(Finding("GV101", "wrong", "jacobian", input="x"),),
+        ),
+        *everything(),
+    )
+    pages = render(
+        report(*checks, argv=("check", "specs/a b.yaml::two words", "-k", "one or two"))
+    ) + render(replace(report(passing()), checks=()))
     golden("page.html.txt", re.sub(r"<style>.*?</style>", "", pages, flags=re.S))
 
 
 # ---- in a browser
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 PROBE = """<body style="margin:0"><iframe id="f" style="width:{width}px;height:900px;border:0" srcdoc="{page}"></iframe><script>
 document.getElementById("f").onload = e => {{ const d = e.target.contentDocument, r = d.documentElement, w = r.clientWidth;
   const out = [...d.body.querySelectorAll("*")].filter(n => !n.closest(".scroll") && !n.closest("svg") && n.getBoundingClientRect().right > w + 1);
@@ -93,11 +122,26 @@ document.getElementById("f").onload = e => {{ const d = e.target.contentDocument
 def test_nothing_sticks_out_of_the_page_in_a_browser(tmp_path, width, scheme):
     wide = failing("f" * 300)
     page = render(report(wide, *everything()))
-    (tmp_path / "page.html").write_text(PROBE.format(width=width, page=html.escape(page)), encoding="utf-8")
+    (tmp_path / "page.html").write_text(
+        PROBE.format(width=width, page=html.escape(page)), encoding="utf-8"
+    )
     dark = ["--blink-settings=preferredColorScheme=0"] if scheme == "dark" else []
-    shown = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", *dark, f"--user-data-dir={tmp_path / 'profile'}",
-                            "--virtual-time-budget=5000", "--dump-dom", Path(tmp_path / "page.html").as_uri()],
-                           capture_output=True, text=True, timeout=240)
+    shown = subprocess.run(
+        [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            *dark,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+            Path(tmp_path / "page.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     title = re.search(r"<title>(.*?)</title>", shown.stdout, re.S)
     assert title, shown.stderr
     reach, inside, outside, small, ground = json.loads(html.unescape(title.group(1)))
@@ -107,11 +151,22 @@ def test_nothing_sticks_out_of_the_page_in_a_browser(tmp_path, width, scheme):
 
 def test_what_the_panel_of_a_terminal_tells_of_a_check_stands_on_the_page_too():
     other = "/usr/lib/python3.11/functools.py"
-    finding = replace(failing().findings[0], known=True, code="GV202", also=("GV101",), frames=(Frame(other, 1, "call"), Frame(other, 2, "call")))
+    finding = replace(
+        failing().findings[0],
+        known=True,
+        code="GV202",
+        also=("GV101",),
+        frames=(Frame(other, 1, "call"), Frame(other, 2, "call")),
+    )
     check = failing(findings=(finding,))
-    told = Page(render(report(replace(check, function=FunctionInfo("a:b", None, "a.py", None))))).said
-    for said in ("(known)",
-                 "also: GV101, to be judged once nothing is written there", "… 2 frames in Python",
-                 "source a.py spec"):
+    told = Page(
+        render(report(replace(check, function=FunctionInfo("a:b", None, "a.py", None))))
+    ).said
+    for said in (
+        "(known)",
+        "also: GV101, to be judged once nothing is written there",
+        "… 2 frames in Python",
+        "source a.py spec",
+    ):
         assert said in told
     assert "None" not in told

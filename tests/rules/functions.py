@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-def unary(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Any]) -> type[Function]:
+def unary(
+    forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Any]
+) -> type[Function]:
     """`forward(x)` with `backward(x, grad_output)`."""
 
     class Unary(Function):
@@ -21,7 +23,7 @@ def unary(forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tenso
 
         @staticmethod
         def backward(ctx: Any, grad_output: Tensor) -> Any:
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return backward(x, grad_output)
 
     return Unary

@@ -1,4 +1,5 @@
-"""What is said of forward stands at forward, a write into an argument at its line where that is certain; what is said of backward at backward."""
+"""What is said of forward stands at forward, a write into an argument at its line where that is
+certain; what is said of backward at backward."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Square(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * (x + 1) * g
 
 
@@ -93,7 +94,7 @@ class InBackward(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         gx = 2 * x * g
         x.data.add_(1)
         return gx
@@ -103,10 +104,20 @@ def of(result, code="GV203"):
     return next(finding for finding in result.findings if finding.code == code)
 
 
-@pytest.mark.parametrize(("function", "line"), [
-    (Square, "x.data.add_(1)"), (Sets, "x.detach()[:] = x.detach() + 1"), (Augments, "x += 1"), (ByContext, "x.data.add_(1)"),
-    (inside, "x.data.add_(1)"), (wrapped, "def wrapped(x):"),
-    (Twice, "def forward(ctx, x):"), (Rebinds, "def forward(ctx, x):"), (InBackward, "def backward(ctx, g):")])
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (Square, "x.data.add_(1)"),
+        (Sets, "x.detach()[:] = x.detach() + 1"),
+        (Augments, "x += 1"),
+        (ByContext, "x.data.add_(1)"),
+        (inside, "x.data.add_(1)"),
+        (wrapped, "def wrapped(x):"),
+        (Twice, "def forward(ctx, x):"),
+        (Rebinds, "def forward(ctx, x):"),
+        (InBackward, "def backward(ctx, g):"),
+    ],
+)
 def test_a_write_stands_where_it_is_made(function, line):
     found = of(check(function, randn(3)))
     assert found.source == line and found.file.endswith("test_at_forward.py")

@@ -14,7 +14,8 @@ from torch.autograd import Function
 from rules.functions import Right, square
 
 # ---- GV117 under-autocast
-# Functions that are wrong under autocast, and right ones, steep, cancelling and stepped ones among them, that lose what 16 bits cost.
+# Functions that are wrong under autocast, and right ones, steep, cancelling and stepped ones among
+# them, that lose what 16 bits cost.
 FaultyMixed, RightMixed = twins("forgets_the_scale_in_16_bits")
 MIXED_X, MIXED_W = randn(7, 9, dtype=torch.float32), randn(5, 9, seed=1, dtype=torch.float32)
 
@@ -41,8 +42,11 @@ def gains(x: Tensor, w: Tensor) -> Tensor:
     return x @ w.T * (1.1 if torch.is_autocast_enabled("cpu") else 1.0)
 
 
-MIXED_FAULTS = {"scale": (FaultyMixed, "under autocast in bfloat16 y0["), "gain": (gains, "under autocast in bfloat16 y0["),
-          "dtypes": (Mixed, "under autocast in bfloat16 backward raised RuntimeError")}
+MIXED_FAULTS = {
+    "scale": (FaultyMixed, "under autocast in bfloat16 y0["),
+    "gain": (gains, "under autocast in bfloat16 y0["),
+    "dtypes": (Mixed, "under autocast in bfloat16 backward raised RuntimeError"),
+}
 
 
 @pytest.mark.parametrize("name", MIXED_FAULTS)
@@ -58,7 +62,9 @@ def test_what_is_wrong_only_in_mixed_precision_is_found(name: str) -> None:
 RIGHT = {
     "scores": RightMixed,
     "linear": F.linear,
-    "causal attention": lambda x, w: torch.softmax((x @ w.T).masked_fill(torch.ones(7, 5).triu(1).bool(), -torch.inf), -1),
+    "causal attention": lambda x, w: torch.softmax(
+        (x @ w.T).masked_fill(torch.ones(7, 5).triu(1).bool(), -torch.inf), -1
+    ),
     "layer norm": lambda x, w: F.layer_norm(x @ w.T, (5,)),
     "cancelling": lambda x, w: ((x + 10) @ (w + 10).T) - ((x + 10) @ (w + 10).T).mean(),
     "steep": lambda x, w: torch.sin(30 * (x @ w.T)),
@@ -69,18 +75,26 @@ RIGHT = {
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_only_loses_bits_is_left_alone(name: str, dtype: str) -> None:
-    result = check(RIGHT[name], MIXED_X, MIXED_W, dtype="float32", autocast=dtype, select=("GV117",))
+    result = check(
+        RIGHT[name], MIXED_X, MIXED_W, dtype="float32", autocast=dtype, select=("GV117",)
+    )
     assert ("GV117" in codes(result), ran(result).status) == (False, "ran")
 
 
 def test_it_says_why_it_does_not_run() -> None:
-    assert ran(check(RightMixed, MIXED_X, MIXED_W, dtype="float32")).reason == "the spec does not name a dtype under `autocast`"
+    assert (
+        ran(check(RightMixed, MIXED_X, MIXED_W, dtype="float32")).reason
+        == "the spec does not name a dtype under `autocast`"
+    )
     double = check(RightMixed, MIXED_X.double(), MIXED_W.double(), autocast="bfloat16")
-    assert ran(double).reason == "an input is not float32: autocast leaves float64 alone (`dtype: float32`)"
+    assert (
+        ran(double).reason
+        == "an input is not float32: autocast leaves float64 alone (`dtype: float32`)"
+    )
 
 
 # ---- GV225 autocast
-X, Y = randn(2, 3), randn(2, 3, seed=1)      # no round numbers: those survive in bfloat16
+X, Y = randn(2, 3), randn(2, 3, seed=1)  # no round numbers: those survive in bfloat16
 
 
 def inside():
@@ -102,22 +116,43 @@ def function(forward, save, backward):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return backward(x, g)
 
     return Square
 
 
 FAULTS = {
-    "saves fewer bits inside": (function(lambda x: x * x, lambda x: x.bfloat16() if inside() else x, lambda x, g: 2 * x * g),
-                                "forward inside autocast and backward outside, the gradient at x["),
-    "computes fewer bits inside": (function(lambda x: (x * x).bfloat16().double() if inside() else x * x, lambda x: x, lambda x, g: 2 * x * g),
-                                   "forward inside autocast and backward outside, y0["),
-    "backward casts inside": (function(lambda x: x * x, lambda x: x, lambda x, g: 2 * g * (x.bfloat16() if inside() else x)),
-                              "forward outside autocast and backward inside, the gradient at x["),
-    "another dtype comes out": (function(lambda x: (x * x).bfloat16() if inside() else x * x, lambda x: x, lambda x, g: 2 * x * g),
-                                "y0 is bfloat16 [2, 3], and not float64 [2, 3] as without"),
-    "backward forgets a factor": (square(lambda x, g: (1 if inside() else 2) * x * g), "forward outside autocast and backward inside"),
+    "saves fewer bits inside": (
+        function(
+            lambda x: x * x, lambda x: x.bfloat16() if inside() else x, lambda x, g: 2 * x * g
+        ),
+        "forward inside autocast and backward outside, the gradient at x[",
+    ),
+    "computes fewer bits inside": (
+        function(
+            lambda x: (x * x).bfloat16().double() if inside() else x * x,
+            lambda x: x,
+            lambda x, g: 2 * x * g,
+        ),
+        "forward inside autocast and backward outside, y0[",
+    ),
+    "backward casts inside": (
+        function(
+            lambda x: x * x, lambda x: x, lambda x, g: 2 * g * (x.bfloat16() if inside() else x)
+        ),
+        "forward outside autocast and backward inside, the gradient at x[",
+    ),
+    "another dtype comes out": (
+        function(
+            lambda x: (x * x).bfloat16() if inside() else x * x, lambda x: x, lambda x, g: 2 * x * g
+        ),
+        "y0 is bfloat16 [2, 3], and not float64 [2, 3] as without",
+    ),
+    "backward forgets a factor": (
+        square(lambda x, g: (1 if inside() else 2) * x * g),
+        "forward outside autocast and backward inside",
+    ),
 }
 
 
@@ -137,7 +172,10 @@ def test_what_raises_only_under_autocast_is_found():
 
     result = check(square(mixes), X)
     assert codes(result) == {"GV225"}
-    assert "with forward outside autocast and backward inside, backward raised RuntimeError: expected Double" in message(result, "GV225")
+    assert (
+        "with forward outside autocast and backward inside, backward raised RuntimeError: expected "
+        "Double"
+    ) in message(result, "GV225")
 
 
 def test_torchs_own_decorators_keep_it_right():
@@ -156,7 +194,11 @@ def test_torchs_own_decorators_keep_it_right():
 
     result = check(Product, X, Y)
     assert codes(result) == set()
-    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 1, 2)
+    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == (
+        "ran",
+        1,
+        2,
+    )
 
 
 def test_a_matrix_product_in_float64_is_left_alone_by_autocast():
@@ -168,8 +210,13 @@ def test_what_computes_in_float32_may_be_lowered_and_is_not_judged():
     assert run(result).reason == "an input is of lower precision"
     result = check(lambda x, w: Right.apply(x) * w, X, fixed(Y.float()))
     assert run(result).reason == "an input is of lower precision"
-    result = check(function(lambda x: (x.float() * x.float()).double(), lambda x: x, lambda x, g: 2 * x * g), X)
-    assert run(result).reason == "the forward computes in lower precision inside, which autocast may lower further"
+    result = check(
+        function(lambda x: (x.float() * x.float()).double(), lambda x: x, lambda x, g: 2 * x * g), X
+    )
+    assert (
+        run(result).reason
+        == "the forward computes in lower precision inside, which autocast may lower further"
+    )
 
 
 def test_torchs_own_backwards_are_not_asked():

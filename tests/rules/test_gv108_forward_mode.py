@@ -29,7 +29,11 @@ def product(jvp: Callable[..., Any], *, materialize: bool = True) -> type[Functi
         @staticmethod
         def backward(ctx, grad_output):
             x, y = ctx.saved_tensors
-            return (None, None) if grad_output is None else (grad_output * y.conj(), grad_output * x.conj())
+            return (
+                (None, None)
+                if grad_output is None
+                else (grad_output * y.conj(), grad_output * x.conj())
+            )
 
         @staticmethod
         def jvp(ctx, x_t, y_t):
@@ -58,7 +62,9 @@ WRONG = {
     "their size": lambda x, y, x_t, y_t: x_t.abs() * y + x * y_t.abs(),
     "clipped": lambda x, y, x_t, y_t: x_t.clamp(-1, 1) * y + x * y_t.clamp(-1, 1),
     "a product of tangents too much": lambda x, y, x_t, y_t: x_t * y + x * y_t + x_t * y_t,
-    "float32 inside": lambda x, y, x_t, y_t: (x_t.float() * y.float() + x.float() * y_t.float()).double(),
+    "float32 inside": lambda x, y, x_t, y_t: (
+        x_t.float() * y.float() + x.float() * y_t.float()
+    ).double(),
     "one element by one in a million": one_element_off,
     "not a number": lambda x, y, x_t, y_t: (x_t * y + x * y_t) * torch.nan,
 }
@@ -92,14 +98,19 @@ def test_a_small_output_beside_large_ones_is_weighed_like_them():
         wrong = 1.001
 
     assert codes(check(Scaled, randn(3))) == set()
-    assert "d y0[1] / d x[1] is 1.001e-08 by jvp, but 1e-08 by backward" in message(check(Wrong, randn(3)), "GV108")
+    assert "d y0[1] / d x[1] is 1.001e-08 by jvp, but 1e-08 by backward" in message(
+        check(Wrong, randn(3)), "GV108"
+    )
 
 
 def test_a_jvp_that_cannot_do_without_a_tangent_is_found_by_each_input_alone():
     blunt = product(lambda x, y, x_t, y_t: x_t * y + x * y_t, materialize=False)
     said = message(check(blunt, X, Y), "GV108")
     assert said.startswith("with a tangent for x alone, in forward mode forward raised TypeError")
-    silent = product(lambda x, y, x_t, y_t: x * 0 if x_t is None or y_t is None else x_t * y + x * y_t, materialize=False)
+    silent = product(
+        lambda x, y, x_t, y_t: x * 0 if x_t is None or y_t is None else x_t * y + x * y_t,
+        materialize=False,
+    )
     assert [found.input for found in check(silent, X, Y).findings] == ["x", "y"]
 
 
@@ -112,9 +123,12 @@ def test_a_declared_jvp_that_raises_is_found_and_shown():
     def raising(x, y, x_t, y_t):
         raise ValueError("no tangents today")
 
-    found, = check(product(raising), X, Y).findings
+    (found,) = check(product(raising), X, Y).findings
     assert found.code == "GV108"
-    assert "jvp is declared, but in forward mode forward raised ValueError: no tangents today" in found.message
+    assert (
+        "jvp is declared, but in forward mode forward raised ValueError: no tangents today"
+        in found.message
+    )
     assert [frame.function for frame in found.frames] == ["jvp", "raising"]
 
 
@@ -136,7 +150,8 @@ class Shifted(Function):
 
 
 class Largest(Function):
-    """The largest of each row and where it is, with setup_context and an output that is not differentiable."""
+    """The largest of each row and where it is, with setup_context and an output that is not
+    differentiable."""
 
     @staticmethod
     def forward(x):
@@ -151,12 +166,14 @@ class Largest(Function):
 
     @staticmethod
     def backward(ctx, grad_output, _):
-        place, = ctx.saved_tensors
-        return grad_output.new_zeros(ctx.shape).scatter(-1, place[..., None], grad_output[..., None])
+        (place,) = ctx.saved_tensors
+        return grad_output.new_zeros(ctx.shape).scatter(
+            -1, place[..., None], grad_output[..., None]
+        )
 
     @staticmethod
     def jvp(ctx, x_t):
-        place, = ctx.saved_tensors
+        (place,) = ctx.saved_tensors
         return x_t.gather(-1, place[..., None])[..., 0], None
 
 
@@ -199,7 +216,10 @@ RIGHT = {
     "product rule": (product(lambda x, y, x_t, y_t: x_t * y + x * y_t), (X, Y)),
     "tangents that may be None": (product(with_none, materialize=False), (X, Y)),
     "one input fixed": (Right, (X, fixed(Y))),
-    "complex": (product(with_none, materialize=False), (randn(3, dtype=torch.complex128), randn(3, dtype=torch.complex128, seed=1))),
+    "complex": (
+        product(with_none, materialize=False),
+        (randn(3, dtype=torch.complex128), randn(3, dtype=torch.complex128, seed=1)),
+    ),
     "in place": (Shifted, (X,)),
     "another output is an index": (Largest, (X,)),
     "a kink": (Ramp, (torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64),)),
@@ -211,7 +231,7 @@ RIGHT = {
 @pytest.mark.parametrize("function, inputs", RIGHT.values(), ids=RIGHT)
 def test_a_right_jvp_is_spared(function, inputs):
     result = check(function, *inputs, dtype=str(inputs[0].dtype).removeprefix("torch."))
-    run, = (run for run in result.rules if run.code == "GV108")
+    (run,) = (run for run in result.rules if run.code == "GV108")
     assert (codes(result) - {"GV009"}, run.status) == (set(), "ran")
 
 
@@ -219,13 +239,17 @@ def test_a_ramp_with_a_slope_outside_its_two_is_found():
     class Steep(Ramp):
         @staticmethod
         def jvp(ctx, x_t):
-            return x_t * (ctx.saved_tensors[0] >= 0) * torch.where(ctx.saved_tensors[0] == 0, 1.5, 1.0)
+            return (
+                x_t * (ctx.saved_tensors[0] >= 0) * torch.where(ctx.saved_tensors[0] == 0, 1.5, 1.0)
+            )
 
-    assert "d y0[1] / d x[1] is 1.5 by jvp" in message(check(Steep, torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)), "GV108")
+    assert "d y0[1] / d x[1] is 1.5 by jvp" in message(
+        check(Steep, torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)), "GV108"
+    )
 
 
 def ran(result: Any) -> Any:
-    run, = (run for run in result.rules if run.code == "GV108")
+    (run,) = (run for run in result.rules if run.code == "GV108")
     return run
 
 
@@ -234,7 +258,10 @@ def test_without_a_jvp_it_says_so_and_forward_ad_true_makes_that_a_finding():
         forward, backward = Right.forward, Right.backward
 
     assert ran(check(Bare, X, Y)).reason == "Bare declares no jvp"
-    assert message(check(Bare, X, Y, forward_ad=True), "GV108") == "the spec says `forward_ad: true`, but Bare declares no jvp"
+    assert (
+        message(check(Bare, X, Y, forward_ad=True), "GV108")
+        == "the spec says `forward_ad: true`, but Bare declares no jvp"
+    )
     assert ran(check(Faulty, X, Y, forward_ad=False)).reason == "the spec says `forward_ad: false`"
 
 
@@ -243,11 +270,16 @@ def test_an_operator_of_torch_without_forward_mode_is_not_applicable_unless_it_m
         return x.index_reduce(0, torch.tensor([0, 1]), source, "mean")
 
     assert "Trying to use forward AD with index_reduce" in ran(check(index_reduce, X, Y)).reason
-    assert "the spec says `forward_ad: true`" in message(check(index_reduce, X, Y, forward_ad=True), "GV108")
+    assert "the spec says `forward_ad: true`" in message(
+        check(index_reduce, X, Y, forward_ad=True), "GV108"
+    )
 
 
-# ---- a route that rounds larger numbers than its derivative: right, but to fewer digits than the other
-def log_cosh(slope: Callable[[Tensor], Tensor], tangent: Callable[[Tensor], Tensor]) -> type[Function]:
+# ---- a route that rounds larger numbers than its derivative: right, but to fewer digits than the
+# other
+def log_cosh(
+    slope: Callable[[Tensor], Tensor], tangent: Callable[[Tensor], Tensor]
+) -> type[Function]:
     """Backward by one formula of tanh, jvp by another."""
 
     class LogCosh(Function):
@@ -273,11 +305,19 @@ def cancelling(x: Tensor) -> Tensor:
     return 1 - 2 / (1 + torch.exp(2 * x))
 
 
-SMALL = [torch.tensor([1e-9]), torch.tensor([3e-9, -4e-8, 7e-7]), 10 ** -(6 + 4 * torch.rand(3, 5, generator=torch.Generator().manual_seed(3)))]
+SMALL = [
+    torch.tensor([1e-9]),
+    torch.tensor([3e-9, -4e-8, 7e-7]),
+    10 ** -(6 + 4 * torch.rand(3, 5, generator=torch.Generator().manual_seed(3))),
+]
 
 
 @pytest.mark.parametrize("x", [x.double() for x in SMALL], ids=["one", "three", "fifteen"])
-@pytest.mark.parametrize("routes", [(torch.tanh, cancelling), (cancelling, torch.tanh)], ids=["jvp cancels", "backward cancels"])
+@pytest.mark.parametrize(
+    "routes",
+    [(torch.tanh, cancelling), (cancelling, torch.tanh)],
+    ids=["jvp cancels", "backward cancels"],
+)
 def test_what_one_of_two_right_routes_rounds_away_is_no_disagreement(routes, x):
     assert "GV108" not in codes(check(log_cosh(*routes), x, select=("GV108",)))
 
@@ -285,4 +325,6 @@ def test_what_one_of_two_right_routes_rounds_away_is_no_disagreement(routes, x):
 @pytest.mark.parametrize("factor", [1 + 1e-6, 0.0, -1.0])
 def test_a_jvp_that_is_off_by_more_than_that_is_found(factor):
     for slope in (torch.tanh, cancelling):
-        assert "GV108" in codes(check(log_cosh(slope, lambda x: factor * torch.tanh(x)), randn(3, 2), select=("GV108",)))
+        assert "GV108" in codes(
+            check(log_cosh(slope, lambda x: factor * torch.tanh(x)), randn(3, 2), select=("GV108",))
+        )

@@ -58,27 +58,42 @@ WRONG = {
     "NumPy": in_numpy,
     "an intermediate on ctx": lambda ctx, x, y, g: (2 * x * y * g, ctx.square * g),
     "an intermediate saved": lambda ctx, x, y, g: (2 * x * y * g, ctx.saved_tensors[2] * g),
-    "one element": lambda ctx, x, y, g: (2 * x * y * g, torch.cat([x[:1], x[1:].detach()]) ** 2 * g),
+    "one element": lambda ctx, x, y, g: (
+        2 * x * y * g,
+        torch.cat([x[:1], x[1:].detach()]) ** 2 * g,
+    ),
 }
 
 
 @pytest.mark.parametrize("backward", WRONG.values(), ids=WRONG)
-def test_a_second_derivative_that_is_silently_wrong_is_a_warning_and_an_error_where_it_must_be_right(backward):
+def test_a_second_derivative_that_is_silently_wrong_is_a_warning_and_an_error_where_it_must_be_right(
+    backward,
+):
     result = check(cubic(backward), X, Y)
     assert [(found.code, found.severity) for found in result.findings] == [("GV109", "warning")]
     assert "second derivatives are silently wrong: d grad_" in message(result, "GV109")
     assert result.verdict == "pass"
     must = check(cubic(backward), X, Y, second_order=True, select=("GV109",))
-    assert (must.verdict, [(found.code, found.severity) for found in must.findings]) == ("fail", [("GV109", "error")])
+    assert (must.verdict, [(found.code, found.severity) for found in must.findings]) == (
+        "fail",
+        [("GV109", "error")],
+    )
 
 
-SMOOTH = {"sine": lambda x: (2 * x).sin(), "norm": lambda x: x / x.norm(), "logsumexp": lambda x: (3 * x).logsumexp(0)[None],
-          "product": lambda x: x * x.flip(0) * x.sum()}
+SMOOTH = {
+    "sine": lambda x: (2 * x).sin(),
+    "norm": lambda x: x / x.norm(),
+    "logsumexp": lambda x: (3 * x).logsumexp(0)[None],
+    "product": lambda x: x * x.flip(0) * x.sum(),
+}
 ROUGH = {"relu": lambda x: x.relu() * x.sum(), "a power of |x|": lambda x: x.abs() ** 1.5}
 
 
-def noisy_backward(clean: Callable[[Tensor], Tensor], noise: float, kept: float = 1.0) -> type[Function]:
-    """Whose backward carries noise that torch does not see; double backward sees `kept` of the derivative to the inputs."""
+def noisy_backward(
+    clean: Callable[[Tensor], Tensor], noise: float, kept: float = 1.0
+) -> type[Function]:
+    """Whose backward carries noise that torch does not see; double backward sees `kept` of the
+    derivative to the inputs."""
 
     class Noisy(Function):
         @staticmethod
@@ -88,10 +103,12 @@ def noisy_backward(clean: Callable[[Tensor], Tensor], noise: float, kept: float 
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             with torch.enable_grad():
                 still = x.detach().requires_grad_()
-                parts = [torch.autograd.grad(clean(at), at, g, create_graph=True)[0] for at in (x, still)]
+                parts = [
+                    torch.autograd.grad(clean(at), at, g, create_graph=True)[0] for at in (x, still)
+                ]
             return by_bits(kept * parts[0] + (1 - kept) * parts[1], noise)
 
     return Noisy
@@ -102,28 +119,42 @@ def noisy_backward(clean: Callable[[Tensor], Tensor], noise: float, kept: float 
 @pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
 def test_noise_of_backward_is_not_taken_for_a_missing_derivative(name, noise):
     clean, x = {**SMOOTH, **ROUGH}[name], randn(5, seed=10)
-    assert codes(check(noisy_backward(clean, noise), x, select=("GV109",), second_order=True)) <= {"GV007"}
+    assert codes(check(noisy_backward(clean, noise), x, select=("GV109",), second_order=True)) <= {
+        "GV007"
+    }
     if name in SMOOTH:
         for kept in (0.0, 0.5):
-            assert "GV109" in codes(check(noisy_backward(clean, noise, kept), x, select=("GV109",), second_order=True))
+            assert "GV109" in codes(
+                check(noisy_backward(clean, noise, kept), x, select=("GV109",), second_order=True)
+            )
 
 
 def to_inputs(seen: Evidence) -> Wrong | None:
-    return Inputs(seen, Along(seen.modes.backwards, seen.modes.columns)).wrong(seen.modes.direction("second order 0"))
+    return Inputs(seen, Along(seen.modes.backwards, seen.modes.columns)).wrong(
+        seen.modes.direction("second order 0")
+    )
 
 
 def hessian(seen: Evidence, function: Callable[..., Tensor]) -> Tensor:
-    """torch's own Hessian of ⟨v, function(x, …)⟩ over all inputs, flat, for the cotangents v that the rule takes."""
+    """torch's own Hessian of ⟨v, function(x, …)⟩ over all inputs, flat, for the cotangents v that
+    the rule takes."""
     v, inputs = seen.modes.second_weights[0], seen.subject.inputs
     sizes = [x.numel() for x in inputs]
 
     def total(flat: Tensor) -> Tensor:
-        return (function(*(part.reshape(x.shape) for part, x in zip(flat.split(sizes), inputs, strict=True))) * v).sum()
+        return (
+            function(
+                *(part.reshape(x.shape) for part, x in zip(flat.split(sizes), inputs, strict=True))
+            )
+            * v
+        ).sum()
 
     return torch.autograd.functional.hessian(total, flat_all(inputs))
 
 
-@pytest.mark.parametrize("name", ["detach of an input", ".data", "an intermediate on ctx", "an intermediate saved"])
+@pytest.mark.parametrize(
+    "name", ["detach of an input", ".data", "an intermediate on ctx", "an intermediate saved"]
+)
 def test_the_missing_number_is_that_of_torchs_own_hessian(name):
     seen = evidence(cubic(WRONG[name]), X, Y)
     wrong = to_inputs(seen)
@@ -161,8 +192,13 @@ def test_what_an_earlier_backward_of_the_graph_left_is_no_wrong_second_derivativ
 
 
 def test_a_right_one_takes_three_forwards_and_five_backwards():
-    """The gradients at the inputs are those of the base call; a second choice of weights takes the graph of the first."""
-    calls = next(run.calls for run in check(cubic(lambda ctx, x, y, g: (2 * x * y * g, x * x * g)), X, Y).rules if run.code == "GV109")
+    """The gradients at the inputs are those of the base call; a second choice of weights takes the
+    graph of the first."""
+    calls = next(
+        run.calls
+        for run in check(cubic(lambda ctx, x, y, g: (2 * x * y * g, x * x * g)), X, Y).rules
+        if run.code == "GV109"
+    )
     assert (calls.forward, calls.backward) == (3, 5)
 
 
@@ -186,10 +222,15 @@ class Refuses(Honest):
         return 2 * ctx.saved_tensors[0] * grad_output
 
 
-@pytest.mark.parametrize("function, said", [(Honest, "once_differentiable"), (Refuses, "this backward cannot be differentiated")])
-def test_a_backward_that_says_that_it_cannot_be_differentiated_is_right_unless_it_must(function, said):
+@pytest.mark.parametrize(
+    "function, said",
+    [(Honest, "once_differentiable"), (Refuses, "this backward cannot be differentiated")],
+)
+def test_a_backward_that_says_that_it_cannot_be_differentiated_is_right_unless_it_must(
+    function, said
+):
     result = check(function, X)
-    run, = (run for run in result.rules if run.code == "GV109")
+    (run,) = (run for run in result.rules if run.code == "GV109")
     assert (codes(result), run.status) == (set(), "not_applicable")
     assert run.reason.startswith("it says so itself: ") and said in run.reason
     must = message(check(function, X, second_order=True), "GV109")
@@ -210,7 +251,8 @@ class Doubled(Function):
 
 
 class SquareAndSign(Function):
-    """x² with setup_context, and a sign that is not differentiable; undefined gradients stay None."""
+    """x² with setup_context, and a sign that is not differentiable; undefined gradients stay
+    None."""
 
     @staticmethod
     def forward(x):
@@ -305,32 +347,48 @@ RIGHT = {
     "its own output, complex": (GivesBack, COMPLEX[:1]),
     "a kink": (Ramp, (KINKS,)),
     "a kink of torch's": (torch.relu, (KINKS,)),
-    "ties": (lambda x: x.amax(-1), (torch.tensor([[1.0, 1.0, 0.5], [0.0, 2.0, 2.0]], dtype=torch.float64),)),
+    "ties": (
+        lambda x: x.amax(-1),
+        (torch.tensor([[1.0, 1.0, 0.5], [0.0, 2.0, 2.0]], dtype=torch.float64),),
+    ),
     "writes into a clone": (Writes, (X,)),
     "linear": (Once, (X,)),
     "random": (lambda x: F.dropout(x * x, 0.5), (X,)),
     "in place and random": (lambda x: F.dropout(x.mul_(2), 0.5), (X,)),
     "a norm at zero": (lambda x: x.norm(), (torch.zeros(3, dtype=torch.float64),)),
-    "a row's norm at zero": (lambda x: x.norm(dim=-1), (torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, -1.0]], dtype=torch.float64),)),
+    "a row's norm at zero": (
+        lambda x: x.norm(dim=-1),
+        (torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, -1.0]], dtype=torch.float64),),
+    ),
     "rounding throughout": (lambda x: x.softmax(-1).sum(-1), (X,)),
     "small": (lambda x: 1e-150 * x**2, (X,)),
     "a module": (nn.Sequential(nn.Linear(3, 2), nn.Tanh()).double(), (X,)),
     "batch norm": (nn.BatchNorm1d(3).double(), (randn(4, 3),)),
     "dropout": (nn.Dropout(), (X,)),
-    "attention": (nn.MultiheadAttention(4, 2).double(), (randn(3, 2, 4), randn(3, 2, 4, seed=1), randn(3, 2, 4, seed=2))),
+    "attention": (
+        nn.MultiheadAttention(4, 2).double(),
+        (randn(3, 2, 4), randn(3, 2, 4, seed=1), randn(3, 2, 4, seed=2)),
+    ),
 }
 
 
 @pytest.mark.parametrize("function, inputs", RIGHT.values(), ids=RIGHT)
 def test_a_right_second_derivative_is_spared_and_may_be_demanded(function, inputs):
-    result = check(function, *inputs, dtype=str(inputs[0].dtype).removeprefix("torch."), second_order=True, select=("GV109",), ignore=("GV0",))
-    run, = (run for run in result.rules if run.code == "GV109")
+    result = check(
+        function,
+        *inputs,
+        dtype=str(inputs[0].dtype).removeprefix("torch."),
+        second_order=True,
+        select=("GV109",),
+        ignore=("GV0",),
+    )
+    (run,) = (run for run in result.rules if run.code == "GV109")
     assert (codes(result), run.status) == (set(), "ran")
 
 
 def test_the_spec_may_leave_it_out():
     result = check(load("keeps_an_intermediate").Faulty, X, second_order=False)
-    run, = (run for run in result.rules if run.code == "GV109")
+    (run,) = (run for run in result.rules if run.code == "GV109")
     assert (codes(result), run.reason) == (set(), "the spec says `second_order: false`")
 
 
@@ -357,7 +415,9 @@ class BentAndDetached(Bent):
 
 def test_beside_a_kink_the_other_elements_are_judged():
     assert codes(check(Bent, KINKS)) == set()
-    assert "d grad_x[2] / d x[2] is 0 by double backward" in message(check(BentAndDetached, KINKS), "GV109")
+    assert "d grad_x[2] / d x[2] is 0 by double backward" in message(
+        check(BentAndDetached, KINKS), "GV109"
+    )
 
 
 ENDS = torch.tensor([-1.0, -0.5, 0.25, 1.0], dtype=torch.float64)
@@ -374,7 +434,8 @@ def test_what_is_wrong_beside_an_infinite_gradient_is_found():
     assert "GV109" in codes(result)
 
 
-# ---- float32: finite differences of backward are those of float64 where it is the same backward there
+# ---- float32: finite differences of backward are those of float64 where it is the same backward
+# there
 def in_float32(function, *values):
     return evidence(function, *(x.float() for x in values), dtype="float32")
 
@@ -384,7 +445,14 @@ def test_in_float32_backward_is_differentiated_in_float64():
     assert backwards(seen).inputs[0].dtype == torch.float64
     result = check(lambda x: x.softmax(-1), randn(3, 4).float(), dtype="float32")
     assert "GV109" not in codes(result)
-    assert sum(rule.calls.forward + rule.calls.backward for rule in result.rules if rule.code == "GV109") <= 40
+    assert (
+        sum(
+            rule.calls.forward + rule.calls.backward
+            for rule in result.rules
+            if rule.code == "GV109"
+        )
+        <= 40
+    )
 
 
 def test_in_float32_a_silent_fault_is_found_all_the_same():
@@ -410,7 +478,7 @@ def test_a_backward_that_is_another_one_in_float64_is_differentiated_in_float32(
 
         @staticmethod
         def backward(ctx, grad):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return grad * 2 * x if x.dtype == torch.float32 else grad * x * x
 
     assert backwards(in_float32(Branches, randn(4))).inputs[0].dtype == torch.float32
@@ -418,7 +486,8 @@ def test_a_backward_that_is_another_one_in_float64_is_differentiated_in_float32(
 
 
 class NormByMoments(Function):
-    """(x − mean) / sqrt(E[x²] − E[x]² + 1e-5), as fused kernels have it: of nearly constant rows the variance is rounding in float32."""
+    """(x − mean) / sqrt(E[x²] − E[x]² + 1e-5), as fused kernels have it: of nearly constant rows
+    the variance is rounding in float32."""
 
     @staticmethod
     def forward(ctx, x):
@@ -433,10 +502,14 @@ class NormByMoments(Function):
 
     @classmethod
     def backward(cls, ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         mean, r = cls.moments(x)
         y = (x - mean) * r
-        return r * (grad_output - grad_output.mean(-1, keepdim=True) - y * (grad_output * y).mean(-1, keepdim=True))
+        return r * (
+            grad_output
+            - grad_output.mean(-1, keepdim=True)
+            - y * (grad_output * y).mean(-1, keepdim=True)
+        )
 
 
 class DetachedNormByMoments(NormByMoments):
@@ -450,22 +523,31 @@ class DetachedNormByMoments(NormByMoments):
 def test_what_float32_loses_of_nearly_constant_rows_is_no_wrong_second_derivative(spread):
     for seed in range(1, 3):
         x = (100 * (1 + spread * randn(3, 4, seed=seed))).float()
-        assert "GV109" not in codes(check(NormByMoments, x, dtype="float32", seed=seed, select=("GV109",)))
+        assert "GV109" not in codes(
+            check(NormByMoments, x, dtype="float32", seed=seed, select=("GV109",))
+        )
 
 
 def test_a_missing_one_of_rows_that_float32_resolves_is_found():
     for seed in range(1):
         x = (1 + 0.1 * randn(3, 4, seed=seed)).float()
-        assert codes(check(DetachedNormByMoments, x, dtype="float32", seed=seed, select=("GV109",))) == {"GV109"}
+        assert codes(
+            check(DetachedNormByMoments, x, dtype="float32", seed=seed, select=("GV109",))
+        ) == {"GV109"}
         assert not codes(check(NormByMoments, x, dtype="float32", seed=seed, select=("GV109",)))
 
 
 # ---- tiny inputs, by which backward rounds as if they were at rest
 def test_a_gradient_that_is_a_difference_of_large_numbers_is_no_constant():
-    """The entropy's Hessian at zero is 1/n² − δ/n; its gradient in float32 does not move at all by steps of the logits' own size."""
+    """The entropy's Hessian at zero is 1/n² − δ/n; its gradient in float32 does not move at all by
+    steps of the logits' own size."""
     x = (randn(3, 4) * 1e-7).float()
-    assert "GV109" not in codes(check(lambda x: torch.special.entr(x.softmax(-1)).sum(-1), x, select=("GV109",)))
-    assert "GV109" not in codes(check(lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1), x, select=("GV109",)))
+    assert "GV109" not in codes(
+        check(lambda x: torch.special.entr(x.softmax(-1)).sum(-1), x, select=("GV109",))
+    )
+    assert "GV109" not in codes(
+        check(lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1), x, select=("GV109",))
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -478,7 +560,7 @@ def test_half_a_second_derivative_is_found_at_tiny_inputs_too(dtype):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return g * (x + x.detach())
 
     assert "GV109" in codes(check(Half, (randn(3) * 1e-7).to(dtype)))
@@ -495,27 +577,31 @@ class RootOfOutput(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return grad_output * 2 * y.sqrt()
 
 
 class SafeRootOfOutput(RootOfOutput):
     @staticmethod
     def backward(ctx, grad_output):
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return grad_output * 2 * torch.where(y > 0, torch.where(y > 0, y, 1.0).sqrt(), 0.0)
 
 
 def test_a_second_derivative_that_is_nan_has_a_hint_of_its_own():
     x = torch.tensor([0.7, -0.4, 1.3], dtype=torch.float64)
-    finding, = check(RootOfOutput, x).findings
-    assert (finding.code, "is nan by double backward, but 0 by" in finding.message) == ("GV109", True)
+    (finding,) = check(RootOfOutput, x).findings
+    assert (finding.code, "is nan by double backward, but 0 by" in finding.message) == (
+        "GV109",
+        True,
+    )
     assert finding.hint.startswith("an operation of backward has no finite slope there")
     assert check(SafeRootOfOutput, x).findings == ()
 
 
 def saturated(kind):
-    """softmax with a backward from its inputs, which double backward differentiates in full, in part or not at all."""
+    """softmax with a backward from its inputs, which double backward differentiates in full, in
+    part or not at all."""
 
     class Softmax(Function):
         @staticmethod
@@ -525,22 +611,31 @@ def saturated(kind):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
-            p = {"right": x, "half": 0.5 * (x + x.detach()), "detached": x.detach()}[kind].softmax(-1)
+            (x,) = ctx.saved_tensors
+            p = {"right": x, "half": 0.5 * (x + x.detach()), "detached": x.detach()}[kind].softmax(
+                -1
+            )
             return p * (g - (g * p).sum(-1, keepdim=True))
 
     return Softmax
 
 
 def logits(scale):
-    return scale * torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return scale * torch.randn(
+        2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
 
 
 def test_second_derivatives_that_are_zero_beside_rounding_are_not_wrong():
-    """One softmax is 1 but for 5e-73: its gradient is 0 to rounding, and double backward says 5e-73."""
+    """One softmax is 1 but for 5e-73: its gradient is 0 to rounding, and double backward says
+    5e-73."""
     x = logits(100.0)
     assert float(x.softmax(-1).sort().values[1, 1]) < 1e-70
-    for function in (saturated("right"), lambda x: x.softmax(-1), lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1)):
+    for function in (
+        saturated("right"),
+        lambda x: x.softmax(-1),
+        lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1),
+    ):
         assert "GV109" not in codes(check(function, x, select=("GV109",)))
 
 
@@ -551,8 +646,16 @@ def test_missing_ones_are_found_beside_them(kind, scale):
 
 
 def nearly_singular(size, smallest, dtype=torch.float64, seed=3):
-    (u, _), (v, _) = (torch.linalg.qr(randn(size, size, seed=seed + n, dtype=dtype)) for n in (0, 100))
-    return u * torch.linspace(1, 2, size, dtype=torch.float64).index_fill(0, torch.tensor([size - 1]), smallest) @ v
+    (u, _), (v, _) = (
+        torch.linalg.qr(randn(size, size, seed=seed + n, dtype=dtype)) for n in (0, 100)
+    )
+    return (
+        u
+        * torch.linspace(1, 2, size, dtype=torch.float64).index_fill(
+            0, torch.tensor([size - 1]), smallest
+        )
+        @ v
+    )
 
 
 class Determinant(Function):
@@ -566,7 +669,7 @@ class Determinant(Function):
 
     @staticmethod
     def backward(ctx, g):
-        a, = ctx.saved_tensors
+        (a,) = ctx.saved_tensors
         factor = torch.linalg.det(a)
         factor = factor if ctx.kept else factor.detach()
         return g * (factor * torch.linalg.inv(a).mT).conj(), None
@@ -576,9 +679,15 @@ class Determinant(Function):
 @pytest.mark.parametrize("smallest", [1e-6, 1e-9, 1e-12, 1e-14])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 def test_what_torchs_det_loses_to_rounding_is_not_wrong(dtype, smallest):
-    """d² det / d a₀₀² of two rows is 0, and 1e-4 by its double backward at 1e-12: noise, which another point of the same kind shows."""
+    """d² det / d a₀₀² of two rows is 0, and 1e-4 by its double backward at 1e-12: noise, which
+    another point of the same kind shows."""
     for size, seed in ((2, 1), (3, 2)):
-        result = check(torch.linalg.det, nearly_singular(size, smallest, dtype, seed), dtype=str(dtype)[6:], select=("GV109", "GV218"))
+        result = check(
+            torch.linalg.det,
+            nearly_singular(size, smallest, dtype, seed),
+            dtype=str(dtype)[6:],
+            select=("GV109", "GV218"),
+        )
         assert codes(result) <= {"GV007"}
 
 
@@ -587,7 +696,14 @@ def test_what_torchs_det_loses_to_rounding_is_not_wrong(dtype, smallest):
 def test_half_of_a_determinants_second_derivative_is_found(dtype, smallest):
     for kept, expected in ((True, set()), (False, {"GV109"})):
         a = nearly_singular(3, smallest, dtype)
-        assert codes(check(Determinant, a, kept, dtype=str(dtype)[6:], select=("GV109",), ignore=("GV0",))) == expected
+        assert (
+            codes(
+                check(
+                    Determinant, a, kept, dtype=str(dtype)[6:], select=("GV109",), ignore=("GV0",)
+                )
+            )
+            == expected
+        )
 
 
 def keeps_second(keeps):
@@ -624,7 +740,9 @@ def test_what_a_double_backward_keeps_from_the_first_point_is_found_at_another()
     x = randn(2, 3)
     result = check(keeps_second(True), x, second_order=True)
     assert (result.verdict, codes(result)) == ("fail", {"GV109"})
-    assert message(result, "GV109").startswith("at another point of the same kind second derivatives are silently wrong: d grad_x[")
+    assert message(result, "GV109").startswith(
+        "at another point of the same kind second derivatives are silently wrong: d grad_x["
+    )
     assert codes(check(keeps_second(False), x, second_order=True)) == set()
 
 
@@ -635,23 +753,32 @@ def with_a_small_term(kind):
         @staticmethod
         def forward(ctx, x, y):
             ctx.save_for_backward(x, y)
-            return x * y + 1e-8 * x ** 3
+            return x * y + 1e-8 * x**3
 
         @staticmethod
         def backward(ctx, g):
             x, y = ctx.saved_tensors
             of_cube = {"right": x, "half": 0.5 * (x + x.detach()), "detached": x.detach()}[kind]
-            return g * (y + 3e-8 * of_cube ** 2), g * x
+            return g * (y + 3e-8 * of_cube**2), g * x
 
     return Sum
 
 
-@pytest.mark.parametrize("kind, expected", [("right", set()), ("half", {"GV109"}), ("detached", {"GV109"})])
-def test_what_is_small_beside_other_second_derivatives_is_found_where_they_must_be_right(kind, expected):
+@pytest.mark.parametrize(
+    "kind, expected", [("right", set()), ("half", {"GV109"}), ("detached", {"GV109"})]
+)
+def test_what_is_small_beside_other_second_derivatives_is_found_where_they_must_be_right(
+    kind, expected
+):
     """d² / dx² is 6e-8 x beside d² / dx dy = 1: each gradient is held against each input alone."""
-    result = check(with_a_small_term(kind), X, Y, second_order=True, select=("GV109",), ignore=("GV0",))
+    result = check(
+        with_a_small_term(kind), X, Y, second_order=True, select=("GV109",), ignore=("GV0",)
+    )
     assert codes(result) == expected
-    assert all(found.message.startswith("second derivatives are silently wrong: d grad_x[") for found in result.findings)
+    assert all(
+        found.message.startswith("second derivatives are silently wrong: d grad_x[")
+        for found in result.findings
+    )
 
 
 # ---- a double backward by hand
@@ -673,7 +800,7 @@ def by_hand(slope, to_cotangent=True):
         @staticmethod
         def forward(ctx, x):
             ctx.save_for_backward(x)
-            return x ** 3
+            return x**3
 
         @staticmethod
         def backward(ctx, g):
@@ -682,8 +809,15 @@ def by_hand(slope, to_cotangent=True):
     return Cube
 
 
-@pytest.mark.parametrize("wrong", [by_hand(lambda x: 3 * x), by_hand(lambda x: 6 * x, to_cotangent=False)], ids=["of the input", "of the cotangent"])
+@pytest.mark.parametrize(
+    "wrong",
+    [by_hand(lambda x: 3 * x), by_hand(lambda x: 6 * x, to_cotangent=False)],
+    ids=["of the input", "of the cotangent"],
+)
 def test_where_backward_calls_a_function_of_its_own_that_is_found(wrong):
-    found, = check(wrong, X, second_order=True).findings
-    assert (found.code, "makes second derivatives by its own backward" in found.hint) == ("GV109", True)
+    (found,) = check(wrong, X, second_order=True).findings
+    assert (found.code, "makes second derivatives by its own backward" in found.hint) == (
+        "GV109",
+        True,
+    )
     assert codes(check(by_hand(lambda x: 6 * x), X, second_order=True)) == set()

@@ -1,4 +1,5 @@
-"""Operators that are not what their registration says, as torch.library.opcheck finds them, and right ones of every form.
+"""Operators that are not what their registration says, as torch.library.opcheck finds them, and
+right ones of every form.
 
 Each is also shown to opcheck itself, which has to say the same.
 """
@@ -42,21 +43,28 @@ def cube_by_columns(x: Tensor) -> Tensor:
 
 
 def asks_a_value(ctx: Any, g: Tensor) -> Tensor:
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return torch.zeros_like(x) if float(g.sum()) == 0.123 else 3 * x**2 * g
 
 
 def another_under_tracing(ctx: Any, g: Tensor) -> Tensor:
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return (2 if torch._guards.detect_fake_mode(g) is not None else 3) * x**2 * g
 
 
-def operator(name: str, function: Callable[..., Any] = cube, fake: Callable[..., Any] | None = torch.empty_like,
-             backward: Callable[..., Any] = CubeFunction.backward, writes: tuple[str, ...] = ()) -> Any:
+def operator(
+    name: str,
+    function: Callable[..., Any] = cube,
+    fake: Callable[..., Any] | None = torch.empty_like,
+    backward: Callable[..., Any] = CubeFunction.backward,
+    writes: tuple[str, ...] = (),
+) -> Any:
     made = torch.library.custom_op(f"{LIBRARY}::{name}", function, mutates_args=writes)
     if fake is not None:
         made.register_fake(fake)
-    made.register_autograd(backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+    made.register_autograd(
+        backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0])
+    )
     return made
 
 
@@ -96,23 +104,65 @@ def sines_in_place(x: Tensor) -> Tensor:
 
 
 FAULTS = {
-    "shape": Fault("test_faketensor", "it returns shape [3, 2], its fake kernel says [3]", lambda: operator("shape", fake=lambda x: x[:, 0].clone())),
-    "dtype": Fault("test_faketensor", "it returns dtype float64, its fake kernel says float32", lambda: operator("dtype", fake=lambda x: x.float())),
-    "strides": Fault("test_faketensor", "it returns strides (1, 3), its fake kernel says (2, 1)",
-                     lambda: operator("strides", cube_by_columns, lambda x: x.new_empty(x.shape)), "warning"),
-    "values": Fault("test_faketensor", "its fake kernel raises where the operator does not",
-                    lambda: operator("values", fake=lambda x: x.new_empty(int(x.sum()))), "warning"),
-    "arguments": Fault("test_faketensor", "its fake kernel raises where the operator does not", lambda: operator("arguments", fake=lambda: None),
-                       "warning"),
-    "backend": Fault("test_autograd_registration", "it returns tensors with a graph, and has no kernel at an autograd key",
-                     lambda: registered("backend", "(Tensor x) -> Tensor", CPU=CubeFunction.apply, Meta=torch.empty_like), "warning"),
-    "alias": Fault("test_schema", "it returns memory of its argument `x`, and its schema does not say so",
-                   lambda: registered("alias", "(Tensor x) -> Tensor", CPU=lambda x: x.detach().view(-1), Meta=lambda x: x.new_empty(x.numel()),
-                                      AutogradCPU=_flattened), "warning"),
-    "backward": Fault("test_aot_dispatch_dynamic", "AOT dispatch raises where the operator does not",
-                      lambda: operator("backward", backward=asks_a_value), "warning"),
-    "numbers": Fault("test_aot_dispatch_dynamic", "under AOT dispatch its gradients are other numbers than without",
-                     lambda: operator("numbers", backward=another_under_tracing)),
+    "shape": Fault(
+        "test_faketensor",
+        "it returns shape [3, 2], its fake kernel says [3]",
+        lambda: operator("shape", fake=lambda x: x[:, 0].clone()),
+    ),
+    "dtype": Fault(
+        "test_faketensor",
+        "it returns dtype float64, its fake kernel says float32",
+        lambda: operator("dtype", fake=lambda x: x.float()),
+    ),
+    "strides": Fault(
+        "test_faketensor",
+        "it returns strides (1, 3), its fake kernel says (2, 1)",
+        lambda: operator("strides", cube_by_columns, lambda x: x.new_empty(x.shape)),
+        "warning",
+    ),
+    "values": Fault(
+        "test_faketensor",
+        "its fake kernel raises where the operator does not",
+        lambda: operator("values", fake=lambda x: x.new_empty(int(x.sum()))),
+        "warning",
+    ),
+    "arguments": Fault(
+        "test_faketensor",
+        "its fake kernel raises where the operator does not",
+        lambda: operator("arguments", fake=lambda: None),
+        "warning",
+    ),
+    "backend": Fault(
+        "test_autograd_registration",
+        "it returns tensors with a graph, and has no kernel at an autograd key",
+        lambda: registered(
+            "backend", "(Tensor x) -> Tensor", CPU=CubeFunction.apply, Meta=torch.empty_like
+        ),
+        "warning",
+    ),
+    "alias": Fault(
+        "test_schema",
+        "it returns memory of its argument `x`, and its schema does not say so",
+        lambda: registered(
+            "alias",
+            "(Tensor x) -> Tensor",
+            CPU=lambda x: x.detach().view(-1),
+            Meta=lambda x: x.new_empty(x.numel()),
+            AutogradCPU=_flattened,
+        ),
+        "warning",
+    ),
+    "backward": Fault(
+        "test_aot_dispatch_dynamic",
+        "AOT dispatch raises where the operator does not",
+        lambda: operator("backward", backward=asks_a_value),
+        "warning",
+    ),
+    "numbers": Fault(
+        "test_aot_dispatch_dynamic",
+        "under AOT dispatch its gradients are other numbers than without",
+        lambda: operator("numbers", backward=another_under_tracing),
+    ),
 }
 
 
@@ -137,8 +187,14 @@ def test_what_fails_a_test_of_opcheck_is_one_finding(name):
     made = fault.made()
     result = check(made, X, second_order=False)
     (finding,) = found(result)
-    assert f"{LIBRARY}::{name} fails opcheck's {fault.test}: {fault.says} (torch: " in finding.message
-    assert (finding.severity, "\n" in finding.message, bool(finding.hint)) == (fault.severity, False, True)
+    assert (
+        f"{LIBRARY}::{name} fails opcheck's {fault.test}: {fault.says} (torch: " in finding.message
+    )
+    assert (finding.severity, "\n" in finding.message, bool(finding.hint)) == (
+        fault.severity,
+        False,
+        True,
+    )
     assert of_opcheck(made, X.clone().requires_grad_(), tests=[fault.test]) == {fault.test}
     assert all("torch" not in frame.file for frame in finding.frames)
     if fault.test == "test_faketensor":
@@ -181,16 +237,20 @@ def two(x: Tensor) -> tuple[Tensor, Tensor]:
 def right_two() -> Any:
     made = torch.library.custom_op(f"{LIBRARY}::two", two, mutates_args=())
     made.register_fake(lambda x: (torch.empty_like(x), x.new_empty(x.shape[1:])))
-    made.register_autograd(lambda ctx, a, b: 3 * ctx.saved_tensors[0] ** 2 * a + b.expand(3, 2),
-                           setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+    made.register_autograd(
+        lambda ctx, a, b: 3 * ctx.saved_tensors[0] ** 2 * a + b.expand(3, 2),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
     return made
 
 
 def right_scaled() -> Any:
     made = torch.library.custom_op(f"{LIBRARY}::scaled", scaled, mutates_args=())
     made.register_fake(lambda x, scale, power=1: torch.empty_like(x))
-    made.register_autograd(lambda ctx, g: (g * ctx.scale, None, None),
-                           setup_context=lambda ctx, inputs, output: setattr(ctx, "scale", inputs[1]))
+    made.register_autograd(
+        lambda ctx, g: (g * ctx.scale, None, None),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "scale", inputs[1]),
+    )
     return made
 
 
@@ -214,8 +274,13 @@ def logged(x: Tensor, calls: Tensor) -> Tensor:
 
 
 def right_mutable() -> Any:
-    return registered("logged", "(Tensor x, Tensor(a!) calls) -> Tensor", CPU=logged, Meta=lambda x, calls: torch.empty_like(x),
-                      Autograd=Logged.apply)
+    return registered(
+        "logged",
+        "(Tensor x, Tensor(a!) calls) -> Tensor",
+        CPU=logged,
+        Meta=lambda x, calls: torch.empty_like(x),
+        Autograd=Logged.apply,
+    )
 
 
 RIGHT = {
@@ -223,7 +288,12 @@ RIGHT = {
     "several outputs": (right_two, (X,)),
     "plain arguments": (right_scaled, (X, 2.5)),
     "declared writes": (right_mutable, (X, fixed(torch.zeros(1)))),
-    "composite": (lambda: registered("composite", "(Tensor x) -> Tensor", CompositeImplicitAutograd=CubeFunction.apply), (X,)),
+    "composite": (
+        lambda: registered(
+            "composite", "(Tensor x) -> Tensor", CompositeImplicitAutograd=CubeFunction.apply
+        ),
+        (X,),
+    ),
 }
 
 
@@ -231,7 +301,12 @@ RIGHT = {
 def test_a_right_operator_is_left_alone(name):
     make, arguments = RIGHT[name]
     made = make()
-    assert of_opcheck(made, *(getattr(a, "value", a) for a in (X.clone().requires_grad_(), *arguments[1:]))) == set()
+    assert (
+        of_opcheck(
+            made, *(getattr(a, "value", a) for a in (X.clone().requires_grad_(), *arguments[1:]))
+        )
+        == set()
+    )
     result = check(made, *arguments, opcheck=True)
     assert (ran(result).status, ran(result).reason, found(result)) == ("ran", None, [])
 

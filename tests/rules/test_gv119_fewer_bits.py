@@ -1,5 +1,6 @@
-"""Functions that need all bits of their products, and right ones that bear fewer. The switches are torch's; what heeds them are stand-ins for tensor
-cores, which round operands to ten bits, and for a GPU's sums in 16 bits."""
+"""Functions that need all bits of their products, and right ones that bear fewer. The switches are
+torch's; what heeds them are stand-ins for tensor cores, which round operands to ten bits, and for a
+GPU's sums in 16 bits."""
 
 from __future__ import annotations
 
@@ -60,36 +61,55 @@ class RefusesTF32(Linear):
 
 def test_what_tf32_takes_out_of_its_tolerance_passes_without_and_is_named_with_it() -> None:
     x, y = far(0)
-    exact = (x.double()[:, None] - y.double()).square().sum(2)      # the truth: how far the product in ten bits is off
-    rough = (x.square().sum(1)[:, None] + y.square().sum(1)).double() - 2 * x.half().double() @ y.half().double().T
+    # The truth: how far the product in ten bits is off
+    exact = (x.double()[:, None] - y.double()).square().sum(2)
+    rough = (
+        x.square().sum(1)[:, None] + y.square().sum(1)
+    ).double() - 2 * x.half().double() @ y.half().double().T
     assert float((rough - exact).abs().max()) > 5e-3 * float(exact.max())
     rows = {on: check(Faulty, x, y, dtype="float32", tf32=on) for on in (False, True)}
     assert (rows[False].verdict, codes(rows[False])) == ("pass", set())
     assert (rows[True].verdict, codes(rows[True])) == ("fail", {"GV119"})
-    told, = rows[True].findings
-    assert told.message.startswith("with TF32 y0[") and "as without: off by" in told.message and "all bits of float32" in str(told.hint)
+    (told,) = rows[True].findings
+    assert (
+        told.message.startswith("with TF32 y0[")
+        and "as without: off by" in told.message
+        and "all bits of float32" in str(told.hint)
+    )
 
 
 def test_what_bears_tf32_is_left_alone() -> None:
-    for function, inputs in ((Linear, (randn(6, 8).float(), randn(5, 8, seed=9).float())), (Right, far(0))):
+    for function, inputs in (
+        (Linear, (randn(6, 8).float(), randn(5, 8, seed=9).float())),
+        (Right, far(0)),
+    ):
         result = check(function, *inputs, dtype="float32", tf32=True)
         assert (result.verdict, codes(result)) == ("pass", set())
     assert ran(result).reason.startswith("with TF32 it computes the same bits")
 
 
 def test_another_formula_is_told_from_rounding() -> None:
-    result = check(ForgetsInTF32, randn(6, 8).float(), randn(5, 8, seed=9).float(), dtype="float32", tf32=True)
-    assert codes(result) == {"GV119"} and "rounding does not explain it" in str(result.findings[0].hint)
+    result = check(
+        ForgetsInTF32, randn(6, 8).float(), randn(5, 8, seed=9).float(), dtype="float32", tf32=True
+    )
+    assert codes(result) == {"GV119"} and "rounding does not explain it" in str(
+        result.findings[0].hint
+    )
     assert message(result, "GV119").startswith("with TF32 the gradient at w[")
 
 
 def test_a_looser_tolerance_allows_more() -> None:
-    assert codes(check(Faulty, *far(0), dtype="float32", tf32=True, rtol=0.2, select=("GV119",))) == set()
+    assert (
+        codes(check(Faulty, *far(0), dtype="float32", tf32=True, rtol=0.2, select=("GV119",)))
+        == set()
+    )
 
 
 def test_what_raises_there_is_told_and_the_switches_are_put_back() -> None:
     before = float32_products(), reductions()
-    result = check(RefusesTF32, randn(6, 8).float(), randn(5, 8).float(), dtype="float32", tf32=True)
+    result = check(
+        RefusesTF32, randn(6, 8).float(), randn(5, 8).float(), dtype="float32", tf32=True
+    )
     assert codes(result) == {"GV119"} and "no kernel for TF32" in message(result, "GV119")
     assert (float32_products(), reductions()) == before
 
@@ -98,14 +118,27 @@ def test_it_looks_on_a_device_too() -> None:
     """What rounding costs is not measured there: its mode hides the stand-in."""
     x, w = randn(6, 8).float(), randn(5, 8).float()
     with standin.cuda():
-        there = [verify(subject(function, x.to("cuda"), w.to("cuda"), device="cuda", dtype="float32", tf32=True, ignore=("GV214",)))
-                 for function in (Linear, RefusesTF32)]
+        there = [
+            verify(
+                subject(
+                    function,
+                    x.to("cuda"),
+                    w.to("cuda"),
+                    device="cuda",
+                    dtype="float32",
+                    tf32=True,
+                    ignore=("GV214",),
+                )
+            )
+            for function in (Linear, RefusesTF32)
+        ]
     assert [codes(result) for result in there] == [set(), {"GV119"}]
     assert ran(there[0]).reason == "compared with TF32"
 
 
 class Sum(Function):
-    """Over the last dimension, in parts of `size` that are added up in 16 bits where that is allowed, and in float32 where not."""
+    """Over the last dimension, in parts of `size` that are added up in 16 bits where that is
+    allowed, and in float32 where not."""
 
     size = 512
 
@@ -121,6 +154,7 @@ class Sum(Function):
 
 def summed(size: int) -> Any:
     """`Σ x`, whose backward is exact."""
+
     class Own(Sum):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -136,10 +170,14 @@ def summed(size: int) -> Any:
 
 
 def test_sums_of_16_bits_may_lose_what_these_cost_and_no_more() -> None:
-    """Element by element, 1024 numbers of one sign lose all that comes once the sum is 256 times larger."""
+    """Element by element, 1024 numbers of one sign lose all that comes once the sum is 256 times
+    larger."""
     x = (1 + randn(3, 1024).abs()).to(torch.bfloat16)
     wrong, right = (summed(size) for size in (1, 512))
-    lost = [float((each.total(x).double() / x.double().sum(1) - 1).abs().max()) for each in (wrong, right)]
+    lost = [
+        float((each.total(x).double() / x.double().sum(1) - 1).abs().max())
+        for each in (wrong, right)
+    ]
     assert lost[0] > 0.1 and lost[1] < 0.01
     wrong, right = (check(each, x, dtype="bfloat16", reduced_sums=True) for each in (wrong, right))
     assert "GV119" in codes(wrong) and "with sums in fewer bits y0[" in message(wrong, "GV119")
@@ -148,7 +186,13 @@ def test_sums_of_16_bits_may_lose_what_these_cost_and_no_more() -> None:
 
 def test_it_says_why_it_does_not_run() -> None:
     x, w = randn(6, 8), randn(5, 8)
-    assert ran(check(Linear, x.float(), w.float(), dtype="float32")).reason == "the spec says neither `tf32: true` nor `reduced_sums: true`"
+    assert (
+        ran(check(Linear, x.float(), w.float(), dtype="float32")).reason
+        == "the spec says neither `tf32: true` nor `reduced_sums: true`"
+    )
     assert "say `dtype: float32`" in ran(check(Linear, x, w, tf32=True)).reason
     assert "say `dtype: bfloat16`" in ran(check(Linear, x, w, reduced_sums=True)).reason
-    assert "say `dtype: float32`" in ran(check(torch.sin, x.bfloat16(), dtype="bfloat16", tf32=True)).reason
+    assert (
+        "say `dtype: float32`"
+        in ran(check(torch.sin, x.bfloat16(), dtype="bfloat16", tf32=True)).reason
+    )

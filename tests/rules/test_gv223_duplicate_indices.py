@@ -22,7 +22,7 @@ def lookup(gradient):
 
         @staticmethod
         def backward(ctx, g):
-            index, = ctx.saved_tensors
+            (index,) = ctx.saved_tensors
             return gradient(g.new_zeros(ctx.shape), index, g), None
 
     return Lookup
@@ -41,8 +41,12 @@ OVERWRITE = {
 }
 ADD = {
     "index_add": lambda zeros, index, g: zeros.index_add(0, index, g),
-    "index_put, accumulating": lambda zeros, index, g: zeros.index_put((index,), g, accumulate=True),
-    "a product": lambda zeros, index, g: torch.nn.functional.one_hot(index, len(zeros)).to(g.dtype).T @ g,
+    "index_put, accumulating": lambda zeros, index, g: zeros.index_put(
+        (index,), g, accumulate=True
+    ),
+    "a product": lambda zeros, index, g: (
+        torch.nn.functional.one_hot(index, len(zeros)).to(g.dtype).T @ g
+    ),
 }
 
 
@@ -51,7 +55,9 @@ def run(result):
 
 
 @pytest.mark.parametrize("gradient", OVERWRITE.values(), ids=OVERWRITE)
-def test_a_gradient_that_overwrites_what_repeats_is_found_though_no_index_of_the_spec_repeats(gradient):
+def test_a_gradient_that_overwrites_what_repeats_is_found_though_no_index_of_the_spec_repeats(
+    gradient,
+):
     result = check(lookup(gradient), randn(4, 2), fixed(INDEX))
     assert codes(result) == {"GV223"}
     assert "with repeated indices in index, d y0[" in message(result, "GV223")
@@ -63,16 +69,31 @@ def test_a_gradient_that_overwrites_what_repeats_is_found_though_no_index_of_the
 def test_a_gradient_that_adds_up_what_repeats_passes(gradient):
     result = check(lookup(gradient), randn(4, 2), fixed(INDEX))
     assert codes(result) == set()
-    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 3, 1)
+    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == (
+        "ran",
+        3,
+        1,
+    )
 
 
 def test_where_the_spec_repeats_an_index_the_wrong_elements_say_so():
     result = check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])))
     assert codes(result) == {"GV223"}
-    assert (result.findings[0].also, result.findings[0].cause.name, run(result).status) == (("GV101",), "repeated index overwritten", "ran")
+    assert (result.findings[0].also, result.findings[0].cause.name, run(result).status) == (
+        ("GV101",),
+        "repeated index overwritten",
+        "ran",
+    )
     assert "index holds 3 at [0] and [2]" in result.findings[0].cause.detail
-    assert codes(check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])), select=("GV101",))) == {"GV101"}
-    assert codes(check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])), select=("GV223",))) == set()
+    assert codes(
+        check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])), select=("GV101",))
+    ) == {"GV101"}
+    assert (
+        codes(
+            check(lookup(assigned), randn(4, 2), fixed(torch.tensor([3, 0, 3])), select=("GV223",))
+        )
+        == set()
+    )
 
 
 def test_a_backward_that_raises_for_repeated_indices_is_found():
@@ -83,19 +104,34 @@ def test_a_backward_that_raises_for_repeated_indices_is_found():
 
     result = check(lookup(refuses), randn(4, 2), fixed(INDEX))
     assert codes(result) == {"GV223"}
-    assert "with repeated indices in index backward raised RuntimeError: an index repeats" in message(result, "GV223")
+    assert (
+        "with repeated indices in index backward raised RuntimeError: an index repeats"
+        in message(result, "GV223")
+    )
 
 
-@pytest.mark.parametrize("x", [randn(3, 2), randn(2, 3).T, randn(3, 2, dtype=torch.complex128), randn(2, 3, dtype=torch.complex128).T],
-                         ids=["contiguous", "transposed", "complex", "complex and transposed"])
+@pytest.mark.parametrize(
+    "x",
+    [
+        randn(3, 2),
+        randn(2, 3).T,
+        randn(3, 2, dtype=torch.complex128),
+        randn(2, 3, dtype=torch.complex128).T,
+    ],
+    ids=["contiguous", "transposed", "complex", "complex and transposed"],
+)
 def test_what_the_forward_itself_overwrites_has_no_derivative_and_is_no_finding(x):
-    """`out[index] = x`: the loser does not reach the output, yet torch gives every one of them the gradient."""
+    """`out[index] = x`: the loser does not reach the output, yet torch gives every one of them the
+    gradient."""
+
     def put(x, index):
         return torch.zeros(4, 2, dtype=x.dtype).index_put((index,), x)
 
     result = check(put, Argument("", x, True, layout=None), fixed(INDEX))
     assert codes(result) == set()
-    assert "does not move the forward where an index repeats: it is overwritten" in run(result).reason
+    assert (
+        "does not move the forward where an index repeats: it is overwritten" in run(result).reason
+    )
 
 
 def test_a_forward_that_refuses_repeated_indices_is_not_at_fault():
@@ -106,19 +142,34 @@ def test_a_forward_that_refuses_repeated_indices_is_not_at_fault():
 
     result = check(permuted, randn(5, 2), fixed(torch.tensor([2, 0, 4])))
     assert codes(result) == set()
-    assert (run(result).status, run(result).reason) == ("not_applicable", "with repeated indices forward raised ValueError: no permutation")
+    assert (run(result).status, run(result).reason) == (
+        "not_applicable",
+        "with repeated indices forward raised ValueError: no permutation",
+    )
 
 
-@pytest.mark.parametrize(("integers", "reason"), [
-    (torch.tensor([2, 2, 2]), "every integer repeats already"),
-    (torch.tensor([2]), "no input holds two or more integers"),
-    (torch.tensor([True, False]), "no input holds two or more integers"),
-])
+@pytest.mark.parametrize(
+    ("integers", "reason"),
+    [
+        (torch.tensor([2, 2, 2]), "every integer repeats already"),
+        (torch.tensor([2]), "no input holds two or more integers"),
+        (torch.tensor([True, False]), "no input holds two or more integers"),
+    ],
+)
 def test_where_nothing_can_be_repeated_that_is_said(integers, reason):
     def table(x, index):
         return x[index]
 
-    assert run(check(table, randn(4, 2)[: len(integers)] if integers.dtype == torch.bool else randn(4, 2), fixed(integers))).reason == reason
+    assert (
+        run(
+            check(
+                table,
+                randn(4, 2)[: len(integers)] if integers.dtype == torch.bool else randn(4, 2),
+                fixed(integers),
+            )
+        ).reason
+        == reason
+    )
 
 
 def ordered(gradient):
@@ -134,18 +185,32 @@ def ordered(gradient):
         @staticmethod
         def backward(ctx, g):
             y, order = ctx.saved_tensors
-            weights = (y - y.logcumsumexp(0)[:, None]).exp().tril().sum(0)      # softmax over y[: j + 1], of every j
+            # Softmax over y[: j + 1], of every j
+            weights = (y - y.logcumsumexp(0)[:, None]).exp().tril().sum(0)
             return gradient(torch.zeros_like(y), order, g * weights), None
 
     return Ranked
 
 
 def test_a_permutation_is_not_repeated():
-    """`scatter` undoes x[order] for every permutation, which never repeats; whether it is always one the function does not say."""
+    """`scatter` undoes x[order] for every permutation, which never repeats; whether it is always
+    one the function does not say."""
     x, order = randn(4), fixed(torch.tensor([2, 0, 3, 1]))
     result = check(ordered(OVERWRITE["index_put"]), x, order, second_order=False)
-    assert (result.verdict, codes(result), run(result).reason) == ("pass", set(), "its indices are permutations")
-    assert check(ordered(OVERWRITE["index_put"]), x, fixed(torch.tensor([2, 0, 3, 0])), second_order=False).verdict == "fail"
+    assert (result.verdict, codes(result), run(result).reason) == (
+        "pass",
+        set(),
+        "its indices are permutations",
+    )
+    assert (
+        check(
+            ordered(OVERWRITE["index_put"]),
+            x,
+            fixed(torch.tensor([2, 0, 3, 0])),
+            second_order=False,
+        ).verdict
+        == "fail"
+    )
 
 
 def sums(x, segments):
@@ -215,5 +280,10 @@ checks:
 """)
     drawn, written = gradverify.run(tmp_path / "spec.yaml").checks
     assert (drawn.verdict, [finding.code for finding in drawn.findings]) == ("pass", [])
-    assert (written.verdict, [(finding.code, finding.severity) for finding in written.findings]) == ("pass", [])
-    assert {rule.reason for each in (drawn, written) for rule in each.rules if rule.code == "GV223"} == {"its indices are permutations"}
+    assert (
+        written.verdict,
+        [(finding.code, finding.severity) for finding in written.findings],
+    ) == ("pass", [])
+    assert {
+        rule.reason for each in (drawn, written) for rule in each.rules if rule.code == "GV223"
+    } == {"its indices are permutations"}

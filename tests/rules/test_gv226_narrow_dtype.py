@@ -21,17 +21,23 @@ def elementwise(forward, backward):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return backward(x, g)
 
     return Elementwise
 
 
-@pytest.mark.parametrize("faulty", [
-    square(lambda x, g: (1 if x.dtype == torch.float32 else 2) * x * g),
-    square(lambda x, g: 2 * x * (g if x.dtype == torch.float64 else g * 1.01)),
-    square(lambda x, g: 2 * x * g.bfloat16().float() if x.dtype == torch.float32 else 2 * x * g),
-], ids=["a factor", "one per cent", "bfloat16 inside"])
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        square(lambda x, g: (1 if x.dtype == torch.float32 else 2) * x * g),
+        square(lambda x, g: 2 * x * (g if x.dtype == torch.float64 else g * 1.01)),
+        square(
+            lambda x, g: 2 * x * g.bfloat16().float() if x.dtype == torch.float32 else 2 * x * g
+        ),
+    ],
+    ids=["a factor", "one per cent", "bfloat16 inside"],
+)
 def test_a_gradient_that_is_wrong_only_in_float32_is_found(faulty):
     result = check(faulty, X)
     assert codes(result) == {"GV226"}
@@ -60,7 +66,9 @@ def test_what_float32_rounds_is_right():
 
 def test_a_forward_that_is_ill_conditioned_lends_its_own_deviation():
     """1e4 x³ loses digits in float32 before the sine; its gradient as well, and by no fault."""
-    function = elementwise(lambda x: (1e4 * x**3).sin(), lambda x, g: 3e4 * x**2 * (1e4 * x**3).cos() * g)
+    function = elementwise(
+        lambda x: (1e4 * x**3).sin(), lambda x, g: 3e4 * x**2 * (1e4 * x**3).cos() * g
+    )
     assert codes(check(function, X, select=("GV226",))) == set()
 
 
@@ -70,13 +78,16 @@ def test_a_kink_that_casting_crosses_is_no_fault():
     assert codes(check(relu, x, select=("GV226",))) == set()
 
 
-@pytest.mark.parametrize(("function", "x", "reason"), [
-    (Right, 1e-60 * X, "the numbers of x do not fit in float32"),
-    (Right, 1e60 * X, "the numbers of x do not fit in float32"),
-    (Right, 1e30 * X, "the forward overflows in float32"),
-    (Right, X.float(), "an input is of lower precision"),
-    (lambda x: Right.apply(x), X, "the target is no autograd Function"),
-])
+@pytest.mark.parametrize(
+    ("function", "x", "reason"),
+    [
+        (Right, 1e-60 * X, "the numbers of x do not fit in float32"),
+        (Right, 1e60 * X, "the numbers of x do not fit in float32"),
+        (Right, 1e30 * X, "the forward overflows in float32"),
+        (Right, X.float(), "an input is of lower precision"),
+        (lambda x: Right.apply(x), X, "the target is no autograd Function"),
+    ],
+)
 def test_where_it_cannot_be_asked_that_is_said(function, x, reason):
     result = check(function, x, dtype=str(x.dtype).removeprefix("torch."))
     assert codes(result) == set()
@@ -96,7 +107,9 @@ def test_a_forward_that_refuses_float32_is_not_at_fault():
 
 # ---- loops that only float64 ends
 def newton(tolerance, once_more=1.0, guarded=False):
-    """√x by Newton's iteration until the square is right to a tolerance, which float32 may never reach; and again in backward for 1/√x."""
+    """√x by Newton's iteration until the square is right to a tolerance, which float32 may never
+    reach; and again in backward for 1/√x."""
+
     def root(x):
         y = x.clone() if x.dtype == torch.float64 else x * 1.0001
         while (y * y - x).abs().max() > tolerance:
@@ -125,7 +138,8 @@ POSITIVE = torch.tensor([2.0, 3.0, 5.0, 7.0], dtype=torch.float64)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("guarded", [False, True])
 def test_a_loop_that_float32_never_ends_is_ended_and_is_no_fault(guarded):
-    """The class: an iteration whose absolute tolerance is one of float64; without a bound nothing but `timeout` ends it."""
+    """The class: an iteration whose absolute tolerance is one of float64; without a bound nothing
+    but `timeout` ends it."""
     result = check(newton(1e-12, guarded=guarded), POSITIVE)
     assert result.verdict == "pass"
     assert run(result).status == "not_applicable"
@@ -173,7 +187,7 @@ def test_where_a_sigmoid_saturates_throughout_it_rounds():
 
         @staticmethod
         def backward(ctx, g):
-            y, = ctx.saved_tensors
+            (y,) = ctx.saved_tensors
             return g * y * (1 - y)
 
     x = torch.tensor([12.0, 150.0, -200.0, 90.0, -120.0, -170.0, 60.0, 130.0], dtype=torch.float64)
@@ -181,14 +195,24 @@ def test_where_a_sigmoid_saturates_throughout_it_rounds():
 
 
 def test_a_factor_in_float32_is_found_beside_what_cancels():
-    halved = softmax(lambda x, gradient: gradient / 2 if x.dtype == torch.float32 else gradient, times=3.0)
+    halved = softmax(
+        lambda x, gradient: gradient / 2 if x.dtype == torch.float32 else gradient, times=3.0
+    )
     assert codes(check(halved, SURE, select=("GV226",))) == {"GV226"}
 
 
 def test_a_forward_that_loses_its_digits_in_float32_says_nothing_of_backward():
-    """The standard deviation of 100 + x is 0 in float32 where x is 1e-12: its slope is infinite there."""
-    spread = elementwise(lambda x: (x + 100).std(-1),
-                         lambda x, g: g[:, None] * (x - x.mean(-1, keepdim=True)) / (x.shape[-1] - 1) / (x + 100).std(-1, keepdim=True))
+    """The standard deviation of 100 + x is 0 in float32 where x is 1e-12: its slope is infinite
+    there."""
+    spread = elementwise(
+        lambda x: (x + 100).std(-1),
+        lambda x, g: (
+            g[:, None]
+            * (x - x.mean(-1, keepdim=True))
+            / (x.shape[-1] - 1)
+            / (x + 100).std(-1, keepdim=True)
+        ),
+    )
     result = check(spread, 1e-7 * randn(3, 5), select=("GV226",))
     assert "GV226" not in codes(result)
     assert run(result).reason == "the forward loses its digits in float32"

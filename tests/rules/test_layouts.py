@@ -10,14 +10,28 @@ from torch.autograd import Function
 
 from gradverify.rules.differ import Difference, rounded_anew
 from rules.functions import X, Y, square, unary
-from rules.rounding import as_contiguous, attention, biased, branch, centred, distances, function, loss, variance
+from rules.rounding import (
+    as_contiguous,
+    attention,
+    biased,
+    branch,
+    centred,
+    distances,
+    function,
+    loss,
+    variance,
+)
 
 
 # ---- GV210 cotangent-layout
 def by_pointer(g):
     """What a kernel reads that was given a pointer and a count."""
     number = ctypes.c_double if g.dtype == torch.float64 else ctypes.c_float
-    return torch.from_numpy(np.ctypeslib.as_array(ctypes.cast(g.data_ptr(), ctypes.POINTER(number)), tuple(g.shape)).copy())
+    return torch.from_numpy(
+        np.ctypeslib.as_array(
+            ctypes.cast(g.data_ptr(), ctypes.POINTER(number)), tuple(g.shape)
+        ).copy()
+    )
 
 
 def by_strides(g):
@@ -28,7 +42,9 @@ READS = {
     "a pointer": by_pointer,
     "as_strided": by_strides,
     "as_strided without the offset": lambda g: g.as_strided(g.shape, g.stride(), 0),
-    "its storage": lambda g: torch.empty(0, dtype=g.dtype).set_(g.untyped_storage())[: g.numel()].view(g.shape),
+    "its storage": lambda g: (
+        torch.empty(0, dtype=g.dtype).set_(g.untyped_storage())[: g.numel()].view(g.shape)
+    ),
     "the first row only when strides are 0": lambda g: g if g.stride() != (0, 0) else g * 0,
     "transposed when permuted": lambda g: g if g.stride() != (1, 2) else g.flip(0),
 }
@@ -38,49 +54,75 @@ READS = {
 def test_a_grad_output_that_is_taken_for_contiguous_is_found(read):
     result = check(square(lambda x, g: 2 * x * read(g)), X)
     assert codes(result) == {"GV210"}
-    assert "and not" in message(result, "GV210") and "as with the same numbers contiguous" in message(result, "GV210")
+    assert "and not" in message(
+        result, "GV210"
+    ) and "as with the same numbers contiguous" in message(result, "GV210")
 
 
-FROM_THE_START = {"as_strided without the offset", "its storage"}    # of the storage, which may begin before a contiguous tensor
+# Of the storage, which may begin before a contiguous tensor
+FROM_THE_START = {"as_strided without the offset", "its storage"}
 
 
 @pytest.mark.parametrize("name", [name for name in READS if name not in FROM_THE_START])
 def test_behind_contiguous_every_other_way_of_reading_is_right(name):
-    assert codes(check(square(lambda x, g: 2 * x * READS[name](g.contiguous())), X, second_order=False)) == set()
+    assert (
+        codes(
+            check(square(lambda x, g: 2 * x * READS[name](g.contiguous())), X, second_order=False)
+        )
+        == set()
+    )
 
 
 @pytest.mark.parametrize("name", sorted(FROM_THE_START))
 def test_behind_contiguous_what_reads_from_the_start_of_the_storage_is_found(name):
     function = square(lambda x, g: 2 * x * READS[name](g.contiguous()))
     x = X.clone().requires_grad_()
-    torch.cat([torch.ones_like(X), function.apply(x)]).backward(torch.cat([X, 3 * torch.ones_like(X)]))
-    assert not torch.equal(x.grad, 6 * X)       # it is wrong: it takes the gradient of the other part
+    torch.cat([torch.ones_like(X), function.apply(x)]).backward(
+        torch.cat([X, 3 * torch.ones_like(X)])
+    )
+    # It is wrong: it takes the gradient of the other part
+    assert not torch.equal(x.grad, 6 * X)
     result = check(function, X, second_order=False)
     assert codes(result) == {"GV210"}
     assert "contiguous behind other numbers" in message(result, "GV210")
 
 
 def test_a_wrong_shortcut_for_ones_is_no_fault_of_the_layout():
-    """The constant is compared with a multiple of the gradients for ones, and where these differ with itself, contiguous."""
+    """The constant is compared with a multiple of the gradients for ones, and where these differ
+    with itself, contiguous."""
+
     def shortcut(x, g):
         return 3 * x if bool((g == 1).all()) else 2 * x * g
 
     assert "GV210" not in codes(check(square(shortcut), X))
-    assert codes(check(square(lambda x, g: 2 * x * READS["the first row only when strides are 0"](g)), X)) == {"GV210"}
-    calls = next(run.calls for run in check(square(lambda x, g: 2 * x * g), X).rules if run.code == "GV210")
+    assert codes(
+        check(square(lambda x, g: 2 * x * READS["the first row only when strides are 0"](g)), X)
+    ) == {"GV210"}
+    calls = next(
+        run.calls for run in check(square(lambda x, g: 2 * x * g), X).rules if run.code == "GV210"
+    )
     assert calls.backward == 4
 
 
 def test_a_view_that_raises_is_found():
     result = check(square(lambda x, g: 2 * x * g.view(-1).view(x.shape)), X)
     assert codes(result) == {"GV210"}
-    assert "sliced (every second column of wider rows), backward raised RuntimeError: view size" in message(result, "GV210")
+    assert (
+        "sliced (every second column of wider rows), backward raised RuntimeError: view size"
+        in message(result, "GV210")
+    )
     assert codes(check(square(lambda x, g: 2 * x * g.reshape(-1).view(x.shape)), X)) == set()
 
 
 def test_a_conjugate_bit_that_is_lost_is_found():
     def lost(z, g):
-        return 2 * z.conj() * torch.view_as_complex(torch.view_as_real(g.resolve_conj() if not g.is_conj() else g.conj()).clone())
+        return (
+            2
+            * z.conj()
+            * torch.view_as_complex(
+                torch.view_as_real(g.resolve_conj() if not g.is_conj() else g.conj()).clone()
+            )
+        )
 
     z = randn(2, 3, dtype=torch.complex128)
     result = check(square(lost), z)
@@ -90,7 +132,8 @@ def test_a_conjugate_bit_that_is_lost_is_found():
 
 
 def test_a_gradient_that_is_zero_for_a_constant_is_compared_with_a_dense_one():
-    """Softmax under a constant cotangent gives nothing but rounding, which every summation order has its own of."""
+    """Softmax under a constant cotangent gives nothing but rounding, which every summation order
+    has its own of."""
 
     class Softmax(torch.autograd.Function):
         @staticmethod
@@ -101,13 +144,25 @@ def test_a_gradient_that_is_zero_for_a_constant_is_compared_with_a_dense_one():
 
         @staticmethod
         def backward(ctx, g):
-            y, = ctx.saved_tensors
+            (y,) = ctx.saved_tensors
             if g.stride()[-1] == 0:
-                return y * (g - (g * y).flip(-1).cumsum(-1)[..., -1:])      # summed in another order
+                # Summed in another order
+                return y * (g - (g * y).flip(-1).cumsum(-1)[..., -1:])
             return y * (g - (g * y).sum(-1, keepdim=True))
 
     for dtype in ("float64", "float32"):
-        assert codes(check(Softmax, randn(4, 33).to(getattr(torch, dtype)), dtype=dtype, select=("GV2",), ignore=("GV0",))) == set()
+        assert (
+            codes(
+                check(
+                    Softmax,
+                    randn(4, 33).to(getattr(torch, dtype)),
+                    dtype=dtype,
+                    select=("GV2",),
+                    ignore=("GV0",),
+                )
+            )
+            == set()
+        )
 
 
 SHORTCUTS = {
@@ -128,13 +183,25 @@ def test_a_shortcut_for_a_constant_grad_output_is_not_linear(gradient):
 def test_a_right_shortcut_and_a_solver_that_stops_early_are_left_alone():
     def stops(x, g):
         found = torch.zeros_like(g)
-        while (g - found).abs().max() > 1e-9:       # halves what is left: an absolute residual
+        while (g - found).abs().max() > 1e-9:  # halves what is left: an absolute residual
             found = found + (g - found) / 2
         return 2 * x * found
 
-    assert codes(check(square(lambda x, g: 2 * x if bool((g == 1).all()) else 2 * x * g), X, ignore=("GV228", "GV109"))) == set()
+    assert (
+        codes(
+            check(
+                square(lambda x, g: 2 * x if bool((g == 1).all()) else 2 * x * g),
+                X,
+                ignore=("GV228", "GV109"),
+            )
+        )
+        == set()
+    )
     result = check(square(stops), X, ignore=("GV228", "GV109"))
-    assert [finding.severity for finding in result.findings if finding.code == "GV201"] in ([], ["warning"])
+    assert [finding.severity for finding in result.findings if finding.code == "GV201"] in (
+        [],
+        ["warning"],
+    )
     assert codes(check(square(lambda x, g: 2 * x), X)) == {"GV201"}
     assert len(check(square(lambda x, g: 2 * x), X).findings) == 1
 
@@ -152,17 +219,22 @@ def sine(read, weight=False):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return g * x.cos()
 
     return Sine
 
 
-@pytest.mark.parametrize("read", [read for name, read in READS.items() if "strides are 0" not in name])      # no input is expanded
+# No input is expanded
+@pytest.mark.parametrize(
+    "read", [read for name, read in READS.items() if "strides are 0" not in name]
+)
 def test_an_input_that_is_taken_for_contiguous_is_found(read):
     result = check(sine(read), X)
     assert codes(result) == {"GV211"}
-    assert "with x " in message(result, "GV211") and "as with the same numbers contiguous" in message(result, "GV211")
+    assert "with x " in message(
+        result, "GV211"
+    ) and "as with the same numbers contiguous" in message(result, "GV211")
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
@@ -173,7 +245,9 @@ def test_behind_contiguous_every_way_of_reading_is_right(read):
 def test_a_backward_that_reads_what_was_saved_as_contiguous_is_found():
     result = check(unary(torch.sin, lambda x, g: g * by_strides(x).cos()), X)
     assert codes(result) == {"GV211"}
-    assert "with x sliced (every second column of wider rows), the gradient at x[" in message(result, "GV211")
+    assert "with x sliced (every second column of wider rows), the gradient at x[" in message(
+        result, "GV211"
+    )
 
 
 def test_a_backward_that_raises_is_found():
@@ -198,7 +272,9 @@ class Product(Function):
 
 @pytest.mark.parametrize("w", [Y, fixed(Y)], ids=["differentiable", "not"])
 def test_the_argument_at_fault_is_named_also_where_it_is_not_differentiated(w):
-    assert {(found.code, found.input) for found in check(Product, X, w).findings} == {("GV211", "w")}
+    assert {(found.code, found.input) for found in check(Product, X, w).findings} == {
+        ("GV211", "w")
+    }
 
 
 def test_indices_are_laid_out_too_and_stay_in_range():
@@ -206,7 +282,10 @@ def test_indices_are_laid_out_too_and_stay_in_range():
         return table[index.as_strided(index.shape, (1,))]
 
     assert codes(check(read, randn(4, 2), fixed(torch.tensor([3, 0, 3])))) == {"GV211"}
-    assert codes(check(lambda table, index: table[index], randn(4, 2), fixed(torch.tensor([3, 0, 3])))) == set()
+    assert (
+        codes(check(lambda table, index: table[index], randn(4, 2), fixed(torch.tensor([3, 0, 3]))))
+        == set()
+    )
 
 
 def test_a_forward_that_refuses_is_not_at_fault_and_says_what_it_refused():
@@ -218,7 +297,10 @@ def test_a_forward_that_refuses_is_not_at_fault_and_says_what_it_refused():
     result = check(sine(refuses), X, second_order=False)
     run = next(run for run in result.rules if run.code == "GV211")
     assert codes(result) == set()
-    assert (run.status, "forward raised ValueError: x must be contiguous" in run.reason) == ("not_applicable", True)
+    assert (run.status, "forward raised ValueError: x must be contiguous" in run.reason) == (
+        "not_applicable",
+        True,
+    )
 
 
 def test_ties_may_be_broken_differently():
@@ -234,7 +316,7 @@ def test_ties_may_be_broken_differently():
 
         @staticmethod
         def backward(ctx, g):
-            place, = ctx.saved_tensors
+            (place,) = ctx.saved_tensors
             return g.new_zeros(ctx.shape).scatter(1, place[:, None], g)
 
     assert "GV211" not in codes(check(Max, x))
@@ -242,27 +324,48 @@ def test_ties_may_be_broken_differently():
 
 def test_float32_sums_in_another_order_are_equal_within_rounding():
     x = randn(7, 33).float()
-    assert codes(check(lambda x: x.logsumexp(0) + x.std(0), x, dtype="float32", select=("GV211",), ignore=("GV0",))) == set()
+    assert (
+        codes(
+            check(
+                lambda x: x.logsumexp(0) + x.std(0),
+                x,
+                dtype="float32",
+                select=("GV211",),
+                ignore=("GV0",),
+            )
+        )
+        == set()
+    )
 
 
-NOISY = unary(torch.sin, lambda x, g: g * x.cos() + torch.randn_like(g) + torch.randn_like(x))      # in the order of memory
+# In the order of memory
+NOISY = unary(torch.sin, lambda x, g: g * x.cos() + torch.randn_like(g) + torch.randn_like(x))
 
 
 @pytest.mark.parametrize("code", ["GV210", "GV211"])
 def test_noise_that_backward_draws_is_not_compared_between_layouts(code):
     run = next(run for run in check(NOISY, X, select=(code,)).rules if run.code == code)
-    assert (run.status, run.reason) == ("not_applicable", "backward draws random numbers, which fall on other elements in another layout")
+    assert (run.status, run.reason) == (
+        "not_applicable",
+        "backward draws random numbers, which fall on other elements in another layout",
+    )
 
 
 @pytest.mark.parametrize("code", ["GV210", "GV211"])
 def test_a_backward_that_draws_and_raises_for_a_layout_is_found(code):
-    views = unary(torch.sin, lambda x, g: x.view(-1).cos().view(x.shape) * g.view(-1).view(x.shape) + torch.randn_like(g))
+    views = unary(
+        torch.sin,
+        lambda x, g: (
+            x.view(-1).cos().view(x.shape) * g.view(-1).view(x.shape) + torch.randn_like(g)
+        ),
+    )
     assert codes(check(views, X, select=(code,))) == {code}
 
 
 # ---- beside a wrong Jacobian
 def gathered(shift, contiguous=False):
-    """img[:, r, c], whose gradient is put together by flat places, `shift` too far, in memory that a view is taken of."""
+    """img[:, r, c], whose gradient is put together by flat places, `shift` too far, in memory that
+    a view is taken of."""
 
     class Gather(Function):
         @staticmethod
@@ -273,7 +376,9 @@ def gathered(shift, contiguous=False):
         @staticmethod
         def backward(ctx, g):
             img, r, c = ctx.saved_tensors
-            gradient = torch.zeros_like(img, memory_format=torch.contiguous_format if contiguous else torch.preserve_format)
+            gradient = torch.zeros_like(
+                img, memory_format=torch.contiguous_format if contiguous else torch.preserve_format
+            )
             gradient.view(len(img), -1).index_add_(1, r * img.shape[2] + c + shift, g)
             return gradient, None, None
 
@@ -283,12 +388,21 @@ def gathered(shift, contiguous=False):
 PLACES = randn(2, 3, 4), fixed(torch.tensor([0, 1, 2])), fixed(torch.tensor([2, 0, 1]))
 
 
-@pytest.mark.parametrize(("shift", "contiguous", "wanted"), [
-    (0, True, []), (1, True, [("GV101", ())]), (0, False, [("GV211", ())]), (1, False, [("GV211", ("GV101",))])])
+@pytest.mark.parametrize(
+    ("shift", "contiguous", "wanted"),
+    [
+        (0, True, []),
+        (1, True, [("GV101", ())]),
+        (0, False, [("GV211", ())]),
+        (1, False, [("GV211", ("GV101",))]),
+    ],
+)
 def test_a_wrong_jacobian_is_named_by_a_layout_that_is_refused(shift, contiguous, wanted):
     img = PLACES[0].clone().requires_grad_()
-    right, = torch.autograd.grad(img[:, PLACES[1].value, PLACES[2].value].sum(), img)
-    own, = torch.autograd.grad(gathered(shift, contiguous).apply(img, PLACES[1].value, PLACES[2].value).sum(), img)
+    (right,) = torch.autograd.grad(img[:, PLACES[1].value, PLACES[2].value].sum(), img)
+    (own,) = torch.autograd.grad(
+        gathered(shift, contiguous).apply(img, PLACES[1].value, PLACES[2].value).sum(), img
+    )
     assert torch.equal(own, right) == (shift == 0)
     result = check(gathered(shift, contiguous), *PLACES)
     assert [(finding.code, finding.also) for finding in result.findings] == wanted
@@ -297,26 +411,57 @@ def test_a_wrong_jacobian_is_named_by_a_layout_that_is_refused(shift, contiguous
 def test_of_a_function_inside_a_callable_the_layout_explains_the_jacobian():
     """Which gives it a transposed tensor where its own is contiguous."""
     inner = unary(torch.sin, lambda x, g: g * by_strides(x).cos())
-    found, = check(lambda x: inner.apply(x.t()), X).findings
+    (found,) = check(lambda x: inner.apply(x.t()), X).findings
     assert (found.code, found.also) == ("GV211", ("GV101",))
 
 
 # ---- layouts and rounding
-# Functions that lose digits may give other numbers in another layout, as far as rounding makes them; what the layout makes is found beside that.
-ASKED = ("GV205", "GV206", "GV207", "GV208", "GV209", "GV210", "GV211", "GV213", "GV215", "GV218", "GV220", "GV228")
-PARTS = {"centred": (centred, [(40, 3)]), "biased": (biased, [(4, 5), (6, 5), (6,)]), "attention": (attention, [(4, 5), (4, 5), (6, 5), (6, 5)]),
-         "branch": (branch, [(4, 5), (5, 5)]), "loss": (loss, [(6, 40)])}
+# Functions that lose digits may give other numbers in another layout, as far as rounding makes
+# them; what the layout makes is found beside that.
+ASKED = (
+    "GV205",
+    "GV206",
+    "GV207",
+    "GV208",
+    "GV209",
+    "GV210",
+    "GV211",
+    "GV213",
+    "GV215",
+    "GV218",
+    "GV220",
+    "GV228",
+)
+PARTS = {
+    "centred": (centred, [(40, 3)]),
+    "biased": (biased, [(4, 5), (6, 5), (6,)]),
+    "attention": (attention, [(4, 5), (4, 5), (6, 5), (6, 5)]),
+    "branch": (branch, [(4, 5), (5, 5)]),
+    "loss": (loss, [(6, 40)]),
+}
 CANCELS = {"distances": (distances, [(4, 6), (5, 6)]), "variance": (variance, [(4, 16)])}
 OFFSETS = {torch.float64: 5e5, torch.float32: 100.0}
 DTYPES = [torch.float64, torch.float32]
 
 
 def drawn(shapes, seed, dtype=torch.float64, offset=0.0):
-    return [(randn(*shape, seed=10 * seed + place) + offset).to(dtype) for place, shape in enumerate(shapes)]
+    return [
+        (randn(*shape, seed=10 * seed + place) + offset).to(dtype)
+        for place, shape in enumerate(shapes)
+    ]
 
 
 def found(made, inputs, **changes):
-    return codes(check(made, *inputs, select=ASKED, second_order=False, dtype=str(inputs[0].dtype).removeprefix("torch."), **changes)) & set(ASKED)
+    return codes(
+        check(
+            made,
+            *inputs,
+            select=ASKED,
+            second_order=False,
+            dtype=str(inputs[0].dtype).removeprefix("torch."),
+            **changes,
+        )
+    ) & set(ASKED)
 
 
 @pytest.mark.population(most=6)
@@ -343,7 +488,10 @@ def test_an_input_taken_for_contiguous_is_found_among_them(made, shapes, dtype):
 
 @pytest.mark.population(most=4)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("made, shapes", [(made, shapes) for made, shapes in (PARTS | CANCELS).values() if made is not loss])
+@pytest.mark.parametrize(
+    "made, shapes",
+    [(made, shapes) for made, shapes in (PARTS | CANCELS).values() if made is not loss],
+)
 def test_a_grad_output_taken_for_contiguous_is_found_among_them(made, shapes, dtype):
     inputs = drawn(shapes, 1, dtype, OFFSETS[dtype] if made in (distances, variance) else 0.0)
     assert "GV210" in found(made(read_g=as_contiguous), inputs)
@@ -351,6 +499,7 @@ def test_a_grad_output_taken_for_contiguous_is_found_among_them(made, shapes, dt
 
 def test_a_layout_that_is_computed_in_float32_is_found_beside_float64():
     """What float32 makes of the other layout is no rounding of the one in float64."""
+
     def narrow(x):
         return x if x.is_contiguous() else x.float().to(x.dtype)
 
@@ -359,11 +508,16 @@ def test_a_layout_that_is_computed_in_float32_is_found_beside_float64():
     assert found(product(), inputs) == set()
     assert found(product(read=narrow), inputs) == {"GV211"}
     assert found(product(read_g=narrow), inputs) == {"GV210"}
-    assert found(branch(read=lambda x: x if x.is_contiguous() else x * (1 + 1e-4)), drawn([(4, 5), (5, 5)], 0)) >= {"GV211"}
+    assert found(
+        branch(read=lambda x: x if x.is_contiguous() else x * (1 + 1e-4)),
+        drawn([(4, 5), (5, 5)], 0),
+    ) >= {"GV211"}
 
 
 def test_two_numbers_are_told_apart():
-    slightly = function(torch.sin, lambda g, x: g * x.cos())(read=lambda x: x if x.is_contiguous() else x + 1e-8)
+    slightly = function(torch.sin, lambda g, x: g * x.cos())(
+        read=lambda x: x if x.is_contiguous() else x + 1e-8
+    )
     told = message(check(slightly, randn(4, 5), select=("GV211",)), "GV211")
     seen, wanted = told.split(" is ")[1].split(" as with")[0].split(", and not ")
     assert float(seen) != float(wanted) and abs(float(seen) - float(wanted)) < 2e-8
@@ -383,11 +537,17 @@ def test_one_that_is_wrong_every_other_time_does_not_excuse_itself():
     x = randn(8) + 1e4
     steady = rounded_anew(evidence(variance_of, x), lambda inputs: variance_of(*inputs).view(1))
     assert 1e8 * 2.0**-53 / 8 < float(steady) < 1e8 * 2.0**-48
-    assert float(rounded_anew(evidence(alternates, x), lambda inputs: alternates(*inputs).view(1))) == 0
+    assert (
+        float(rounded_anew(evidence(alternates, x), lambda inputs: alternates(*inputs).view(1)))
+        == 0
+    )
 
 
 def test_agreeing_checks_call_nothing_more(monkeypatch):
     asked = []
-    monkeypatch.setattr("gradverify.rules.differ.rounded_anew", lambda *given: asked.append(given) or torch.zeros(()))
+    monkeypatch.setattr(
+        "gradverify.rules.differ.rounded_anew",
+        lambda *given: asked.append(given) or torch.zeros(()),
+    )
     assert found(function(torch.sin, lambda g, x: g * x.cos())(), drawn([(4, 5)], 0)) == set()
     assert asked == []

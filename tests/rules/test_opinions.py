@@ -20,7 +20,10 @@ def test_a_forward_that_differs_is_found_although_its_gradient_fits_itself():
 
 
 def test_another_order_of_the_same_sum_is_no_difference():
-    assert codes(checked(lambda x: x.flip(0).sum(0), "rules.test_opinions:summed", randn(50, 2))) == set()
+    assert (
+        codes(checked(lambda x: x.flip(0).sum(0), "rules.test_opinions:summed", randn(50, 2)))
+        == set()
+    )
 
 
 def summed(x):
@@ -28,7 +31,7 @@ def summed(x):
 
 
 def test_without_a_reference_it_does_not_apply():
-    run, = (run for run in check(torch.sin, randn(2)).rules if run.code == "GV105")
+    (run,) = (run for run in check(torch.sin, randn(2)).rules if run.code == "GV105")
     assert (run.status, run.reason) == ("not_applicable", "the spec names no `reference`")
 
 
@@ -52,16 +55,33 @@ def shifted(x):
 
 def test_a_float32_forward_that_computes_in_fewer_bits_is_found_by_both_legs():
     """Its values move in steps, a noise that does not let them be compared."""
-    result = checked(lambda x: sums(in_fewer_bits(x)), "rules.test_opinions:sums", randn(6, 24, dtype=torch.float32))
+    result = checked(
+        lambda x: sums(in_fewer_bits(x)),
+        "rules.test_opinions:sums",
+        randn(6, 24, dtype=torch.float32),
+    )
     assert result.verdict == "fail" and "GV105" in codes(result)
 
 
-@pytest.mark.parametrize(("function", "reference", "at"), [
-    (lambda x: x.square().mean(-1) - x.mean(-1).square(), "varies", 200.0), (lambda x: (x + 1e4) - 1e4 + x * x, "shifted", 0.0),
-    (lambda x: x.flip(-1).cumsum(-1).flip(-1)[..., :1] - x.flip(-1).cumsum(-1).flip(-1) + x, "before", 0.0)])
+@pytest.mark.parametrize(
+    ("function", "reference", "at"),
+    [
+        (lambda x: x.square().mean(-1) - x.mean(-1).square(), "varies", 200.0),
+        (lambda x: (x + 1e4) - 1e4 + x * x, "shifted", 0.0),
+        (
+            lambda x: x.flip(-1).cumsum(-1).flip(-1)[..., :1] - x.flip(-1).cumsum(-1).flip(-1) + x,
+            "before",
+            0.0,
+        ),
+    ],
+)
 def test_a_float32_forward_whose_numbers_cancel_is_not_accused(function, reference, at):
     """It is float32's own noise, in that way to compute it."""
-    result = checked(lambda x: function(x), f"rules.test_opinions:{reference}", randn(6, 24, dtype=torch.float32) + at)
+    result = checked(
+        lambda x: function(x),
+        f"rules.test_opinions:{reference}",
+        randn(6, 24, dtype=torch.float32) + at,
+    )
     assert result.verdict in ("pass", "undecided")
 
 
@@ -72,16 +92,21 @@ def before(x):
 # ---- GV106 reference-gradient
 def test_a_gradient_that_differs_from_the_references_is_found():
     result = check(square(lambda x, g: 2.1 * x * g), X, oracles=Oracles(reference="torch:square"))
-    assert codes(result) == {"GV106"}               # the reference is the more specific witness
+    assert codes(result) == {"GV106"}  # the reference is the more specific witness
     assert result.findings[0].also == ("GV101",)
     assert "autograd through reference torch:square" in message(result, "GV106")
 
 
 def test_where_only_the_reference_differs_it_is_said_that_finite_differences_agree():
-    result = check(lambda x: F.relu(x) + 0 * x, torch.zeros(3, dtype=torch.float64) + 1, oracles=Oracles(
-        reference="rules.test_opinions:detached"))
+    result = check(
+        lambda x: F.relu(x) + 0 * x,
+        torch.zeros(3, dtype=torch.float64) + 1,
+        oracles=Oracles(reference="rules.test_opinions:detached"),
+    )
     assert codes(result) == {"GV106"}
-    assert result.findings[0].message.startswith("reference rules.test_opinions:detached is wrong, not backward")
+    assert result.findings[0].message.startswith(
+        "reference rules.test_opinions:detached is wrong, not backward"
+    )
     assert result.findings[0].source == "def detached(x):"
 
 
@@ -104,7 +129,11 @@ def test_wrong_numbers_for_a_right_backward_are_the_only_finding():
 
 
 def test_both_oracles_are_asked():
-    result = check(square(lambda x, g: 2 * x * g), X, oracles=Oracles(expected={"x": NUMBERS}, gradient="rules.test_opinions:twice"))
+    result = check(
+        square(lambda x, g: 2 * x * g),
+        X,
+        oracles=Oracles(expected={"x": NUMBERS}, gradient="rules.test_opinions:twice"),
+    )
     assert codes(result) == set()
     assert sum(each.rule == "GV107" for each in result.comparisons) == 2
 

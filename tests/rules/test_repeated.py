@@ -34,17 +34,25 @@ def test_a_counter_is_named_as_that_and_not_as_a_wrong_gradient():
     assert (result.verdict, codes(result)) == ("fail", {"GV205"})
     assert "when called again with the same input" in message(result, "GV205")
     assert not result.comparisons
-    assert [run.reason for run in result.rules if run.code == "GV101"] == ["the forward is not deterministic"]
+    assert [run.reason for run in result.rules if run.code == "GV101"] == [
+        "the forward is not deterministic"
+    ]
 
 
 def test_a_generator_of_its_own_is_caught():
     own = torch.Generator().manual_seed(0)
-    assert codes(check(lambda x: x * torch.rand(3, generator=own, dtype=torch.float64), randn(3))) == {"GV205"}
+    assert codes(
+        check(lambda x: x * torch.rand(3, generator=own, dtype=torch.float64), randn(3))
+    ) == {"GV205"}
 
 
 def test_random_numbers_of_the_global_generators_are_the_same_in_every_forward():
-    for draw in (lambda x: torch.rand_like(x), lambda x: torch.nn.functional.dropout(torch.ones_like(x)),
-                 lambda x: torch.from_numpy(np.random.rand(*x.shape)), lambda x: torch.full_like(x, random.random())):
+    for draw in (
+        lambda x: torch.rand_like(x),
+        lambda x: torch.nn.functional.dropout(torch.ones_like(x)),
+        lambda x: torch.from_numpy(np.random.rand(*x.shape)),
+        lambda x: torch.full_like(x, random.random()),
+    ):
         assert codes(check(lambda x, draw=draw: (x + 3) * draw(x), randn(5))) == set()
 
 
@@ -136,7 +144,10 @@ def wrong_in_calls(wrong):
 def test_a_backward_that_is_wrong_on_every_twentieth_call_is_found_wherever_the_count_stands(start):
     result = check(wrong_in_calls(lambda n: (n + start) % 20 == 0), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV206"})
-    assert re.match("backward is not deterministic: of 2[1-3] calls with the same grad_output", message(result, "GV206"))
+    assert re.match(
+        "backward is not deterministic: of 2[1-3] calls with the same grad_output",
+        message(result, "GV206"),
+    )
 
 
 def test_the_first_call_of_all_is_among_those_compared():
@@ -145,7 +156,9 @@ def test_the_first_call_of_all_is_among_those_compared():
     assert "the first call of all differs from the second" in message(result, "GV206")
 
 
-@pytest.mark.parametrize(("size", "severity"), [(2.0**-51, None), (2.0**-46, "warning"), (2.0**-40, "error")])
+@pytest.mark.parametrize(
+    ("size", "severity"), [(2.0**-51, None), (2.0**-46, "warning"), (2.0**-40, "error")]
+)
 def test_rounding_is_right_what_atomics_do_is_a_warning_and_more_is_an_error(size, severity):
     calls = [0]
 
@@ -190,7 +203,7 @@ def test_a_function_that_refuses_a_second_backward_is_called_on_fresh_graphs():
             return 2 * x * g
 
     result = check(Once, X, second_order=False)
-    assert codes(result) == {"GV227"}      # a warning
+    assert codes(result) == {"GV227"}  # a warning
     assert notes(result).reason.startswith("4 identical calls")
 
 
@@ -204,7 +217,7 @@ def test_gradients_that_are_rounding_throughout_are_deterministic_too():
 
         @staticmethod
         def backward(ctx, g):
-            y, = ctx.saved_tensors
+            (y,) = ctx.saved_tensors
             g = g[:, None].expand_as(y)
             return y * (g - (g * y).sum(-1, keepdim=True))
 
@@ -213,6 +226,7 @@ def test_gradients_that_are_rounding_throughout_are_deterministic_too():
 
 def by_graph(factor):
     """x², the slope of which is `factor(number of this forward, is x a leaf)` times x."""
+
     class ByGraph(Function):
         calls = 0
 
@@ -234,7 +248,9 @@ def by_graph(factor):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("often", [2, 4, 5, 9, 10])
 def test_a_backward_that_is_wrong_for_every_nth_forward_is_found_as_that(often, seed):
-    result = check(by_graph(lambda n, leaf: 1 if n % often == 0 else 2), randn(4, seed=seed), seed=seed)
+    result = check(
+        by_graph(lambda n, leaf: 1 if n % often == 0 else 2), randn(4, seed=seed), seed=seed
+    )
     assert result.verdict == "fail" and codes(result) <= {"GV206", "GV215"}
     assert any(found.code == "GV206" and found.severity == "error" for found in result.findings)
 
@@ -242,9 +258,13 @@ def test_a_backward_that_is_wrong_for_every_nth_forward_is_found_as_that(often, 
 def test_a_backward_that_is_wrong_where_the_input_is_a_result_is_found():
     result = check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4), ignore=("GV215",))
     assert result.verdict == "fail"
-    assert message(result, "GV206").startswith("backward of another graph, whose inputs are results (x * 1), gives another gradient: ")
+    assert message(result, "GV206").startswith(
+        "backward of another graph, whose inputs are results (x * 1), gives another gradient: "
+    )
     assert codes(check(by_graph(lambda n, leaf: 2), randn(3, 4))) == set()
-    assert "GV206" not in codes(check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4), ignore=("GV206",)))
+    assert "GV206" not in codes(
+        check(by_graph(lambda n, leaf: 2 if leaf else 1), randn(3, 4), ignore=("GV206",))
+    )
 
 
 DROPS = {
@@ -255,10 +275,14 @@ DROPS = {
 
 
 @pytest.mark.parametrize("generator", DROPS)
-def test_a_backward_that_drops_a_few_gradients_at_random_is_found_though_every_call_is_seeded_alike(generator):
+def test_a_backward_that_drops_a_few_gradients_at_random_is_found_though_every_call_is_seeded_alike(
+    generator,
+):
     result = check(square(lambda x, g: DROPS[generator](2 * x * g)), X)
     assert (result.verdict, codes(result)) == ("fail", {"GV206"})
-    assert "backward draws random numbers, and its gradient depends on them" in message(result, "GV206")
+    assert "backward draws random numbers, and its gradient depends on them" in message(
+        result, "GV206"
+    )
 
 
 def test_what_a_random_factor_does_is_not_taken_for_a_rounded_constant():
@@ -294,18 +318,30 @@ def within_rounding(ctx, x, mask):
     return x * mask * (1 + 2.0**-52 * torch.rand_like(x))
 
 
-@pytest.mark.parametrize("backward", [
-    again, within_rounding,
-    lambda ctx, x, mask: x * mask + 0 * torch.rand_like(x),
-    lambda ctx, x, mask: x * mask + 0 * random.random(),
-], ids=["recomputes the mask", "draws a rounding", "draws for nothing", "draws from Python for nothing"])
+@pytest.mark.parametrize(
+    "backward",
+    [
+        again,
+        within_rounding,
+        lambda ctx, x, mask: x * mask + 0 * torch.rand_like(x),
+        lambda ctx, x, mask: x * mask + 0 * random.random(),
+    ],
+    ids=[
+        "recomputes the mask",
+        "draws a rounding",
+        "draws for nothing",
+        "draws from Python for nothing",
+    ],
+)
 def test_a_right_backward_may_draw(backward):
     result = check(dropout_with(backward), X)
     assert (result.verdict, codes(result)) == ("pass", set())
 
 
 def test_what_a_random_start_leaves_of_an_iteration_is_a_warning():
-    result = check(square(lambda x, g: 2 * x * g * (1 + 1e-9 * torch.rand_like(x))), X, select=("GV206",))
+    result = check(
+        square(lambda x, g: 2 * x * g * (1 + 1e-9 * torch.rand_like(x))), X, select=("GV206",)
+    )
     assert [finding.severity for finding in result.findings] == ["warning"]
 
 
@@ -335,8 +371,12 @@ def on_the_class(once=False):
 @pytest.mark.parametrize("once", [False, True])
 def test_state_on_the_class_is_named_as_that_and_not_as_a_wrong_gradient(once):
     result = check(on_the_class(once), X)
-    assert (result.verdict, codes(result) - {"GV227"}) == ("fail", {"GV207"})      # read once: no second backward either
-    assert "a forward and backward with other inputs changes the gradient of an earlier call" in message(result, "GV207")
+    # Read once: no second backward either
+    assert (result.verdict, codes(result) - {"GV227"}) == ("fail", {"GV207"})
+    assert (
+        "a forward and backward with other inputs changes the gradient of an earlier call"
+        in message(result, "GV207")
+    )
 
 
 def test_an_output_buffer_that_is_used_again_is_found():
@@ -350,17 +390,22 @@ def test_an_output_buffer_that_is_used_again_is_found():
 
         @staticmethod
         def backward(ctx, grad_output):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return 2 * grad_output * x
 
-    assert "y0, returned by an earlier call, is overwritten by a later one" in message(check(Reuses, X, select=("GV207",)), "GV207")
+    assert "y0, returned by an earlier call, is overwritten by a later one" in message(
+        check(Reuses, X, select=("GV207",)), "GV207"
+    )
 
 
 def test_a_gradient_buffer_that_no_object_of_the_call_holds_is_found():
     buffer = torch.zeros(2, 3, dtype=torch.float64)
     result = check(square(lambda x, g: torch.mul(g, 2 * x.detach(), out=buffer)), X)
     assert codes(result) == {"GV207"}
-    assert "the gradient of x, returned by an earlier call, is overwritten by a later one" in message(result, "GV207")
+    assert (
+        "the gradient of x, returned by an earlier call, is overwritten by a later one"
+        in message(result, "GV207")
+    )
 
 
 def test_scratch_that_adds_up_is_found_at_the_second_backward():
@@ -373,11 +418,13 @@ def test_scratch_that_adds_up_is_found_at_the_second_backward():
 
         @staticmethod
         def backward(ctx, grad_output):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             ctx.sum.add_(2 * x.detach() * grad_output)
             return ctx.sum.clone()
 
-    assert "backward of one graph gives another gradient when it is called again" in message(check(AddsUp, X, select=("GV207",)), "GV207")
+    assert "backward of one graph gives another gradient when it is called again" in message(
+        check(AddsUp, X, select=("GV207",)), "GV207"
+    )
 
 
 def test_values_that_depend_on_an_earlier_call_are_found():
@@ -388,7 +435,9 @@ def test_values_that_depend_on_an_earlier_call_are_found():
             seen.append(x.detach().clone())
         return x * len(seen)
 
-    assert "after a call with other inputs y0[1,2] is 9, and not 3" in message(check(function, X, select=("GV207",)), "GV207")
+    assert "after a call with other inputs y0[1,2] is 9, and not 3" in message(
+        check(function, X, select=("GV207",)), "GV207"
+    )
 
 
 def test_a_function_that_is_not_defined_elsewhere_is_left_alone():
@@ -402,7 +451,8 @@ def test_a_function_that_is_not_defined_elsewhere_is_left_alone():
 
 # ---- a forward in between that breaks backward
 def shared_work(own):
-    """a · cumsum(x), whose sums lie in memory that all calls share; or, where `own`, in that of the call."""
+    """a · cumsum(x), whose sums lie in memory that all calls share; or, where `own`, in that of the
+    call."""
 
     class Cumsum(Function):
         work = None
@@ -427,10 +477,13 @@ def shared_work(own):
 def test_a_workspace_that_all_calls_share_is_found_overwritten():
     x, a = X.clone().requires_grad_(), randn(3, seed=1).requires_grad_()
     found = torch.autograd.grad(shared_work(own=False).apply(x, a).sum(), (x, a))
-    assert all(map(torch.equal, found, torch.autograd.grad((x.cumsum(1) * a).sum(), (x, a))))     # one forward, one backward: right
+    # One forward, one backward: right
+    assert all(map(torch.equal, found, torch.autograd.grad((x.cumsum(1) * a).sum(), (x, a))))
     result = check(shared_work(own=False), X, randn(3, seed=1))
     assert (result.verdict, codes(result)) == ("fail", {"GV207"})
-    assert "a forward and backward with other inputs" in message(result, "GV207") and "an earlier call" in message(result, "GV207")
+    assert "a forward and backward with other inputs" in message(
+        result, "GV207"
+    ) and "an earlier call" in message(result, "GV207")
     assert result.comparisons
     assert codes(check(shared_work(own=True), X, randn(3, seed=1))) == set()
 
@@ -456,12 +509,16 @@ class SeesItself(Function):
 def test_a_backward_that_refuses_after_another_forward_is_named_as_that():
     result = check(SeesItself, X)
     assert (result.verdict, codes(result)) == ("fail", {"GV207"})
-    assert "breaks the backward of an earlier call, which works without them: backward raised RuntimeError" in message(result, "GV207")
+    assert (
+        "breaks the backward of an earlier call, which works without them: backward raised "
+        "RuntimeError"
+    ) in message(result, "GV207")
 
 
 # ---- an update in place
 def transposing(key, stale="backward"):
-    """x @ w, with the transpose of w remembered under a key; forward too multiplies by it where that is `stale`."""
+    """x @ w, with the transpose of w remembered under a key; forward too multiplies by it where
+    that is `stale`."""
     cache = {}
 
     class Cached(Function):
@@ -476,7 +533,7 @@ def transposing(key, stale="backward"):
         @staticmethod
         @once_differentiable
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return g @ ctx.transposed.mH.t(), x.mH @ g
 
     return Cached
@@ -484,13 +541,19 @@ def transposing(key, stale="backward"):
 
 WEIGHT = randn(3, 2, seed=1)
 BY_ADDRESS = {
-    "data_ptr": torch.Tensor.data_ptr, "id": id, "storage": lambda w: w.untyped_storage().data_ptr(),
-    "address and shape": lambda w: (w.data_ptr(), w.shape)}
+    "data_ptr": torch.Tensor.data_ptr,
+    "id": id,
+    "storage": lambda w: w.untyped_storage().data_ptr(),
+    "address and shape": lambda w: (w.data_ptr(), w.shape),
+}
 
 
 def is_told(found, stale=""):
-    """After an update in place; or, where torch gives an address out again to new tensors, after a call with other inputs, which is as true."""
-    return ("after the inputs were updated in place, as an optimizer does, " in found and stale in found) or "after a call with other inputs" in found
+    """After an update in place; or, where torch gives an address out again to new tensors, after a
+    call with other inputs, which is as true."""
+    return (
+        "after the inputs were updated in place, as an optimizer does, " in found and stale in found
+    ) or "after a call with other inputs" in found
 
 
 @pytest.mark.parametrize("stale", ["forward", "backward"])
@@ -558,11 +621,18 @@ class WrittenInPlace(Function):
 
 
 RIGHT = {
-    "by version": lambda: (transposing(lambda w: (w.data_ptr(), w._version)), X, WEIGHT), "by reference": lambda: (by_reference(), X, WEIGHT),
-    "by shape": lambda: (by_shape(), X), "a view": lambda: (Viewed, X), "written in place": lambda: (WrittenInPlace, X),
-    "one tensor twice": lambda: (torch.mul, X, X), "not contiguous": lambda: (torch.mm, X, randn(2, 3, seed=1).t()),
-    "a number": lambda: (torch.mul, X, randn(seed=1)), "complex": lambda: (torch.mul, *[randn(3, dtype=torch.complex128)] * 2),
-    "a batch norm": lambda: (nn.BatchNorm1d(3).double(), randn(4, 3)), "random": lambda: (torch.nn.functional.dropout, randn(20))}
+    "by version": lambda: (transposing(lambda w: (w.data_ptr(), w._version)), X, WEIGHT),
+    "by reference": lambda: (by_reference(), X, WEIGHT),
+    "by shape": lambda: (by_shape(), X),
+    "a view": lambda: (Viewed, X),
+    "written in place": lambda: (WrittenInPlace, X),
+    "one tensor twice": lambda: (torch.mul, X, X),
+    "not contiguous": lambda: (torch.mm, X, randn(2, 3, seed=1).t()),
+    "a number": lambda: (torch.mul, X, randn(seed=1)),
+    "complex": lambda: (torch.mul, *[randn(3, dtype=torch.complex128)] * 2),
+    "a batch norm": lambda: (nn.BatchNorm1d(3).double(), randn(4, 3)),
+    "random": lambda: (torch.nn.functional.dropout, randn(20)),
+}
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -619,12 +689,22 @@ def two_views(g):
 @pytest.mark.parametrize("refuses", [False, True])
 def test_two_views_of_grad_output_become_one_grad(refuses):
     result = check(total(two_views, refuses), X, Y)
-    assert {(found.code, found.severity) for found in result.findings} - {("GV227", "warning")} == {("GV220", "error")}
+    assert {(found.code, found.severity) for found in result.findings} - {("GV227", "warning")} == {
+        ("GV220", "error")
+    }
     assert "after two backwards is 3 at" in result.findings[0].message
     assert "not twice the first: 2" in result.findings[0].message
 
 
-@pytest.mark.parametrize("gradients", [lambda g: (g, g), lambda g: (g.clone(), g.clone()), lambda g: (g.view_as(g), g.clone()), lambda g: (g * 1, g)])
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        lambda g: (g, g),
+        lambda g: (g.clone(), g.clone()),
+        lambda g: (g.view_as(g), g.clone()),
+        lambda g: (g * 1, g),
+    ],
+)
 def test_one_tensor_twice_and_copies_are_fine(gradients):
     assert codes(check(total(gradients), X, Y)) == set()
 
@@ -639,10 +719,17 @@ def test_an_argument_that_is_added_to_is_named():
         @staticmethod
         def backward(ctx, grad_output):
             x, y = ctx.saved_tensors
-            return (y.detach(), grad_output * x) if grad_output == 1 else (grad_output * y, grad_output * x)
+            return (
+                (y.detach(), grad_output * x)
+                if grad_output == 1
+                else (grad_output * y, grad_output * x)
+            )
 
-    assert "adding to .grad writes into y" in message(check(Weighted, X, Y, select=("GV220",)), "GV220")
-    assert codes(check(Weighted, X, Y)) == {"GV213", "GV220"}       # of x the alias; of y, which is written to, the write
+    assert "adding to .grad writes into y" in message(
+        check(Weighted, X, Y, select=("GV220",)), "GV220"
+    )
+    # Of x the alias; of y, which is written to, the write
+    assert codes(check(Weighted, X, Y)) == {"GV213", "GV220"}
 
 
 def test_a_backward_that_raises_for_ones_is_this_rules_finding():
@@ -658,6 +745,7 @@ def test_a_backward_that_raises_for_ones_is_this_rules_finding():
 
 def test_zeros_without_memory_are_right_though_autograd_cannot_add_to_them():
     """What torch.sgn gives for a gradient; a second `.backward()` of torch.sgn itself raises."""
+
     class Signed(Function):
         @staticmethod
         def forward(ctx, x, y):
@@ -666,29 +754,38 @@ def test_zeros_without_memory_are_right_though_autograd_cannot_add_to_them():
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return torch._efficientzerotensor(g.shape, dtype=g.dtype), g * x.sgn()
 
     result = check(Signed, X, Y)
     assert (result.verdict, codes(result)) == ("pass", set())
     reason = next(run.reason for run in result.rules if run.code == "GV220")
-    assert reason == "a gradient is torch's zeros without memory, to which autograd itself cannot add"
+    assert (
+        reason == "a gradient is torch's zeros without memory, to which autograd itself cannot add"
+    )
 
 
 def test_only_inputs_that_go_straight_into_a_function_are_judged():
     """Behind a view of torch's own it is torch that hands out views."""
+
     def reason(function, *values):
         return next(run.reason for run in check(function, *values).rules if run.code == "GV220")
 
     assert codes(check(lambda x, y: total(two_views).apply(x.view(-1), y.view(-1)), X, Y)) == set()
-    assert reason(lambda x: Right.apply(x * 2), X) == reason(InPlace, X) == "no input goes straight into a custom Function"
+    assert (
+        reason(lambda x: Right.apply(x * 2), X)
+        == reason(InPlace, X)
+        == "no input goes straight into a custom Function"
+    )
     assert codes(check(lambda x, y: total(two_views).apply(x, y) * 1, X, Y)) == {"GV220"}
 
 
 # ---- GV227 single-backward
-# What a second backward needs is dropped by the first: an attribute deleted, a list emptied, a storage freed, a flag raised on purpose.
+# What a second backward needs is dropped by the first: an attribute deleted, a list emptied, a
+# storage freed, a flag raised on purpose.
 #
-# Scratch that is written on ctx, saved tensors, and a second backward that works another way are right.
+# Scratch that is written on ctx, saved tensors, and a second backward that works another way are
+# right.
 def squaring(backward):
     """x² whose context holds x as `ctx.x`, in the list `ctx.xs`, and saved."""
 
@@ -750,8 +847,13 @@ def rebuilds(ctx, g):
 @pytest.mark.parametrize("backward", [deletes, sets_to_none, pops, frees, refuses])
 def test_a_second_backward_that_raises_is_a_warning(backward):
     result = check(squaring(backward), X, second_order=False, ignore=("GV224",))
-    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV227", "warning")])
-    assert message(result, "GV227").startswith("a second backward of one graph is refused, though it was retained: backward raised ")
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == (
+        "pass",
+        [("GV227", "warning")],
+    )
+    assert message(result, "GV227").startswith(
+        "a second backward of one graph is refused, though it was retained: backward raised "
+    )
 
 
 @pytest.mark.parametrize("backward", [scratch, rebuilds])
@@ -759,7 +861,9 @@ def test_scratch_and_a_second_way_are_left_alone(backward):
     assert "GV227" not in codes(check(squaring(backward), X))
 
 
-@pytest.mark.parametrize("function", [Right, lambda x: Right.apply(Right.apply(x)), lambda x: RightProduct.apply(x, x)])
+@pytest.mark.parametrize(
+    "function", [Right, lambda x: Right.apply(Right.apply(x)), lambda x: RightProduct.apply(x, x)]
+)
 def test_right_functions_are_left_alone_at_no_cost(function):
     result = check(function, X)
     assert codes(result) == set()
@@ -768,12 +872,23 @@ def test_right_functions_are_left_alone_at_no_cost(function):
 
 
 def test_torchs_own_operators_and_what_refuses_autograd_grad_are_not_for_this_rule():
-    runs = {name: next(run for run in check(function, X).rules if run.code == "GV227").reason
-            for name, function in (("own", torch.sin), ("checkpoint", lambda x: checkpoint(Right.apply, x, use_reentrant=True)))}
-    assert runs == {"own": "no custom Function is in the graph", "checkpoint": "torch.autograd.grad is refused, as a re-entrant checkpoint does"}
+    runs = {
+        name: next(run for run in check(function, X).rules if run.code == "GV227").reason
+        for name, function in (
+            ("own", torch.sin),
+            ("checkpoint", lambda x: checkpoint(Right.apply, x, use_reentrant=True)),
+        )
+    }
+    assert runs == {
+        "own": "no custom Function is in the graph",
+        "checkpoint": "torch.autograd.grad is refused, as a re-entrant checkpoint does",
+    }
     assert codes(check(lambda x: checkpoint(Right.apply, x, use_reentrant=False), X)) == set()
 
 
 def test_a_backward_that_overwrites_what_it_needs_is_told_by_another_rule():
-    assert codes(check(square(lambda x, g: x.mul_(2).mul_(g)), X, select=("GV2",))) & {"GV203", "GV204"}
+    assert codes(check(square(lambda x, g: x.mul_(2).mul_(g)), X, select=("GV2",))) & {
+        "GV203",
+        "GV204",
+    }
     assert "GV227" not in codes(check(square(lambda x, g: x.mul_(2).mul_(g)), X))

@@ -1,4 +1,5 @@
-"""Sums in another order each time: counted and told, a warning, noise to finite differences, an error where the spec wants the same bits."""
+"""Sums in another order each time: counted and told, a warning, noise to finite differences, an
+error where the spec wants the same bits."""
 
 from dataclasses import replace
 
@@ -47,11 +48,21 @@ def test_the_right_one_passes_and_its_results_are_counted():
     assert {finding.code for finding in result.findings} <= {"GV205", "GV206"}
     of = {each.of: each for each in result.reproducibility}
     assert set(of) == {"y0", "grad of x", "grad of w"}
-    assert of["y0"].calls >= 5 and 2 <= of["y0"].distinct <= of["y0"].calls and 0 < of["y0"].roundings < 64
-    assert of["grad of w"].distinct > 1 and (of["grad of x"].distinct, of["grad of x"].spread) == (1, 0.0)
+    assert (
+        of["y0"].calls >= 5
+        and 2 <= of["y0"].distinct <= of["y0"].calls
+        and 0 < of["y0"].roundings < 64
+    )
+    assert of["grad of w"].distinct > 1 and (of["grad of x"].distinct, of["grad of x"].spread) == (
+        1,
+        0.0,
+    )
     notes = {rule.code: rule.reason or "" for rule in result.rules}
     assert f"y0: {of['y0'].distinct} different results in {of['y0'].calls} calls" in notes["GV205"]
-    assert f"grad of w: {of['grad of w'].distinct} different results in" in notes["GV206"] and "grad of x" not in notes["GV206"]
+    assert (
+        f"grad of w: {of['grad of w'].distinct} different results in" in notes["GV206"]
+        and "grad of x" not in notes["GV206"]
+    )
 
 
 def test_a_wrong_gradient_is_found_in_the_noise():
@@ -59,12 +70,15 @@ def test_a_wrong_gradient_is_found_in_the_noise():
     assert result.verdict == "fail" and "GV101" in codes(result)
 
 
-@pytest.mark.parametrize(("forward", "backward", "found"), [(True, False, {"GV205"}), (False, True, {"GV206"}), (False, False, set())])
+@pytest.mark.parametrize(
+    ("forward", "backward", "found"),
+    [(True, False, {"GV205"}), (False, True, {"GV206"}), (False, False, set())],
+)
 def test_where_the_same_bits_are_wanted_any_difference_is_an_error(forward, backward, found):
     result = check(gathered(forward=forward, backward=backward), X, W, deterministic=True)
     assert {finding.code for finding in result.findings if finding.severity == "error"} == found
     assert result.verdict == ("fail" if found else "pass")
-    assert result.comparisons       # the Jacobian was judged nevertheless
+    assert result.comparisons  # the Jacobian was judged nevertheless
 
 
 def test_one_ulp_of_backward_is_right_unless_the_same_bits_are_wanted():
@@ -106,7 +120,8 @@ def test_different_results_are_counted_and_their_spread_is_that_of_the_farthest(
 
 
 def shaken(by, where, period=2):
-    """x * 3 whose numbers in bfloat16 are moved by so many ulps in every second call, or one of its gradients' are."""
+    """x * 3 whose numbers in bfloat16 are moved by so many ulps in every second call, or one of its
+    gradients' are."""
     calls = [0]
 
     def moved(y):
@@ -125,22 +140,38 @@ def shaken(by, where, period=2):
     return Tripled
 
 
-@pytest.mark.parametrize(("where", "of"), [("forward", "y0 in bfloat16"), ("backward", "grad of x in bfloat16"), ("nowhere", None)])
+@pytest.mark.parametrize(
+    ("where", "of"),
+    [("forward", "y0 in bfloat16"), ("backward", "grad of x in bfloat16"), ("nowhere", None)],
+)
 def test_calls_of_a_kernel_in_16_bits_are_counted_too(where, of):
     result = check(shaken(1, where), randn(4, 8).bfloat16(), select=("GV112",))
     found = {each.of: (each.calls, each.distinct) for each in result.reproducibility}
-    assert found == {name: (3, 2 if name == of else 1) for name in ("y0 in bfloat16", "grad of x in bfloat16")}
-    said, = (rule.reason for rule in result.rules if rule.code == "GV112")
+    assert found == {
+        name: (3, 2 if name == of else 1) for name in ("y0 in bfloat16", "grad of x in bfloat16")
+    }
+    (said,) = (rule.reason for rule in result.rules if rule.code == "GV112")
     assert ("2 different results in 3 calls" in said) == (of is not None)
 
 
 def test_what_calls_differ_by_is_part_of_the_native_error_up_to_as_much_again():
-    rounded, moved = torch.full((6, 4, 16), 0.003, dtype=torch.float64), torch.full((6, 4, 16), 0.004, dtype=torch.float64)
+    rounded, moved = (
+        torch.full((6, 4, 16), 0.003, dtype=torch.float64),
+        torch.full((6, 4, 16), 0.004, dtype=torch.float64),
+    )
     exact = torch.ones(1, 4, 16, dtype=torch.float64)
     legs = Legs(exact + 0.001, exact, rounded, moved, exact.expand(6, 4, 16))
 
     def ratio(spread):
-        return judge(replace(legs, spread=None if spread is None else torch.full((2, 4, 16), spread, dtype=torch.float64)), torch.bfloat16).ratio
+        return judge(
+            replace(
+                legs,
+                spread=None
+                if spread is None
+                else torch.full((2, 4, 16), spread, dtype=torch.float64),
+            ),
+            torch.bfloat16,
+        ).ratio
 
     native = 0.001 / ratio(None)
     assert native == pytest.approx(0.005, rel=0.01)

@@ -1,7 +1,9 @@
-"""Reversible layers give the memory of their input back in forward and rebuild it in backward: who is right?
+"""Reversible layers give the memory of their input back in forward and rebuild it in backward: who
+is right?
 
-The gradient is: every call of ours therefore gets a tensor of its own, which nothing of ours reads in between (that would leave the memory). The
-caller's tensor is unusable meanwhile, which is a warning, and lost where backward does not rebuild it, which is an error.
+The gradient is: every call of ours therefore gets a tensor of its own, which nothing of ours reads
+in between (that would leave the memory). The caller's tensor is unusable meanwhile, which is a
+warning, and lost where backward does not rebuild it, which is an error.
 """
 
 from __future__ import annotations
@@ -16,13 +18,22 @@ from torch import Tensor
 from torch.autograd import Function
 
 FREES: dict[str, Callable[[Tensor], Any]] = {
-    "storage": lambda x: x.storage().resize_(0), "untyped storage": lambda x: x.untyped_storage().resize_(0),
-    "set_": lambda x: x.set_(torch.empty(0, dtype=x.dtype))}
+    "storage": lambda x: x.storage().resize_(0),
+    "untyped storage": lambda x: x.untyped_storage().resize_(0),
+    "set_": lambda x: x.set_(torch.empty(0, dtype=x.dtype)),
+}
 X = randn(3, 4)
 
 
-def coupling(free: Callable[[Tensor], Any], factor: float = 1.0, *, rebuilds: bool = True, frees_output: bool = False) -> type[Function]:
+def coupling(
+    free: Callable[[Tensor], Any],
+    factor: float = 1.0,
+    *,
+    rebuilds: bool = True,
+    frees_output: bool = False,
+) -> type[Function]:
     """y1 = x1 + tanh(x2), y2 = x2 + sin(y1); `factor` times the gradient through tanh."""
+
     class Coupling(Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -52,12 +63,18 @@ def coupling(free: Callable[[Tensor], Any], factor: float = 1.0, *, rebuilds: bo
             if frees_output:
                 y.untyped_storage().resize_(0)
             return g
+
     return Coupling
 
 
 def told(result) -> list[tuple[str, str]]:
-    beside = ("GV214", "GV227")     # ctx.x is kept, a graph serves one backward: other matters, and true
-    return [(finding.code, finding.severity) for finding in result.findings if finding.code not in beside]
+    # ctx.x is kept, a graph serves one backward: other matters, and true
+    beside = ("GV214", "GV227")
+    return [
+        (finding.code, finding.severity)
+        for finding in result.findings
+        if finding.code not in beside
+    ]
 
 
 @pytest.mark.parametrize("free", FREES.values(), ids=FREES)
@@ -81,7 +98,10 @@ def test_an_input_that_is_not_rebuilt_is_lost(free):
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "fail")])
 def test_a_chain_frees_only_what_lies_inside_and_needs_no_warning(factor, verdict):
-    first, second = coupling(FREES["storage"]), coupling(FREES["storage"], factor, frees_output=True)
+    first, second = (
+        coupling(FREES["storage"]),
+        coupling(FREES["storage"], factor, frees_output=True),
+    )
     result = check(lambda x: second.apply(first.apply(x * 1)).exp(), X)
     assert result.verdict == verdict
     assert told(result) == ([] if verdict == "pass" else [("GV101", "error")])

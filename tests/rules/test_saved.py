@@ -57,7 +57,7 @@ def test_a_node_alone_is_seen():
 
 
 def test_an_input_that_lives_as_long_as_the_output_is_named():
-    found, = check(InputOnCtx, X, Y).findings
+    (found,) = check(InputOnCtx, X, Y).findings
     assert (found.code, found.input) == ("GV214", "x")
     assert "x stays in memory as long as the output" in found.message
 
@@ -116,21 +116,27 @@ STALE = [
 @pytest.mark.parametrize(("keep", "read", "names"), STALE)
 def test_each_input_without_a_version_is_a_warning(keep, read, names):
     result = check(keeping(keep, read), X, Y)
-    assert [(found.input, found.severity) for found in result.findings if found.code == "GV215"] == [(name, "warning") for name in names]
+    assert [
+        (found.input, found.severity) for found in result.findings if found.code == "GV215"
+    ] == [(name, "warning") for name in names]
     assert result.verdict == "pass"
 
 
 class Recomputed(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.inner = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        self.inner = torch.nn.Sequential(
+            torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)
+        )
 
     def forward(self, x):
         return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
 
 
 def test_the_parameters_that_a_checkpointed_module_reads_in_backward_are_one_warning():
-    assert message(check(Recomputed().double(), randn(2, 3)), "GV215").startswith("when inner.0.weight is written in place")
+    assert message(check(Recomputed().double(), randn(2, 3)), "GV215").startswith(
+        "when inner.0.weight is written in place"
+    )
 
 
 def test_the_numbers_are_those_of_the_gradient_then_and_now():
@@ -146,32 +152,45 @@ def test_the_numbers_are_those_of_the_gradient_then_and_now():
 
     said = message(check(Attribute, torch.tensor(3.0, dtype=torch.float64)), "GV215")
     assert "backward does not raise but gives another gradient" in said
-    seen, expected = (float(word.rstrip(".")) for word in (said.split("gradient: ")[1].split()[0], said.split()[-1]))
-    assert seen / expected == pytest.approx(1.01, rel=1e-4)        # the input is stretched by one in a hundred
+    seen, expected = (
+        float(word.rstrip("."))
+        for word in (said.split("gradient: ")[1].split()[0], said.split()[-1])
+    )
+    # The input is stretched by one in a hundred
+    assert seen / expected == pytest.approx(1.01, rel=1e-4)
 
 
-@pytest.mark.parametrize(("function", "values"), [(Right, (X,)), (RightProduct, (X, Y)), (Flat, (X,)), (Used, (X,)), (torch.sin, (X,))])
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [(Right, (X,)), (RightProduct, (X, Y)), (Flat, (X,)), (Used, (X,)), (torch.sin, (X,))],
+)
 def test_saved_tensors_raise_and_what_reads_nothing_is_unmoved(function, values):
     assert "GV215" not in codes(check(function, *values))
 
 
 def test_a_copy_is_kept_for_good():
-    copies = keeping(lambda ctx, x, y: ctx.save_for_backward(x.clone(), y.clone()), lambda ctx: ctx.saved_tensors)
+    copies = keeping(
+        lambda ctx, x, y: ctx.save_for_backward(x.clone(), y.clone()), lambda ctx: ctx.saved_tensors
+    )
     assert codes(check(copies, X, Y, second_order=False)) == set()
 
 
 def test_the_graph_is_as_it_was_for_the_next_input():
     """Only y is stale: had x or its version not been put back, backward would raise for y too."""
-    faulty = keeping(lambda ctx, x, y: (ctx.save_for_backward(x), setattr(ctx, "y", y)), lambda ctx: (*ctx.saved_tensors, ctx.y))
+    faulty = keeping(
+        lambda ctx, x, y: (ctx.save_for_backward(x), setattr(ctx, "y", y)),
+        lambda ctx: (*ctx.saved_tensors, ctx.y),
+    )
     assert [found.input for found in check(faulty, X, Y).findings if found.code == "GV215"] == ["y"]
 
 
 def test_what_writes_into_its_inputs_is_given_clones_and_not_judged():
-    run, = (run for run in check(InPlace, X).rules if run.code == "GV215")
+    (run,) = (run for run in check(InPlace, X).rules if run.code == "GV215")
     assert run.reason == "the function writes into its inputs"
 
 
-# ---- outputs: an in-place activation, a dropout or a residual added in place writes into what forward returned
+# ---- outputs: an in-place activation, a dropout or a residual added in place writes into what
+# forward returned
 def exponential(keep, kept=lambda ctx: ctx.y):
     """exp(x) that keeps its output somewhere."""
 
@@ -201,21 +220,30 @@ def by_saving(value):
 ALIASES = {
     "detached on ctx": exponential(on_ctx(torch.Tensor.detach)),
     "data on ctx": exponential(on_ctx(lambda y: y.data)),
-    "a view of it": exponential(on_ctx(lambda y: y.detach().view(-1)), lambda ctx: ctx.y.view(2, 3)),
+    "a view of it": exponential(
+        on_ctx(lambda y: y.detach().view(-1)), lambda ctx: ctx.y.view(2, 3)
+    ),
     "in a list": exponential(on_ctx(lambda y: [y.detach()]), lambda ctx: ctx.y[0]),
     "data saved": exponential(by_saving(lambda y: y.data), lambda ctx: ctx.saved_tensors[0]),
 }
 SPARED = {
     "saved": exponential(by_saving(lambda y: y), lambda ctx: ctx.saved_tensors[0]),
-    "detached and saved": exponential(by_saving(torch.Tensor.detach), lambda ctx: ctx.saved_tensors[0]),     # shares the version
+    # Shares the version
+    "detached and saved": exponential(
+        by_saving(torch.Tensor.detach), lambda ctx: ctx.saved_tensors[0]
+    ),
     "a copy": exponential(on_ctx(torch.Tensor.clone)),
-    "not read": exponential(lambda ctx, y: (ctx.save_for_backward(y), setattr(ctx, "y", y.detach())), lambda ctx: ctx.saved_tensors[0]),
+    "not read": exponential(
+        lambda ctx, y: (ctx.save_for_backward(y), setattr(ctx, "y", y.detach())),
+        lambda ctx: ctx.saved_tensors[0],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", ALIASES)
 def test_an_alias_of_the_output_without_a_version_is_a_warning(name):
-    """Silently wrong: where torch would raise for a saved output, `y.mul_(2)` doubles this gradient."""
+    """Silently wrong: where torch would raise for a saved output, `y.mul_(2)` doubles this
+    gradient."""
     function = ALIASES[name]
     x = X.clone().requires_grad_()
     y = function.apply(x)
@@ -223,8 +251,13 @@ def test_an_alias_of_the_output_without_a_version_is_a_warning(name):
     (y.mul_(2) / 2).sum().backward()
     assert torch.allclose(x.grad, 2 * right)
     result = check(function, X)
-    assert [(found.code, found.output, found.severity) for found in result.findings] == [("GV215", 0, "warning")]
-    assert "when y0 is written in place after forward, as an in-place activation does, backward does not raise" in message(result, "GV215")
+    assert [(found.code, found.output, found.severity) for found in result.findings] == [
+        ("GV215", 0, "warning")
+    ]
+    assert (
+        "when y0 is written in place after forward, as an in-place activation does, backward does "
+        "not raise"
+    ) in message(result, "GV215")
 
 
 @pytest.mark.parametrize("name", SPARED)
@@ -252,10 +285,14 @@ def identity(give):
     return Identity
 
 
-@pytest.mark.parametrize("give", [lambda x: x.detach(), lambda x: torch.from_numpy(x.detach().numpy())])
+@pytest.mark.parametrize(
+    "give", [lambda x: x.detach(), lambda x: torch.from_numpy(x.detach().numpy())]
+)
 def test_the_memory_of_an_input_that_autograd_does_not_know_is_a_warning(give):
     result = check(identity(give), X)
-    assert [(found.code, found.severity, found.input, found.output) for found in result.findings] == [("GV219", "warning", "x", 0)]
+    assert [
+        (found.code, found.severity, found.input, found.output) for found in result.findings
+    ] == [("GV219", "warning", "x", 0)]
     assert "y0 shares memory with x" in message(result, "GV219")
     assert result.verdict == "pass"
 
@@ -311,7 +348,7 @@ class WritesAndSaves(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return grad_output * 2 * x * ctx.inside
 
 
@@ -337,7 +374,7 @@ def test_reading_what_was_saved_is_fine():
 
 def test_where_an_input_needs_no_gradient_backward_may_rightly_not_read():
     assert codes(check(ReadsWhenNeeded, X, fixed(Y))) == set()
-    run, = (run for run in check(ReadsWhenNeeded, X, fixed(Y)).rules if run.code == "GV224")
+    (run,) = (run for run in check(ReadsWhenNeeded, X, fixed(Y)).rules if run.code == "GV224")
     assert run.status == "not_applicable"
 
 

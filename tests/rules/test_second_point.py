@@ -9,11 +9,13 @@ from rules.functions import Right, X, square
 
 
 # ---- GV113 second-point
-# Faults that show at other inputs, or with other plain numbers, only: state that was kept from the first call, numbers written into backward.
+# Faults that show at other inputs, or with other plain numbers, only: state that was kept from the
+# first call, numbers written into backward.
 #
 # Right functions may refuse other numbers, converge with few only, or have no derivative there.
 def caching(keep, gradient):
-    """x² whose first call computes `keep(x)` once and for all; backward is `gradient(kept, x, g)`."""
+    """x² whose first call computes `keep(x)` once and for all; backward is `gradient(kept, x,
+    g)`."""
     first = []
 
     class Caching(Function):
@@ -26,7 +28,7 @@ def caching(keep, gradient):
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return gradient(first[0], x, g)
 
     return Caching
@@ -48,14 +50,23 @@ def run(result):
 def test_what_was_kept_from_the_first_call_is_found_where_the_inputs_are_given(make):
     result = check(make(), X)
     assert codes(result) == {"GV113"}
-    assert "differ from the finite difference at another point of the same kind; worst at y0[" in message(result, "GV113")
-    assert [comparison.rule for comparison in result.comparisons if comparison.mismatched] == ["GV113"]
+    assert (
+        "differ from the finite difference at another point of the same kind; worst at y0["
+        in message(result, "GV113")
+    )
+    assert [comparison.rule for comparison in result.comparisons if comparison.mismatched] == [
+        "GV113"
+    ]
 
 
 def test_what_is_right_at_both_points_passes_in_eight_forwards_and_one_backward():
     result = check(Right, X)
     assert codes(result) == set()
-    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == ("ran", 3, 1)
+    assert (run(result).status, run(result).calls.forward, run(result).calls.backward) == (
+        "ran",
+        3,
+        1,
+    )
 
 
 def test_a_gradient_that_is_wrong_at_the_first_point_is_not_said_twice():
@@ -72,7 +83,10 @@ def test_a_backward_that_works_at_the_first_point_only_is_found():
         return 2 * g * x
 
     result = check(caching(lambda x: x, gradient), X, select=("GV113",), ignore=("GV0",))
-    assert "at another point of the same kind backward raised RuntimeError: not what I know" in message(result, "GV113")
+    assert (
+        "at another point of the same kind backward raised RuntimeError: not what I know"
+        in message(result, "GV113")
+    )
 
 
 def test_positive_numbers_stay_positive_and_a_domain_is_kept():
@@ -89,7 +103,8 @@ def test_where_the_first_other_point_is_refused_a_nearer_one_is_tried():
         return x.sin()
 
     result = check(only_near, X, select=("GV113",), ignore=("GV0",))
-    assert (run(result).status, run(result).calls.forward) == ("ran", 1 + 2 + 3)      # base call, two refusals, direction
+    # Base call, two refusals, direction
+    assert (run(result).status, run(result).calls.forward) == ("ran", 1 + 2 + 3)
 
 
 def test_where_there_is_no_other_point_that_is_said():
@@ -101,7 +116,10 @@ def test_where_there_is_no_other_point_that_is_said():
             raise ValueError("nowhere else")
         return x.sin()
 
-    assert run(check(nowhere_else, X)).reason == "at another point of the same kind forward raised ValueError: nowhere else"
+    assert (
+        run(check(nowhere_else, X)).reason
+        == "at another point of the same kind forward raised ValueError: nowhere else"
+    )
 
 
 def test_a_kink_or_a_noisy_output_is_left_out_and_the_rest_is_compared():
@@ -110,7 +128,14 @@ def test_a_kink_or_a_noisy_output_is_left_out_and_the_rest_is_compared():
 
     assert codes(check(steps, X, select=("GV113",), ignore=("GV0",))) == set()
     wrong = stale_mask()
-    assert codes(check(lambda x: torch.cat([wrong.apply(x).reshape(-1), (x.detach().sum() * 1e3).round().reshape(1)]), X)) == {"GV113"}
+    assert codes(
+        check(
+            lambda x: torch.cat(
+                [wrong.apply(x).reshape(-1), (x.detach().sum() * 1e3).round().reshape(1)]
+            ),
+            X,
+        )
+    ) == {"GV113"}
 
 
 class Stepped(Function):
@@ -125,7 +150,7 @@ class Stepped(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return g * (1 - x.tanh() ** 2)
 
 
@@ -134,7 +159,7 @@ class SteppedOnce(Stepped):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         SteppedOnce.first = SteppedOnce.first or (1 - x.detach().tanh() ** 2,)
         return g * SteppedOnce.first[0]
 
@@ -145,7 +170,10 @@ def test_a_surrogate_is_what_is_differentiated_at_the_other_point_too(function, 
     result = check(function, X, oracles=Oracles(surrogate="torch:tanh"), second_order=False)
     assert (codes(result), run(result).status) == (found, "ran")
     if found:
-        assert "from the finite difference of surrogate torch:tanh at another point of the same kind" in message(result, "GV113")
+        assert (
+            "from the finite difference of surrogate torch:tanh at another point of the same kind"
+            in message(result, "GV113")
+        )
 
 
 # ---- state that is kept by shape
@@ -174,12 +202,26 @@ def scattered(index, g):
 CACHES = {
     "the mask of relu": (lambda x: x.clamp_min(0), lambda x: x > 0, lambda mask, g: g * mask),
     "the sign of abs": (torch.abs, torch.sign, lambda sign, g: g * sign),
-    "the arg-max of max": (lambda x: x.amax(-1, keepdim=True), lambda x: x.argmax(-1, keepdim=True), scattered),
+    "the arg-max of max": (
+        lambda x: x.amax(-1, keepdim=True),
+        lambda x: x.argmax(-1, keepdim=True),
+        scattered,
+    ),
     "the order of sort": (lambda x: x.sort(-1).values, lambda x: x.argsort(-1), scattered),
-    "the order of top-2": (lambda x: x.topk(2, -1).values, lambda x: x.topk(2, -1).indices, scattered),
+    "the order of top-2": (
+        lambda x: x.topk(2, -1).values,
+        lambda x: x.topk(2, -1).indices,
+        scattered,
+    ),
 }
-GIVEN = {"both signs": randn(2, 3), "positive": randn(2, 3).abs() + 0.1, "square": randn(3, 3), "square, positive": randn(3, 3).abs() + 0.1,
-         "three numbers": torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64), "one row": randn(1, 3, seed=3)}
+GIVEN = {
+    "both signs": randn(2, 3),
+    "positive": randn(2, 3).abs() + 0.1,
+    "square": randn(3, 3),
+    "square, positive": randn(3, 3).abs() + 0.1,
+    "three numbers": torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64),
+    "one row": randn(1, 3, seed=3),
+}
 
 
 @pytest.mark.population(most=10)
@@ -190,7 +232,8 @@ def test_what_is_kept_by_shape_is_found_whatever_numbers_are_given(cache, number
     needs_signs = cache in ("the mask of relu", "the sign of abs")
     mixed = bool((x > 0).any() and (x < 0).any())
     found = codes(check(keyed_by_shape(*CACHES[cache]), x.clone(), select=("GV101", "GV113")))
-    assert found == ({"GV113"} if mixed or not needs_signs else set())      # numbers of one sign have one mask
+    # Numbers of one sign have one mask
+    assert found == ({"GV113"} if mixed or not needs_signs else set())
 
 
 # ---- plain numbers
@@ -216,7 +259,9 @@ def scaled(slope, takes=lambda k: True):
 def test_a_number_that_is_written_into_backward_is_found_and_named():
     result = check(scaled(lambda k: 0.5), X, 0.5)
     assert codes(result) == {"GV113"}
-    assert "at another point of the same kind, with k = 0.685 instead of 0.5; worst at" in message(result, "GV113")
+    assert "at another point of the same kind, with k = 0.685 instead of 0.5; worst at" in message(
+        result, "GV113"
+    )
     assert check(scaled(lambda k: k), X, 0.5).findings == ()
 
 
@@ -244,7 +289,8 @@ def test_where_forward_refuses_other_numbers_the_old_ones_are_taken():
 
 
 def test_a_solver_that_converges_with_few_step_sizes_only_is_left_alone():
-    """x = y² by Newton's damped steps: nine of them reach the root for a step of 1, and 3 % beside it, not for 1.37."""
+    """x = y² by Newton's damped steps: nine of them reach the root for a step of 1, and 3 % beside
+    it, not for 1.37."""
 
     class Root(Function):
         @staticmethod
@@ -261,7 +307,10 @@ def test_a_solver_that_converges_with_few_step_sizes_only_is_left_alone():
 
     result = check(Root, X.abs() + 0.5, 1.0)
     assert codes(result) == set()
-    assert "with step = 1.37 instead of 1.0 a direction differed, but no number by itself makes a formula wrong" in run(result).reason
+    assert (
+        "with step = 1.37 instead of 1.0 a direction differed, but no number by itself makes a "
+        "formula wrong"
+    ) in run(result).reason
 
 
 def power(slope):
@@ -272,7 +321,7 @@ def power(slope):
         def forward(ctx, x, k):
             ctx.save_for_backward(x)
             ctx.k = slope(k)
-            return x ** k
+            return x**k
 
         @staticmethod
         def backward(ctx, g):
@@ -301,7 +350,7 @@ class Whole(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * x * g.repeat_interleave(3).view(x.shape), None, None
 
 
@@ -317,13 +366,14 @@ def test_sizes_and_dimensions_are_refused_by_torch_and_stay():
 @pytest.mark.parametrize("name", ["tol", "eps"])
 @pytest.mark.parametrize("size", [1e-6, 1e-8, 1e-12])
 def test_a_solvers_tolerance_is_no_eps_whatever_it_is_called(name, size):
-    """The root by Newton's steps until they are small: whatever is left, backward takes it for the root."""
+    """The root by Newton's steps until they are small: whatever is left, backward takes it for the
+    root."""
 
     class Root(Function):
         @staticmethod
         def forward(ctx, y, limit):
             x, step = torch.ones_like(y), torch.ones_like(y)
-            for _ in range(200):        # float32 does not get there
+            for _ in range(200):  # float32 does not get there
                 if step.abs().max() <= limit:
                     break
                 step = (x * x - y) / (2 * x) * 0.5
@@ -357,17 +407,20 @@ def test_sizes_counts_and_indices_are_not_varied():
         @staticmethod
         def backward(ctx, grad_output):
             found = grad_output.new_zeros(ctx.shape)
-            found[:ctx.count] = 2 * grad_output
+            found[: ctx.count] = 2 * grad_output
             return found, None, None, None
 
     assert codes(check(Rows, randn(3, 4), fixed(2), fixed(1), fixed(4))) == set()
-    assert {(int(c), int(i), int(b)) for c, i, b in seen if all(type(n) is int for n in (c, i, b))} == {(2, 1, 4)}
+    assert {
+        (int(c), int(i), int(b)) for c, i, b in seen if all(type(n) is int for n in (c, i, b))
+    } == {(2, 1, 4)}
 
 
 @pytest.mark.parametrize("hard", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_power_that_backward_does_not_follow_is_found_in_float32_too(dtype, hard):
-    """3 % of the power are less of the sum along one direction than float32's tolerance; no element hides them."""
+    """3 % of the power are less of the sum along one direction than float32's tolerance; no element
+    hides them."""
 
     class Focal(Function):
         @staticmethod
@@ -378,7 +431,7 @@ def test_a_power_that_backward_does_not_follow_is_found_in_float32_too(dtype, ha
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             power, p = 2.0 if hard else ctx.gamma, torch.sigmoid(-x)
             return -g * p**power * (power * (1 - p) * torch.nn.functional.softplus(-x) + p), None
 

@@ -33,7 +33,9 @@ class Linear(Function):
     @staticmethod
     def backward(ctx, grad_output):
         x, w = ctx.saved_tensors
-        return (grad_output @ w.conj()).sum_to_size(x.shape), (grad_output.mT @ x.conj()).sum_to_size(w.shape)
+        return (grad_output @ w.conj()).sum_to_size(x.shape), (
+            grad_output.mT @ x.conj()
+        ).sum_to_size(w.shape)
 
 
 def first(tensor: Tensor, dim: int | None, size: int) -> Tensor:
@@ -57,12 +59,24 @@ def right(apply, info, in_dims, x, w):
 
 WRONG = {
     "every argument along 0": lambda apply, info, in_dims, x, w: (apply(x, w), 0),
-    "examples in another order": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w)[0][FLIPPED], 0),
-    "only the first example": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w)[0][:1].expand(info.batch_size, 4, 2), 0),
+    "examples in another order": lambda apply, info, in_dims, x, w: (
+        right(apply, info, in_dims, x, w)[0][FLIPPED],
+        0,
+    ),
+    "only the first example": lambda apply, info, in_dims, x, w: (
+        right(apply, info, in_dims, x, w)[0][:1].expand(info.batch_size, 4, 2),
+        0,
+    ),
     "out_dims": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w)[0], 1),
     "a factor": lambda apply, info, in_dims, x, w: (2 * right(apply, info, in_dims, x, w)[0], 0),
-    "no graph": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w)[0].detach(), 0),
-    "no graph to the weight": lambda apply, info, in_dims, x, w: (right(apply, info, in_dims, x, w.detach())[0], 0),
+    "no graph": lambda apply, info, in_dims, x, w: (
+        right(apply, info, in_dims, x, w)[0].detach(),
+        0,
+    ),
+    "no graph to the weight": lambda apply, info, in_dims, x, w: (
+        right(apply, info, in_dims, x, w.detach())[0],
+        0,
+    ),
 }
 RAISES = ruled(lambda apply, info, in_dims, x, w: (apply(x, w).item(), 0))
 
@@ -109,14 +123,21 @@ class Branches(Linear):
         return x @ w.mT if x.sum() > -1e9 else x.new_zeros(4, 2)
 
 
-LOUD = {"by hand": (RAISES, (LEFT, W)), "a boolean mask": (Masks, (LEFT,)), "a branch": (Branches, (LEFT, W)),
-        "a number": (load("vmap_rule_reads_a_number").Faulty, (LEFT, fixed(W)))}
+LOUD = {
+    "by hand": (RAISES, (LEFT, W)),
+    "a boolean mask": (Masks, (LEFT,)),
+    "a branch": (Branches, (LEFT, W)),
+    "a number": (load("vmap_rule_reads_a_number").Faulty, (LEFT, fixed(W))),
+}
 
 
 @pytest.mark.parametrize("function, inputs", LOUD.values(), ids=LOUD)
 def test_a_rule_that_raises_is_a_warning_as_the_caller_is_told(function, inputs):
     result = check(function, *inputs)
-    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV110", "warning")])
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == (
+        "pass",
+        [("GV110", "warning")],
+    )
     assert "the vmapped call raised" in message(result, "GV110")
     must = check(function, *inputs, vmap=True)
     assert (must.verdict, codes(must)) == ("fail", {"GV110"})
@@ -128,8 +149,11 @@ def test_wrong_numbers_are_an_error_though_another_choice_of_in_dims_raises():
             raise NotImplementedError("a batched weight")
         return 2 * right(apply, info, in_dims, x, w)[0], 0
 
-    found, = check(ruled(rule), LEFT, W).findings
-    assert (found.severity, found.message.startswith("with in_dims (-1, None) y0[")) == ("error", True)
+    (found,) = check(ruled(rule), LEFT, W).findings
+    assert (found.severity, found.message.startswith("with in_dims (-1, None) y0[")) == (
+        "error",
+        True,
+    )
 
 
 def test_a_function_that_declares_a_rule_and_has_no_setup_context_is_found():
@@ -168,7 +192,7 @@ class Gather(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        index, = ctx.saved_tensors
+        (index,) = ctx.saved_tensors
         return grad_output.new_zeros(ctx.rows).index_add(0, index, grad_output), None
 
 
@@ -196,7 +220,11 @@ class Logarithm(Function):
 
     @staticmethod
     def forward(x):
-        if not torch.compiler.is_compiling() and not torch._C._functorch.is_batchedtensor(x) and bool((x > 2).any()):
+        if (
+            not torch.compiler.is_compiling()
+            and not torch._C._functorch.is_batchedtensor(x)
+            and bool((x > 2).any())
+        ):
             raise ValueError("x must be at most 2")
         return x.log()
 
@@ -232,7 +260,10 @@ RIGHT = {
     "a rule": (ruled(right), (LEFT, W)),
     "a rule in float32": (ruled(right), (LEFT.float(), W.float())),
     "a generated rule": (Generated, (LEFT, W)),
-    "complex": (Generated, (randn(4, 3, dtype=torch.complex128), randn(2, 3, seed=1, dtype=torch.complex128))),
+    "complex": (
+        Generated,
+        (randn(4, 3, dtype=torch.complex128), randn(2, 3, seed=1, dtype=torch.complex128)),
+    ),
     "one input fixed": (Generated, (LEFT, fixed(W))),
     "integers": (Gather, (LEFT, torch.tensor([3, 0, 3]))),
     "rounding throughout": (Normalised, (LEFT,)),
@@ -244,27 +275,47 @@ RIGHT = {
 
 @pytest.mark.parametrize("function, inputs", RIGHT.values(), ids=RIGHT)
 def test_a_right_rule_is_spared(function, inputs):
-    result = check(function, *inputs, dtype=str(inputs[0].dtype).removeprefix("torch."), select=("GV110",), ignore=("GV0",))
+    result = check(
+        function,
+        *inputs,
+        dtype=str(inputs[0].dtype).removeprefix("torch."),
+        select=("GV110",),
+        ignore=("GV0",),
+    )
     assert (codes(result), ran(result).status) == (set(), "ran")
     assert ran(result).calls.batched > 0
 
 
 def ran(result: Any) -> Any:
-    run, = (run for run in result.rules if run.code == "GV110")
+    (run,) = (run for run in result.rules if run.code == "GV110")
     return run
 
 
 def test_without_a_rule_it_says_so_and_vmap_true_makes_that_a_finding():
     assert ran(check(Linear, LEFT, W)).reason == "Linear declares no vmap rule"
-    assert message(check(Linear, LEFT, W, vmap=True), "GV110") == "the spec says `vmap: true`, but Linear declares no vmap rule"
-    assert ran(check(ruled(WRONG["a factor"]), LEFT, W, vmap=False)).reason == "the spec says `vmap: false`"
+    assert (
+        message(check(Linear, LEFT, W, vmap=True), "GV110")
+        == "the spec says `vmap: true`, but Linear declares no vmap rule"
+    )
+    assert (
+        ran(check(ruled(WRONG["a factor"]), LEFT, W, vmap=False)).reason
+        == "the spec says `vmap: false`"
+    )
 
 
 def test_torchs_own_operators_are_left_to_torch_unless_the_spec_says_otherwise():
     assert ran(check(torch.sin, LEFT)).reason.startswith("no custom Function is in the graph")
     assert ran(check(torch.sin, LEFT, vmap=True)).status == "ran"
-    assert "the vmapped call raised" in message(check(lambda x: x * float(x.detach().sum()) / float(x.detach().sum()), LEFT, vmap=True,
-                                                      select=("GV110",), ignore=("GV0",)), "GV110")
+    assert "the vmapped call raised" in message(
+        check(
+            lambda x: x * float(x.detach().sum()) / float(x.detach().sum()),
+            LEFT,
+            vmap=True,
+            select=("GV110",),
+            ignore=("GV0",),
+        ),
+        "GV110",
+    )
 
 
 class Drops(Function):
@@ -301,7 +352,13 @@ class InPlaceVmapped(Function):
         return 2 * grad_output
 
 
-@pytest.mark.parametrize("function, reason", [(Drops, "the function draws random numbers"), (InPlaceVmapped, "the function writes into its inputs")])
+@pytest.mark.parametrize(
+    "function, reason",
+    [
+        (Drops, "the function draws random numbers"),
+        (InPlaceVmapped, "the function writes into its inputs"),
+    ],
+)
 def test_what_vmap_cannot_be_compared_on_is_said(function, reason):
     result = check(function, LEFT)
     assert (codes(result), ran(result).reason) == (set(), reason)
@@ -309,7 +366,9 @@ def test_what_vmap_cannot_be_compared_on_is_said(function, reason):
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_generated_rule_counts_an_output_that_examples_share_for_each_of_them(apart):
-    """Torch's own mistake, against a loop: gradients of exp(x), beside an output that y reaches, where y alone is batched."""
+    """Torch's own mistake, against a loop: gradients of exp(x), beside an output that y reaches,
+    where y alone is batched."""
+
     class Both(Function):
         generate_vmap_rule = True
 
@@ -332,7 +391,8 @@ def test_a_generated_rule_counts_an_output_that_examples_share_for_each_of_them(
 
 
 # ---- GV228 unbatchable
-# Backwards that ask a batch of cotangents for a number, write it into a tensor without one, or give others; what torch cannot batch is none.
+# Backwards that ask a batch of cotangents for a number, write it into a tensor without one, or give
+# others; what torch cannot batch is none.
 def vectorized(function, x):
     """torch's own batched Jacobian."""
     return torch.autograd.functional.jacobian(function.apply, x, vectorize=True)
@@ -366,7 +426,9 @@ FINE = {
     "out of place": lambda x, g: 2 * x * g,
     "into zeros like grad_output": lambda x, g: torch.zeros_like(g).add_(2 * x * g),
     "a copy of grad_output in place": lambda x, g: g.clone().mul_(2 * x),
-    "a question to its shape": lambda x, g: 2 * x * g if g.shape == x.shape and g.numel() > 0 else x,
+    "a question to its shape": lambda x, g: (
+        2 * x * g if g.shape == x.shape and g.numel() > 0 else x
+    ),
     "rows one by one": lambda x, g: torch.stack([2 * x[i] * g[i] for i in range(len(g))]),
     "views": lambda x, g: (2 * x.reshape(-1) * g.reshape(-1)).reshape(x.shape),
     "a mask of x": lambda x, g: torch.where(x > 0, 2 * x * g, 2 * x * g),
@@ -388,7 +450,10 @@ def test_a_number_out_of_grad_output_is_a_warning(name):
     with pytest.raises(RuntimeError, match="aten::"):
         vectorized(function, X)
     result = check(function, X, second_order=False)
-    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == ("pass", [("GV228", "warning")])
+    assert (result.verdict, [(found.code, found.severity) for found in result.findings]) == (
+        "pass",
+        [("GV228", "warning")],
+    )
     assert "(is_grads_batched): it asks grad_output for a number" in message(result, "GV228")
 
 
@@ -403,7 +468,9 @@ def test_a_batch_written_into_one_tensor_is_a_warning():
 @pytest.mark.parametrize("name", FINE)
 def test_what_can_be_batched_is_left_alone(name):
     function = square(FINE[name])
-    assert torch.equal(vectorized(function, X), torch.autograd.functional.jacobian(function.apply, X))
+    assert torch.equal(
+        vectorized(function, X), torch.autograd.functional.jacobian(function.apply, X)
+    )
     assert codes(check(function, X, second_order=False)) == set()
 
 
@@ -415,7 +482,9 @@ def test_what_torch_has_no_batching_rule_for_is_no_finding_and_said(name):
     result = check(function, X, second_order=False)
     assert codes(result) == set()
     run = next(run for run in result.rules if run.code == "GV228")
-    assert run.status == "not_applicable" and run.reason.startswith("a batched backward raised RuntimeError: ")
+    assert run.status == "not_applicable" and run.reason.startswith(
+        "a batched backward raised RuntimeError: "
+    )
 
 
 def test_wrong_numbers_for_a_batch_are_a_warning():
@@ -429,8 +498,12 @@ def test_wrong_numbers_for_a_batch_are_a_warning():
 
         @staticmethod
         def backward(ctx, g):
-            x, = ctx.saved_tensors
-            batched = torch._C._functorch.is_batchedtensor(g) if hasattr(torch._C, "_functorch") else False
+            (x,) = ctx.saved_tensors
+            batched = (
+                torch._C._functorch.is_batchedtensor(g)
+                if hasattr(torch._C, "_functorch")
+                else False
+            )
             return 2 * x * g * (3 if batched or "Batched" in str(torch._C._dispatch_keys(g)) else 1)
 
     assert not torch.equal(vectorized(Mixes, X), vectorized(Right, X))
@@ -440,16 +513,27 @@ def test_wrong_numbers_for_a_batch_are_a_warning():
 
 
 def test_where_it_cannot_say_anything_it_says_why():
-    reasons = {name: next(run for run in check(function, *inputs).rules if run.code == "GV228").reason for name, function, inputs in (
-        ("torch's own", torch.sin, (X,)), ("in place", InPlace, (X,)),
-        ("random", lambda x: Right.apply(torch.nn.functional.dropout(x)), (X,)), ("wrong", square(lambda x, g: x * g), (X,)))}
-    assert reasons == {"torch's own": "no custom Function is in the graph", "in place": "the function writes into its inputs",
-                       "random": "the function draws random numbers", "wrong": "GV101 has to be repaired first"}
+    reasons = {
+        name: next(run for run in check(function, *inputs).rules if run.code == "GV228").reason
+        for name, function, inputs in (
+            ("torch's own", torch.sin, (X,)),
+            ("in place", InPlace, (X,)),
+            ("random", lambda x: Right.apply(torch.nn.functional.dropout(x)), (X,)),
+            ("wrong", square(lambda x, g: x * g), (X,)),
+        )
+    }
+    assert reasons == {
+        "torch's own": "no custom Function is in the graph",
+        "in place": "the function writes into its inputs",
+        "random": "the function draws random numbers",
+        "wrong": "GV101 has to be repaired first",
+    }
 
 
 @pytest.mark.parametrize("way", ["while", "break", "break below"])
 def test_a_solver_that_asks_whether_to_go_on_is_left_alone(way):
-    """The inverse of 2 by Richardson's iteration: conjugate gradients in the backward of an implicit function do the same."""
+    """The inverse of 2 by Richardson's iteration: conjugate gradients in the backward of an
+    implicit function do the same."""
 
     def solved(g, rest):
         if way == "while":
@@ -458,13 +542,19 @@ def test_a_solver_that_asks_whether_to_go_on_is_left_alone(way):
             return g
         for _ in range(200):
             if way == "break":
-                if rest.abs().max() <= 1e-14 * g.abs().max(): break     # noqa: E701
+                if rest.abs().max() <= 1e-14 * g.abs().max():
+                    break
             elif rest.abs().max() <= 1e-14 * g.abs().max():
                 break
             g, rest = g + rest, rest / 2
         return g
 
-    result = check(square(lambda x, g: x * solved(g, g / 2)), X, second_order=False, select=("GV101", "GV228"))
+    result = check(
+        square(lambda x, g: x * solved(g, g / 2)), X, second_order=False, select=("GV101", "GV228")
+    )
     assert codes(result) == set()
     run = next(run for run in result.rules if run.code == "GV228")
-    assert run.reason == "backward iterates until grad_output has converged, which each cotangent does in its own time"
+    assert run.reason == (
+        "backward iterates until grad_output has converged, which each cotangent does in its "
+        "own time"
+    )

@@ -1,7 +1,8 @@
-"""A hint holds for every mechanism that triggers its rule, and the line is that of the method at fault.
+"""A hint holds for every mechanism that triggers its rule, and the line is that of the method at
+fault.
 
-Each row is a mechanism as bug reports have it. What a hint must not say is the repair of another one. Expected words come from what the mechanism
-is, not from what gradverify printed.
+Each row is a mechanism as bug reports have it. What a hint must not say is the repair of another
+one. Expected words come from what the mechanism is, not from what gradverify printed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,17 @@ from torch.autograd import Function
 
 def function(name: str, **methods):
     """A Function made of these methods; x² with a right backward where one is not given."""
-    return type(name, (Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward), **{
-        key: staticmethod(each) if callable(each) else each for key, each in methods.items()}})
+    return type(
+        name,
+        (Function,),
+        {
+            "forward": staticmethod(forward),
+            "backward": staticmethod(backward),
+            **{
+                key: staticmethod(each) if callable(each) else each for key, each in methods.items()
+            },
+        },
+    )
 
 
 def forward(ctx, x):
@@ -46,7 +56,7 @@ def log_of_zero(ctx, x):
 
 
 def log_backward(ctx, g):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return g * torch.where(x > 0, x.log() + 1, 0 * x.log())
 
 
@@ -57,12 +67,12 @@ def relu(ctx, x):
 
 
 def both(ctx, g):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return g * ((x >= 0).to(g) + (x == 0).to(g))
 
 
 def beyond(ctx, g):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return g * torch.where(x == 0, -0.5, (x > 0).to(g))
 
 
@@ -100,6 +110,8 @@ def vmap_raises(info, in_dims, x):
 
 Vmapped = function("Vmapped", forward=apart, setup_context=saves, vmap=vmap_scaled)
 VmapRaises = function("VmapRaises", forward=apart, setup_context=saves, vmap=vmap_raises)
+
+
 # ---- GV113
 def clamped(ctx, x):
     ctx.save_for_backward(x)
@@ -127,7 +139,7 @@ def slope(ctx, x, alpha):
 
 
 def half_slope(ctx, g):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return torch.where(x > 0, g, 0.5 * g), None
 
 
@@ -233,8 +245,10 @@ def gather(ctx, x, index):
 
 
 def index_too(ctx, g):
-    index, = ctx.saved_tensors
-    return torch.zeros(ctx.rows, *g.shape[1:], dtype=g.dtype).index_add(0, index, g), torch.zeros_like(index)
+    (index,) = ctx.saved_tensors
+    return torch.zeros(ctx.rows, *g.shape[1:], dtype=g.dtype).index_add(
+        0, index, g
+    ), torch.zeros_like(index)
 
 
 # ---- GV214, GV224: what is saved
@@ -526,7 +540,7 @@ def asks_which(ctx, x, w):
 
 
 def nothing_for_zeros(ctx, g, h):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return 2 * x * g + x.cos() * h if g.any() else torch.zeros_like(x)
 
 
@@ -536,13 +550,13 @@ def no_zeros(ctx, x):
 
 
 def adds_both(ctx, g, h):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return 2 * x * g + x.cos() * h
 
 
 # ---- GV210, GV211: memory
 def from_memory(ctx, g):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return 2 * x * (torch.as_strided(g, x.shape, x.stride()) if any(g.stride()) else g)
 
 
@@ -607,7 +621,7 @@ def ones_for_w(ctx, g):
 
 
 def assigns(ctx, g):
-    index, = ctx.saved_tensors
+    (index,) = ctx.saved_tensors
     gradient = torch.zeros(ctx.rows, *g.shape[1:], dtype=g.dtype)
     gradient[index] = g
     return gradient, None
@@ -661,189 +675,696 @@ def writes_on(ctx, g):
 MATRICES = randn(3, 4, dtype=torch.float32), randn(4, 2, seed=1, dtype=torch.float32)
 MIXED = {"dtype": "float32", "autocast": "bfloat16"}
 REPEATED = torch.tensor([0, 4, 1, 3, 0, 2, 4])
-ROWS: dict[str, tuple] = {   # (function, inputs, code, words of the hint, words that message and hint must not have, source of the line, settings)
+# (function, inputs, code, words of the hint, words that message and hint must not have, source of
+# the line, settings)
+ROWS: dict[str, tuple] = {
     "backward returns None": (
-        function("A", backward=returns_none), [randn(3)],
-        "GV102", ["requires_grad"], [], "return None"),
+        function("A", backward=returns_none),
+        [randn(3)],
+        "GV102",
+        ["requires_grad"],
+        [],
+        "return None",
+    ),
     "0 · log 0": (
-        function("B", forward=log_of_zero, backward=log_backward), [torch.tensor([0.5, 0.0])],
-        "GV103", ["0 · ∞"], ["work out the limit"], "return g * "),
+        function("B", forward=log_of_zero, backward=log_backward),
+        [torch.tensor([0.5, 0.0])],
+        "GV103",
+        ["0 · ∞"],
+        ["work out the limit"],
+        "return g * ",
+    ),
     "both branches": (
-        function("E", forward=relu, backward=both), [torch.tensor([0.5, 0.0])],
-        "GV104", ["between"], ["exactly one branch"], "return g * "),
+        function("E", forward=relu, backward=both),
+        [torch.tensor([0.5, 0.0])],
+        "GV104",
+        ["between"],
+        ["exactly one branch"],
+        "return g * ",
+    ),
     "a number below": (
-        function("F", forward=relu, backward=beyond), [torch.tensor([0.5, 0.0])],
-        "GV104", ["between"], ["exactly one branch"], "return g"),
+        function("F", forward=relu, backward=beyond),
+        [torch.tensor([0.5, 0.0])],
+        "GV104",
+        ["between"],
+        ["exactly one branch"],
+        "return g",
+    ),
     "jvp raises": (
-        function("G", forward=with_tangent, jvp=jvp_raises), [randn(3)],
-        "GV108", [], ["tangent that is None"], "def jvp_raises"),
+        function("G", forward=with_tangent, jvp=jvp_raises),
+        [randn(3)],
+        "GV108",
+        [],
+        ["tangent that is None"],
+        "def jvp_raises",
+    ),
     "jvp writes": (
-        function("I", forward=with_tangent, jvp=jvp_writes), [randn(3)],
-        "GV108", ["copy"], [], "def jvp_writes"),
-    "vmap scales": (
-        Vmapped, [randn(3)],
-        "GV110", ["out_dims"], ["generated"], "def vmap_scaled"),
+        function("I", forward=with_tangent, jvp=jvp_writes),
+        [randn(3)],
+        "GV108",
+        ["copy"],
+        [],
+        "def jvp_writes",
+    ),
+    "vmap scales": (Vmapped, [randn(3)], "GV110", ["out_dims"], ["generated"], "def vmap_scaled"),
     "vmap raises": (
-        VmapRaises, [randn(3)],
-        "GV110", [], ["in_dims holds", "generated"], "def vmap_raises"),
+        VmapRaises,
+        [randn(3)],
+        "GV110",
+        [],
+        ["in_dims holds", "generated"],
+        "def vmap_raises",
+    ),
     "a mask is missing": (
-        Clamped, [torch.linspace(0.9, 0.99, 8)],
-        "GV113", [], ["branch", "kept", "ctx"], "return 2 * g"),
-    "a mask of the first call": (
-        Kept, [randn(3)],
-        "GV113", [], ["branch"], "return g * "),
+        Clamped,
+        [torch.linspace(0.9, 0.99, 8)],
+        "GV113",
+        [],
+        ["branch", "kept", "ctx"],
+        "return 2 * g",
+    ),
+    "a mask of the first call": (Kept, [randn(3)], "GV113", [], ["branch"], "return g * "),
     "a slope written into backward": (
-        function("J", forward=slope, backward=half_slope), [randn(4), 0.5],
-        "GV113", [], ["kept", "branch"], "return torch.where"),
+        function("J", forward=slope, backward=half_slope),
+        [randn(4), 0.5],
+        "GV113",
+        [],
+        ["kept", "branch"],
+        "return torch.where",
+    ),
     "grad_output ignored": (
-        function("K", backward=ignores), [randn(3)],
-        "GV201", ["contain grad_output exactly once"], [], "return 2 * "),
-    "clipped": (
-        function("M", backward=clips), [randn(3)],
-        "GV201", [], ["ignores"], "return 2 * "),
+        function("K", backward=ignores),
+        [randn(3)],
+        "GV201",
+        ["contain grad_output exactly once"],
+        [],
+        "return 2 * ",
+    ),
+    "clipped": (function("M", backward=clips), [randn(3)], "GV201", [], ["ignores"], "return 2 * "),
     "a buffer that adds up": (
-        function("O", forward=with_buffer, backward=adds_up), [randn(3)],
-        "GV207", ["as it is"], ["ignores", "belongs on ctx"], "def adds_up"),
+        function("O", forward=with_buffer, backward=adds_up),
+        [randn(3)],
+        "GV207",
+        ["as it is"],
+        ["ignores", "belongs on ctx"],
+        "def adds_up",
+    ),
     "a tensor on the class": (
-        function("R", forward=on_the_class, backward=from_the_class), [randn(3)],
-        "GV207", ["on the class"], [], "def from_the"),
+        function("R", forward=on_the_class, backward=from_the_class),
+        [randn(3)],
+        "GV207",
+        ["on the class"],
+        [],
+        "def from_the",
+    ),
     "one buffer for all": (
-        function("S", backward=one_buffer), [randn(3)],
-        "GV207", ["fresh"], ["ignores"], "def one_buffer"),
+        function("S", backward=one_buffer),
+        [randn(3)],
+        "GV207",
+        ["fresh"],
+        ["ignores"],
+        "def one_buffer",
+    ),
     "an operator returns one of two": (
-        scale, [randn(3), randn(3, seed=1)],
-        "GV212", [], ["3 arguments", "GeneratedBackward"], "def one_of_two"),
+        scale,
+        [randn(3), randn(3, seed=1)],
+        "GV212",
+        [],
+        ["3 arguments", "GeneratedBackward"],
+        "def one_of_two",
+    ),
     "a list in a list's place": (
-        function("T", forward=sum_of_list, backward=list_in_place), [[randn(3), randn(3, seed=1)], randn(3, seed=2)],
-        "GV217", ["does not look into lists"], ["return None"], "def list_in_place"),
+        function("T", forward=sum_of_list, backward=list_in_place),
+        [[randn(3), randn(3, seed=1)], randn(3, seed=2)],
+        "GV217",
+        ["does not look into lists"],
+        ["return None"],
+        "def list_in_place",
+    ),
     "a list in place of a tuple": (
-        function("U", forward=product, backward=list_alone), [randn(3), randn(3, seed=1)],
-        "GV212", ["tuple"], [], "def list_alone"),
+        function("U", forward=product, backward=list_alone),
+        [randn(3), randn(3, seed=1)],
+        "GV212",
+        ["tuple"],
+        [],
+        "def list_alone",
+    ),
     "a gradient of an index": (
-        function("V", forward=gather, backward=index_too), [randn(4, 2), fixed(torch.tensor([0, 2, 1]))],
-        "GV217", ["return None"], [], "return torch.zeros"),
+        function("V", forward=gather, backward=index_too),
+        [randn(4, 2), fixed(torch.tensor([0, 2, 1]))],
+        "GV217",
+        ["return None"],
+        [],
+        "return torch.zeros",
+    ),
     "an output on ctx": (
-        function("W", forward=keeps, backward=kept_output), [randn(3)],
-        "GV214", ["circle"], [], "def keeps"),
+        function("W", forward=keeps, backward=kept_output),
+        [randn(3)],
+        "GV214",
+        ["circle"],
+        [],
+        "def keeps",
+    ),
     "saved by setup_context": (
-        function("X", forward=apart, setup_context=saves_unused, backward=reads_attribute), [randn(3)],
-        "GV224", [], [], "def saves_unused"),
+        function("X", forward=apart, setup_context=saves_unused, backward=reads_attribute),
+        [randn(3)],
+        "GV224",
+        [],
+        [],
+        "def saves_unused",
+    ),
     "float32 inside": (
-        in_float32, [randn(20)],
-        "GV222", ["unless forward is meant to round"], [], "def in_float32"),
+        in_float32,
+        [randn(20)],
+        "GV222",
+        ["unless forward is meant to round"],
+        [],
+        "def in_float32",
+    ),
     "a callable writes into its input": (
-        writes, [randn(3)],
-        "GV203", ["copy"], ["mark_dirty"], "def writes"),
+        writes,
+        [randn(3)],
+        "GV203",
+        ["copy"],
+        ["mark_dirty"],
+        "def writes",
+    ),
     "one flag for both gradients": (
-        function("Y", forward=product, backward=both_by_the_first), [randn(3), randn(3, seed=1)],
-        "GV208", ["whichever others"], [], "def both_by"),
+        function("Y", forward=product, backward=both_by_the_first),
+        [randn(3), randn(3, seed=1)],
+        "GV208",
+        ["whichever others"],
+        [],
+        "def both_by",
+    ),
     "every fifth call is halved": (
-        function("AA", backward=every_fifth), [randn(3)],
-        "GV206", ["kept from call to call"], ["leave no memory"], "def every_fifth"),
+        function("AA", backward=every_fifth),
+        [randn(3)],
+        "GV206",
+        ["kept from call to call"],
+        ["leave no memory"],
+        "def every_fifth",
+    ),
     "the input on ctx, by forward": (
-        function("AB", forward=on_ctx, backward=from_ctx), [randn(3)],
-        "GV215", ["version"], [], "def on_ctx"),
+        function("AB", forward=on_ctx, backward=from_ctx),
+        [randn(3)],
+        "GV215",
+        ["version"],
+        [],
+        "def on_ctx",
+    ),
     "an attribute is deleted": (
-        function("AD", forward=on_ctx, backward=deletes), [randn(3)],
-        "GV227", ["find on ctx"], ["delete nothing"], "def deletes"),
+        function("AD", forward=on_ctx, backward=deletes),
+        [randn(3)],
+        "GV227",
+        ["find on ctx"],
+        ["delete nothing"],
+        "def deletes",
+    ),
     "a logarithm of −1": (log, [torch.tensor([-1.0, 2.0])], "GV006", ["repair forward"], [], ""),
-    "a marked output": (function("BA", forward=marked), [randn(3)], "GV008", [], ["detached", "outside of torch"], ""),
-    "a sign": (function("BB", forward=sign, backward=zeros), [randn(3)], "GV009", ["if there are any"], [], ""),
+    "a marked output": (
+        function("BA", forward=marked),
+        [randn(3)],
+        "GV008",
+        [],
+        ["detached", "outside of torch"],
+        "",
+    ),
+    "a sign": (
+        function("BB", forward=sign, backward=zeros),
+        [randn(3)],
+        "GV009",
+        ["if there are any"],
+        [],
+        "",
+    ),
     "an output is marked": (
-        function("BD", forward=one_is_marked, backward=of_the_first), [randn(3)], "GV102", ["`outputs`"], ["detached"], "", {"outputs": (0, 1)}),
+        function("BD", forward=one_is_marked, backward=of_the_first),
+        [randn(3)],
+        "GV102",
+        ["`outputs`"],
+        ["detached"],
+        "",
+        {"outputs": (0, 1)},
+    ),
     "a reference is larger": (
-        function("BE"), [randn(3)], "GV106", [], ["is wrong, not", "look for"], "", {"reference": "larger"}),
+        function("BE"),
+        [randn(3)],
+        "GV106",
+        [],
+        ["is wrong, not", "look for"],
+        "",
+        {"reference": "larger"},
+    ),
     "backward and its reference": (
-        function("BH", backward=halved), [randn(3)],
-        "GV106", ["in backward"], ["correct"], "return ctx.saved_tensors[0] * g", {"reference": "square_of"}),
+        function("BH", backward=halved),
+        [randn(3)],
+        "GV106",
+        ["in backward"],
+        ["correct"],
+        "return ctx.saved_tensors[0] * g",
+        {"reference": "square_of"},
+    ),
     "half of a gradient is given": (
-        function("BI"), [randn(3)], "GV107", ["correct gradient"], ["look for"], "def half_of_it", {"gradient": "half_of_it"}),
+        function("BI"),
+        [randn(3)],
+        "GV107",
+        ["correct gradient"],
+        ["look for"],
+        "def half_of_it",
+        {"gradient": "half_of_it"},
+    ),
     "rounded numbers are given": (
-        function("BK"), [torch.tensor([0.123456, 0.5, 1.0])], "GV107", ["correct `expected`"], ["look for"], "",
-        {"expected": {"x": [0.2469, 1.0, 2.0]}}),
+        function("BK"),
+        [torch.tensor([0.123456, 0.5, 1.0])],
+        "GV107",
+        ["correct `expected`"],
+        ["look for"],
+        "",
+        {"expected": {"x": [0.2469, 1.0, 2.0]}},
+    ),
     "an intermediate is saved": (
-        function("BL", forward=sine_of_exp, backward=from_the_middle), [randn(3)], "GV109", ["ctx.saved_tensors"], [], "def from_the_middle"),
-    "backward detaches": (function("BM", backward=detaches_x), [randn(3)], "GV109", ["no .detach()"], [], "def detaches_x"),
+        function("BL", forward=sine_of_exp, backward=from_the_middle),
+        [randn(3)],
+        "GV109",
+        ["ctx.saved_tensors"],
+        [],
+        "def from_the_middle",
+    ),
+    "backward detaches": (
+        function("BM", backward=detaches_x),
+        [randn(3)],
+        "GV109",
+        ["no .detach()"],
+        [],
+        "def detaches_x",
+    ),
     "backward calls another Function": (
-        function("BN", backward=calls_another), [randn(3)], "GV109", ["a Function that backward calls"], [], "def calls_another"),
+        function("BN", backward=calls_another),
+        [randn(3)],
+        "GV109",
+        ["a Function that backward calls"],
+        [],
+        "def calls_another",
+    ),
     "one formula for both": (
-        function("BO", forward=product, backward=one_formula), [randn(3), randn(3, seed=1)],
-        "GV101", ["one formula"], ["return the gradients in"], "return g * w, g * w"),
+        function("BO", forward=product, backward=one_formula),
+        [randn(3), randn(3, seed=1)],
+        "GV101",
+        ["one formula"],
+        ["return the gradients in"],
+        "return g * w, g * w",
+    ),
     "two gradients exchanged": (
-        function("BP", forward=product, backward=other_order), [randn(3), randn(3, seed=1)], "GV101", ["order"], [], "return g * x, g * w"),
-    "another factor": (function("BS", backward=three_halves), [randn(3)], "GV101", ["factor"], ["leaves out", "twice"], "return 3 * "),
-    "an eps beside 1": (function("BW", backward=nearly), [randn(20)], "GV101", ["eps"], ["typing", "float16"], "return 2 * "),
-    "exp in float16": (exps, [torch.tensor([[12.0, 11.5, 3.0]]).half()], "GV112", ["range"], ["maximum"], "def exps", {"dtype": "float16"}),
-    "a branch on bfloat16": (other_in_bfloat16, [randn(3).bfloat16()], "GV112", ["differs"], ["range"], "def other_in", {"dtype": "bfloat16"}),
-    "a typed constant": (function("CA", backward=typed_two), [randn(3)], "GV114", ["constant"], ["series", "float32"], "return 2.0", {"rtol": 1e-5}),
-    "a fake kernel asks for a value": (registered("values", fake_by_value), [randn(3)], "GV115", ["no values"], [], "return x.new_empty(int"),
+        function("BP", forward=product, backward=other_order),
+        [randn(3), randn(3, seed=1)],
+        "GV101",
+        ["order"],
+        [],
+        "return g * x, g * w",
+    ),
+    "another factor": (
+        function("BS", backward=three_halves),
+        [randn(3)],
+        "GV101",
+        ["factor"],
+        ["leaves out", "twice"],
+        "return 3 * ",
+    ),
+    "an eps beside 1": (
+        function("BW", backward=nearly),
+        [randn(20)],
+        "GV101",
+        ["eps"],
+        ["typing", "float16"],
+        "return 2 * ",
+    ),
+    "exp in float16": (
+        exps,
+        [torch.tensor([[12.0, 11.5, 3.0]]).half()],
+        "GV112",
+        ["range"],
+        ["maximum"],
+        "def exps",
+        {"dtype": "float16"},
+    ),
+    "a branch on bfloat16": (
+        other_in_bfloat16,
+        [randn(3).bfloat16()],
+        "GV112",
+        ["differs"],
+        ["range"],
+        "def other_in",
+        {"dtype": "bfloat16"},
+    ),
+    "a typed constant": (
+        function("CA", backward=typed_two),
+        [randn(3)],
+        "GV114",
+        ["constant"],
+        ["series", "float32"],
+        "return 2.0",
+        {"rtol": 1e-5},
+    ),
+    "a fake kernel asks for a value": (
+        registered("values", fake_by_value),
+        [randn(3)],
+        "GV115",
+        ["no values"],
+        [],
+        "return x.new_empty(int",
+    ),
     "backward of an operator asks for a value": (
-        registered("asks", backward=asks_a_value), [randn(3)], "GV115", ["torch.compile meets"], ["must not"], "", {"second_order": False}),
-    "half when compiled": (halves_when_compiled, [randn(3)], "GV116", ["decides or keeps"], [], "def halves_when", {"compile": True}),
-    "half in 16 bits": (halves_16_bits, [*MATRICES], "GV117", ["a branch on the dtype"], ["keep forward"], "def halves_16", MIXED),
+        registered("asks", backward=asks_a_value),
+        [randn(3)],
+        "GV115",
+        ["torch.compile meets"],
+        ["must not"],
+        "",
+        {"second_order": False},
+    ),
+    "half when compiled": (
+        halves_when_compiled,
+        [randn(3)],
+        "GV116",
+        ["decides or keeps"],
+        [],
+        "def halves_when",
+        {"compile": True},
+    ),
+    "half in 16 bits": (
+        halves_16_bits,
+        [*MATRICES],
+        "GV117",
+        ["a branch on the dtype"],
+        ["keep forward"],
+        "def halves_16",
+        MIXED,
+    ),
     "fewer bits saved under autocast": (
-        function("CE", forward=saves_fewer_bits), [randn(3)], "GV225", ["a cast"], ["keep forward"], "def saves_fewer_bits"),
-    "half under autocast": (function("CG", backward=halves_inside), [randn(3)], "GV225", ["a branch"], [], "def halves_inside"),
-    "a float64 constant": (function("CH", forward=double_constant), [randn(3)], "GV226", ["dtype of its inputs"], [], "def double_constant"),
+        function("CE", forward=saves_fewer_bits),
+        [randn(3)],
+        "GV225",
+        ["a cast"],
+        ["keep forward"],
+        "def saves_fewer_bits",
+    ),
+    "half under autocast": (
+        function("CG", backward=halves_inside),
+        [randn(3)],
+        "GV225",
+        ["a branch"],
+        [],
+        "def halves_inside",
+    ),
+    "a float64 constant": (
+        function("CH", forward=double_constant),
+        [randn(3)],
+        "GV226",
+        ["dtype of its inputs"],
+        [],
+        "def double_constant",
+    ),
     "small cotangents are dropped": (
-        function("CK", backward=drops_small), [randn(3)], "GV201", ["threshold"], ["residual", "fall under"], "return torch.where"),
-    "an absolute residual": (function("CL", backward=solves), [randn(3)], "GV201", ["absolute tolerance"], ["fall under"], "def solves"),
-    "grad_output in place": (function("CM", backward=times_in_place), [randn(3)], "GV202", ["copy"], [], "def times_in_place"),
+        function("CK", backward=drops_small),
+        [randn(3)],
+        "GV201",
+        ["threshold"],
+        ["residual", "fall under"],
+        "return torch.where",
+    ),
+    "an absolute residual": (
+        function("CL", backward=solves),
+        [randn(3)],
+        "GV201",
+        ["absolute tolerance"],
+        ["fall under"],
+        "def solves",
+    ),
+    "grad_output in place": (
+        function("CM", backward=times_in_place),
+        [randn(3)],
+        "GV202",
+        ["copy"],
+        [],
+        "def times_in_place",
+    ),
     "running statistics": (
-        running_mean, [randn(3), fixed(torch.ones(1, dtype=torch.float64))], "GV203", ["unless it is state"], ["mark_dirty"], "def running_mean"),
-    "forward writes": (function("CP", forward=doubles_its_input), [randn(3)], "GV203", ["mark_dirty"], [], "x.mul_(2)"),
-    "a generator of its own": (own_generator, [randn(3)], "GV205", ["random numbers"], [], "def own_generator"),
+        running_mean,
+        [randn(3), fixed(torch.ones(1, dtype=torch.float64))],
+        "GV203",
+        ["unless it is state"],
+        ["mark_dirty"],
+        "def running_mean",
+    ),
+    "forward writes": (
+        function("CP", forward=doubles_its_input),
+        [randn(3)],
+        "GV203",
+        ["mark_dirty"],
+        [],
+        "x.mul_(2)",
+    ),
+    "a generator of its own": (
+        own_generator,
+        [randn(3)],
+        "GV205",
+        ["random numbers"],
+        [],
+        "def own_generator",
+    ),
     "more at each call": (more_each_time, [randn(3)], "GV205", ["state"], [], "def more_each"),
-    "a mask drawn anew": (function("CU", backward=draws_a_mask), [randn(3)], "GV206", ["must be saved"], [], "def draws_a_mask"),
-    "slight noise": (function("CW", backward=slight_noise), [randn(3)], "GV206", ["within `rtol`"], ["iteration"], "def slight_noise"),
+    "a mask drawn anew": (
+        function("CU", backward=draws_a_mask),
+        [randn(3)],
+        "GV206",
+        ["must be saved"],
+        [],
+        "def draws_a_mask",
+    ),
+    "slight noise": (
+        function("CW", backward=slight_noise),
+        [randn(3)],
+        "GV206",
+        ["within `rtol`"],
+        ["iteration"],
+        "def slight_noise",
+    ),
     "a cache by address": (
-        function("CX", forward=by_address, backward=both_gradients), [randn(3), randn(3, seed=1)],
-        "GV207", ["address"], ["on ctx"], "def by_address"),
+        function("CX", forward=by_address, backward=both_gradients),
+        [randn(3), randn(3, seed=1)],
+        "GV207",
+        ["address"],
+        ["on ctx"],
+        "def by_address",
+    ),
     "forward asks which": (
-        function("CY", forward=asks_which, backward=both_gradients), [randn(3), randn(3, seed=1)],
-        "GV208", ["needs_input_grad"], [], "def asks_which"),
+        function("CY", forward=asks_which, backward=both_gradients),
+        [randn(3), randn(3, seed=1)],
+        "GV208",
+        ["needs_input_grad"],
+        [],
+        "def asks_which",
+    ),
     "nothing for zeros": (
-        function("CZ", forward=square_and_sine, backward=nothing_for_zeros), [randn(3)], "GV209", ["may be zero"], [], "def nothing_for"),
-    "None is added": (function("DA", forward=no_zeros, backward=adds_both), [randn(3)], "GV209", ["None"], [], "def adds_both"),
-    "the memory of grad_output": (function("DC", backward=from_memory), [randn(2, 3)], "GV210", ["contiguous()"], [], "def from_memory"),
+        function("CZ", forward=square_and_sine, backward=nothing_for_zeros),
+        [randn(3)],
+        "GV209",
+        ["may be zero"],
+        [],
+        "def nothing_for",
+    ),
+    "None is added": (
+        function("DA", forward=no_zeros, backward=adds_both),
+        [randn(3)],
+        "GV209",
+        ["None"],
+        [],
+        "def adds_both",
+    ),
+    "the memory of grad_output": (
+        function("DC", backward=from_memory),
+        [randn(2, 3)],
+        "GV210",
+        ["contiguous()"],
+        [],
+        "def from_memory",
+    ),
     "its conjugate bit": (
-        function("DF", backward=without_conjugate_bit), [randn(3, dtype=torch.complex128)], "GV210", ["resolve_conj"], [], "def without_conj"),
-    "one more dimension": (function("DI", backward=one_more_dimension), [randn(3)], "GV212", ["own shape"], ["broadcast"], "return (2 * "),
-    "a float32 gradient": (function("DK", backward=is_float), [randn(3)], "GV212", ["dtype"], [], "return (2 * "),
+        function("DF", backward=without_conjugate_bit),
+        [randn(3, dtype=torch.complex128)],
+        "GV210",
+        ["resolve_conj"],
+        [],
+        "def without_conj",
+    ),
+    "one more dimension": (
+        function("DI", backward=one_more_dimension),
+        [randn(3)],
+        "GV212",
+        ["own shape"],
+        ["broadcast"],
+        "return (2 * ",
+    ),
+    "a float32 gradient": (
+        function("DK", backward=is_float),
+        [randn(3)],
+        "GV212",
+        ["dtype"],
+        [],
+        "return (2 * ",
+    ),
     "what was saved": (
-        function("DL", forward=saves_slope, backward=saved_for_ones), [randn(3)], "GV213", ["clone"], [], "def saved_for_ones"),
+        function("DL", forward=saves_slope, backward=saved_for_ones),
+        [randn(3)],
+        "GV213",
+        ["clone"],
+        [],
+        "def saved_for_ones",
+    ),
     "two views of one result": (
-        function("DN", forward=add, backward=views_of_one), [randn(3), randn(3, seed=1)], "GV213", ["clone"], [], "def views_of_one"),
+        function("DN", forward=add, backward=views_of_one),
+        [randn(3), randn(3, seed=1)],
+        "GV213",
+        ["clone"],
+        [],
+        "def views_of_one",
+    ),
     "two views accumulate": (
-        function("DO", forward=add, backward=views_of_one), [randn(3), randn(3, seed=1)], "GV220", ["nothing else holds"], [], "def views_of_one"),
-    "an input on ctx lives on": (function("DR", forward=on_ctx, backward=from_ctx), [randn(3)], "GV214", ["save_for_backward"], [], "def on_ctx"),
+        function("DO", forward=add, backward=views_of_one),
+        [randn(3), randn(3, seed=1)],
+        "GV220",
+        ["nothing else holds"],
+        [],
+        "def views_of_one",
+    ),
+    "an input on ctx lives on": (
+        function("DR", forward=on_ctx, backward=from_ctx),
+        [randn(3)],
+        "GV214",
+        ["save_for_backward"],
+        [],
+        "def on_ctx",
+    ),
     "a detached output on ctx": (
-        function("DT", forward=keeps_detached, backward=kept_output), [randn(3)], "GV215", ["version"], [], "def keeps_detached"),
-    "apply computes": (function("DU", apply=classmethod(another_way)), [randn(3)], "GV216", [], ["for these inputs"], "def another_way"),
+        function("DT", forward=keeps_detached, backward=kept_output),
+        [randn(3)],
+        "GV215",
+        ["version"],
+        [],
+        "def keeps_detached",
+    ),
+    "apply computes": (
+        function("DU", apply=classmethod(another_way)),
+        [randn(3)],
+        "GV216",
+        [],
+        ["for these inputs"],
+        "def another_way",
+    ),
     "a gradient of a number": (
-        function("DX", forward=times_number, backward=of_number_too), [randn(3), 0.5], "GV217", ["return None"], [], "return g * ctx.a"),
-    "fast without gradients": (fast_without_grad, [randn(3)], "GV218", ["every grad mode"], [], "def fast_without"),
+        function("DX", forward=times_number, backward=of_number_too),
+        [randn(3), 0.5],
+        "GV217",
+        ["return None"],
+        [],
+        "return g * ctx.a",
+    ),
+    "fast without gradients": (
+        fast_without_grad,
+        [randn(3)],
+        "GV218",
+        ["every grad mode"],
+        [],
+        "def fast_without",
+    ),
     "ones for nothing": (
-        function("ED", forward=matmul, backward=ones_for_w), [torch.zeros(0, 3), randn(3, 2)], "GV221", ["zero"], ["torch.empty"], "def ones_for_w"),
+        function("ED", forward=matmul, backward=ones_for_w),
+        [torch.zeros(0, 3), randn(3, 2)],
+        "GV221",
+        ["zero"],
+        ["torch.empty"],
+        "def ones_for_w",
+    ),
     "an index is assigned to": (
-        function("EE", forward=gather, backward=assigns), [randn(5, 2), fixed(torch.tensor([0, 4, 1, 3]))],
-        "GV223", ["assignment"], [], "def assigns"),
+        function("EE", forward=gather, backward=assigns),
+        [randn(5, 2), fixed(torch.tensor([0, 4, 1, 3]))],
+        "GV223",
+        ["assignment"],
+        [],
+        "def assigns",
+    ),
     "an index that repeats is assigned to": (
-        function("EH", forward=gather, backward=assigns), [randn(5, 2), fixed(REPEATED)], "GV223", ["add up what repeats"], [], "def assigns"),
+        function("EH", forward=gather, backward=assigns),
+        [randn(5, 2), fixed(REPEATED)],
+        "GV223",
+        ["add up what repeats"],
+        [],
+        "def assigns",
+    ),
     "a sum saves": (
-        function("EK", forward=saves_two, backward=passes_on), [randn(3), randn(3, seed=1)], "GV224", ["left out"], [], "def saves_two"),
-    "a number of grad_output": (function("EN", backward=asks_item), [randn(3)], "GV228", ["torch.where"], [], "def asks_item"),
-    "a sum in place": (function("EP", backward=adds_in_place), [randn(3)], "GV228", ["zeros_like(grad_output)"], ["where"], "def adds_in_place"),
-    "a choice of algorithms": (sets_deterministic, [randn(3)], "GV230", ["put it back"], [], "def sets_deterministic"),
-    "half is written": (function("EU", backward=half_written), [randn(3)], "GV231", ["torch.zeros"], ["tile"], "def half_written"),
-    "one too many is read": (function("EX", backward=reads_on), [randn(3)], "GV231", ["within the tensors"], ["tile"], "def reads_on"),
-    "one too many is written": (function("EY", backward=writes_on), [randn(3)], "GV232", ["the last index"], ["tile"], "def writes_on"),
+        function("EK", forward=saves_two, backward=passes_on),
+        [randn(3), randn(3, seed=1)],
+        "GV224",
+        ["left out"],
+        [],
+        "def saves_two",
+    ),
+    "a number of grad_output": (
+        function("EN", backward=asks_item),
+        [randn(3)],
+        "GV228",
+        ["torch.where"],
+        [],
+        "def asks_item",
+    ),
+    "a sum in place": (
+        function("EP", backward=adds_in_place),
+        [randn(3)],
+        "GV228",
+        ["zeros_like(grad_output)"],
+        ["where"],
+        "def adds_in_place",
+    ),
+    "a choice of algorithms": (
+        sets_deterministic,
+        [randn(3)],
+        "GV230",
+        ["put it back"],
+        [],
+        "def sets_deterministic",
+    ),
+    "half is written": (
+        function("EU", backward=half_written),
+        [randn(3)],
+        "GV231",
+        ["torch.zeros"],
+        ["tile"],
+        "def half_written",
+    ),
+    "one too many is read": (
+        function("EX", backward=reads_on),
+        [randn(3)],
+        "GV231",
+        ["within the tensors"],
+        ["tile"],
+        "def reads_on",
+    ),
+    "one too many is written": (
+        function("EY", backward=writes_on),
+        [randn(3)],
+        "GV232",
+        ["the last index"],
+        ["tile"],
+        "def writes_on",
+    ),
 }
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept():
-    """An address may come again, in another test, and one of these sets what torch does for all of them."""
+    """An address may come again, in another test, and one of these sets what torch does for all of
+    them."""
     KEPT.clear()
     yield
     torch.use_deterministic_algorithms(False)
@@ -855,32 +1376,63 @@ def test_words_and_line_fit_the_mechanism(row):
     KEPT.clear()
     op, inputs, code, said, unsaid, source, *settings = ROWS[row]
     changes = dict(*settings)
-    values = [x.double() if isinstance(x, Tensor) and x.is_floating_point() and "dtype" not in changes else x for x in inputs]
-    named = {key: changes.pop(key) for key in ("reference", "gradient", "expected") if key in changes}
-    oracles = {key: value if key == "expected" else f"rules.test_words:{value}" for key, value in named.items()}
-    found = next((each for each in check(op, *values, oracles=Oracles(**oracles), **changes).findings if each.code == code), None)
+    values = [
+        x.double()
+        if isinstance(x, Tensor) and x.is_floating_point() and "dtype" not in changes
+        else x
+        for x in inputs
+    ]
+    named = {
+        key: changes.pop(key) for key in ("reference", "gradient", "expected") if key in changes
+    }
+    oracles = {
+        key: value if key == "expected" else f"rules.test_words:{value}"
+        for key, value in named.items()
+    }
+    found = next(
+        (
+            each
+            for each in check(op, *values, oracles=Oracles(**oracles), **changes).findings
+            if each.code == code
+        ),
+        None,
+    )
     assert found is not None
     text = f"{found.message} {found.cause.name if found.cause else ''} {found.hint or ''}"
-    assert all(words in (found.hint or "") for words in said) and not any(words in text for words in unsaid), text
+    assert all(words in (found.hint or "") for words in said) and not any(
+        words in text for words in unsaid
+    ), text
     assert (found.source or "").startswith(source), found.source
 
 
 def test_a_quantiser_is_not_taken_for_a_narrow_dtype():
-    codes = {finding.code for finding in check(lambda x: torch.round(x * 128) / 128, randn(20)).findings}
+    codes = {
+        finding.code for finding in check(lambda x: torch.round(x * 128) / 128, randn(20)).findings
+    }
     assert "GV222" not in codes and "GV101" not in codes
 
 
 def test_of_several_functions_in_a_module_the_wrong_one_is_shown():
-    found = [each for each in check(Clamping, 3.1 + randn(4, 3).abs() / 20).findings if each.code == "GV113"]
+    found = [
+        each
+        for each in check(Clamping, 3.1 + randn(4, 3).abs() / 20).findings
+        if each.code == "GV113"
+    ]
     assert found and {each.source for each in found} == {"def no_mask(ctx, g):"}
 
 
 @pytest.mark.parametrize("order", ["Cube(Triple)", "Triple(Cube)"])
 def test_of_several_functions_in_a_callable_the_wrong_one_is_shown(order):
-    cube = function("Cube", forward=lambda ctx, x: (ctx.save_for_backward(x), x**3)[1], backward=wrong_cube)
+    cube = function(
+        "Cube", forward=lambda ctx, x: (ctx.save_for_backward(x), x**3)[1], backward=wrong_cube
+    )
     triple = function("Triple", forward=lambda ctx, x: 3 * x, backward=lambda ctx, g: 3 * g)
     first, second = (triple, cube) if order == "Cube(Triple)" else (cube, triple)
-    found = [each for each in check(lambda x: second.apply(first.apply(x)), randn(3)).findings if each.code == "GV101"]
+    found = [
+        each
+        for each in check(lambda x: second.apply(first.apply(x)), randn(3)).findings
+        if each.code == "GV101"
+    ]
     assert {each.source for each in found} == {"def wrong_cube(ctx, g):"}
 
 

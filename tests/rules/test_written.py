@@ -21,7 +21,15 @@ from rules.tricky import InPlace, IntoOut, Scratch
 
 
 # ---- GV202 grad-output-modified
-@pytest.mark.parametrize("write", [lambda g: g.mul_(2), lambda g: g.data.mul_(2), lambda g: g.detach().numpy().__imul__(2), lambda g: g[0].mul_(2)])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda g: g.mul_(2),
+        lambda g: g.data.mul_(2),
+        lambda g: g.detach().numpy().__imul__(2),
+        lambda g: g[0].mul_(2),
+    ],
+)
 def test_a_write_into_grad_output_is_found_however_it_is_made(write):
     def backward(x, g):
         kept = g.clone()
@@ -34,7 +42,8 @@ def test_a_write_into_grad_output_is_found_however_it_is_made(write):
 
 
 def test_a_write_of_the_same_number_and_a_write_into_a_copy_are_fine():
-    assert codes(check(square(lambda x, g: 2 * x * g.mul_(1)), X, ignore=("GV210",))) == set()     # GV210: behind a sum it raises
+    # GV210: behind a sum it raises
+    assert codes(check(square(lambda x, g: 2 * x * g.mul_(1)), X, ignore=("GV210",))) == set()
     assert codes(check(square(lambda x, g: g.clone().mul_(2).mul_(x)), X)) == set()
 
 
@@ -63,7 +72,10 @@ def test_a_complex_cotangent_is_watched_too():
 
 
 def test_a_write_into_grad_output_is_no_fault_of_another_kind():
-    assert codes(check(square(lambda x, g: g.mul_(2).mul(x.detach())), X, ignore=("GV202", "GV109"))) == set()
+    assert (
+        codes(check(square(lambda x, g: g.mul_(2).mul(x.detach())), X, ignore=("GV202", "GV109")))
+        == set()
+    )
     assert codes(check(square(lambda x, g: g.mul_(2).mul_(x.detach())), X)) == {"GV202"}
 
 
@@ -81,7 +93,7 @@ def clamps(write):
 
         @staticmethod
         def backward(ctx, grad_output):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return grad_output * 2 * x * ctx.inside
 
     return Clamps
@@ -92,7 +104,11 @@ def through_pointer(x):
     array[array > 1] = 1
 
 
-WRITES = [lambda x: x.data.clamp_(max=1), through_pointer, lambda x: x.detach().view(-1).clamp_(max=1)]
+WRITES = [
+    lambda x: x.data.clamp_(max=1),
+    through_pointer,
+    lambda x: x.detach().view(-1).clamp_(max=1),
+]
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -102,7 +118,10 @@ def test_a_write_into_the_input_in_forward_is_found_however_it_is_made(write):
     assert message(result, "GV203") == "forward writes into x: x[0,2] was 2 before, 1 after"
 
 
-@pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x.data.mul_(2), lambda x: x.detach().numpy().__imul__(2)])
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: x.mul_(2), lambda x: x.data.mul_(2), lambda x: x.detach().numpy().__imul__(2)],
+)
 def test_a_write_into_the_input_in_backward_is_found_and_is_no_other_fault(write):
     def backward(x, g):
         gradient = 2 * x * g
@@ -144,17 +163,22 @@ class Statistics(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * x * grad_output, None
 
 
 INNER = clamps(WRITES[0])
 
 
-@pytest.mark.parametrize(("call", "severity"), [(lambda x: INNER.apply(x * 3), "error"),
-                                                (lambda x: Statistics.apply(x * 3, torch.zeros(3, dtype=torch.float64)), "warning")])
+@pytest.mark.parametrize(
+    ("call", "severity"),
+    [
+        (lambda x: INNER.apply(x * 3), "error"),
+        (lambda x: Statistics.apply(x * 3, torch.zeros(3, dtype=torch.float64)), "warning"),
+    ],
+)
 def test_a_function_inside_a_callable_is_watched_around_its_own_arguments(call, severity):
-    found, = check(call, X).findings
+    (found,) = check(call, X).findings
     assert (found.code, found.severity) == ("GV203", severity)
     assert "writes into its argument" in found.message
 
@@ -163,23 +187,30 @@ def test_a_write_by_backward_is_not_answered_with_mark_dirty_which_is_for_forwar
     def backward(x, g):
         return 2 * x.data.mul_(1) * g + 0 * x.data.add_(1)
 
-    hints = [finding.hint for finding in check(square(backward), X).findings if finding.code == "GV203"]
+    hints = [
+        finding.hint for finding in check(square(backward), X).findings if finding.code == "GV203"
+    ]
     assert len(hints) == 1 and "mark_dirty" not in hints[0]
     assert "mark_dirty" in next(finding.hint for finding in check(clamps(WRITES[0]), X).findings)
 
 
 def doubles_a(times):
-    """x·y + sin(x), whose backward changes x by `times` before the gradient of y is computed from it, and after that of x."""
+    """x·y + sin(x), whose backward changes x by `times` before the gradient of y is computed from
+    it, and after that of x."""
+
     def backward(ctx, x, y, g):
         first = g * y
         x.data.mul_(times)
         return first, g * x
+
     return product(backward)
 
 
 def test_wrong_gradients_of_other_inputs_come_from_the_write():
     result = check(doubles_a(2), X, Y)
-    assert [(finding.code, finding.input, finding.also) for finding in result.findings] == [("GV203", "x", ("GV101",))]
+    assert [(finding.code, finding.input, finding.also) for finding in result.findings] == [
+        ("GV203", "x", ("GV101",))
+    ]
     assert codes(check(doubles_a(1), X, Y)) == set()
 
 
@@ -196,7 +227,7 @@ def exponential(write, keep=lambda y: y):
 
         @staticmethod
         def backward(ctx, grad_output):
-            y, = ctx.saved_tensors
+            (y,) = ctx.saved_tensors
             gradient = grad_output * y
             write(y.detach())
             return gradient
@@ -204,9 +235,11 @@ def exponential(write, keep=lambda y: y):
     return Exponential
 
 
-@pytest.mark.parametrize("write", [lambda y: y.mul_(2), lambda y: y.data.mul_(2), lambda y: y.numpy().__imul__(2)])
+@pytest.mark.parametrize(
+    "write", [lambda y: y.mul_(2), lambda y: y.data.mul_(2), lambda y: y.numpy().__imul__(2)]
+)
 def test_a_write_into_the_output_in_backward_is_that_and_no_other_fault(write):
-    found, = check(exponential(write), X).findings
+    (found,) = check(exponential(write), X).findings
     assert (found.code, found.severity, found.output) == ("GV204", "error", 0)
     assert "backward writes into y0: y0[0,0] was 1.64872 before, 3.29744 after" in found.message
 
@@ -215,17 +248,22 @@ def test_a_write_into_the_output_in_backward_is_that_and_no_other_fault(write):
 def test_a_write_into_a_saved_intermediate_is_found_too(write):
     result = check(exponential(write, torch.clone), X)
     assert codes(result) == {"GV204"}
-    assert "backward writes into the saved tensor 0 of Exponential: [0,0] was 1.64872 before" in message(result, "GV204")
+    assert (
+        "backward writes into the saved tensor 0 of Exponential: [0,0] was 1.64872 before"
+        in message(result, "GV204")
+    )
 
 
 def test_an_input_is_named_by_its_own_rule():
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         gradient = grad_output * 2 * x
         x.data.zero_()
         return gradient
 
-    assert codes(check(type("Saves", (Scratch,), {"backward": staticmethod(backward)}), X)) == {"GV203"}
+    assert codes(check(type("Saves", (Scratch,), {"backward": staticmethod(backward)}), X)) == {
+        "GV203"
+    }
 
 
 class Counts(Function):
@@ -250,19 +288,21 @@ class Layer(nn.Module):
 
 
 def test_a_buffer_may_change_in_forward_only():
-    found, = check(Layer, X).findings
+    (found,) = check(Layer, X).findings
     assert found.code == "GV204"
     assert "backward writes into seen: seen was 0 before, 1 after" in found.message
 
 
 def test_out_of_place_and_scratch_are_fine():
     assert codes(check(exponential(lambda y: y.mul(2)), X)) == set()
-    assert codes(check(exponential(lambda y: y.mul_(1)), X)) == {"GV227"}      # right once: torch refuses the second backward
+    # Right once: torch refuses the second backward
+    assert codes(check(exponential(lambda y: y.mul_(1)), X)) == {"GV227"}
     assert codes(check(Scratch, X)) == set()
 
 
 # ---- GV230 global-state
-# Calls that leave the process's state changed, or seed its generators; those that draw, or put back what they set, are left alone.
+# Calls that leave the process's state changed, or seed its generators; those that draw, or put back
+# what they set, are left alone.
 SEEDS = range(1)
 
 
@@ -284,10 +324,12 @@ def square_within(forward=None, backward=None):
 
 def inside(act):
     """A context that acts, and puts nothing back."""
+
     @contextmanager
     def context():
         act()
         yield
+
     return context
 
 
@@ -315,7 +357,9 @@ SLIGHT = {
     "the number of torch's threads": lambda: torch.set_num_threads(3),
     "a setting of cuDNN": lambda: torch._C._set_cudnn_benchmark(True),
     "NumPy's handling of errors": lambda: np.seterr(all="ignore"),
-    "the precision of reductions on CUDA": lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+    "the precision of reductions on CUDA": lambda: setattr(
+        torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False
+    ),
 }
 
 
@@ -325,14 +369,24 @@ SLIGHT = {
 @pytest.mark.parametrize("what", SEEDED)
 def test_a_call_that_seeds_a_generator_is_found(what, who, seed):
     result = found(square_within(**{who: inside(SEEDED[what])}), seed=seed)
-    assert (result.verdict, [(each.code, each.severity) for each in result.findings]) == ("pass", [("GV230", "warning")])
-    assert message(result, "GV230") == f"{who} seeds {what}: what is drawn after it is the same after every call"
+    assert (result.verdict, [(each.code, each.severity) for each in result.findings]) == (
+        "pass",
+        [("GV230", "warning")],
+    )
+    assert (
+        message(result, "GV230")
+        == f"{who} seeds {what}: what is drawn after it is the same after every call"
+    )
 
 
 @pytest.mark.population(most=2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_so_is_one_that_seeds_it_as_the_check_does_and_draws_or_not(seed):
-    for act in (lambda: torch.manual_seed(seed), lambda: (torch.manual_seed(seed), torch.rand(3)), lambda: torch.manual_seed(seed + 1)):
+    for act in (
+        lambda: torch.manual_seed(seed),
+        lambda: (torch.manual_seed(seed), torch.rand(3)),
+        lambda: torch.manual_seed(seed + 1),
+    ):
         assert codes(found(square_within(inside(act)), seed=seed)) == {"GV230"}
         assert codes(found(square_within(None, inside(act)), seed=seed)) == {"GV230"}
 
@@ -345,13 +399,18 @@ def test_a_setting_that_is_left_changed_is_found(what, who):
             if not torch.set_flush_denormal(True):
                 pytest.skip("this processor does not flush denormal numbers")
     result = found(square_within(**{who: inside({**GRAVE, **SLIGHT}[what])}))
-    assert (result.verdict, [(each.code, each.severity) for each in result.findings]) == ("pass", [("GV230", "warning")])
+    assert (result.verdict, [(each.code, each.severity) for each in result.findings]) == (
+        "pass",
+        [("GV230", "warning")],
+    )
     assert result.findings[0].message.startswith(f"{who} leaves {what} changed: ")
 
 
 @pytest.mark.parametrize("what", IN_FORWARD)
 def test_so_is_one_that_autograd_puts_back_after_backward_only(what):
-    assert message(found(square_within(inside(IN_FORWARD[what]))), "GV230").startswith(f"forward leaves {what} changed: ")
+    assert message(found(square_within(inside(IN_FORWARD[what]))), "GV230").startswith(
+        f"forward leaves {what} changed: "
+    )
     assert codes(found(square_within(None, inside(IN_FORWARD[what])))) == set()
 
 
@@ -361,7 +420,10 @@ def test_a_callable_that_leaves_gradients_off_is_found_and_a_function_where_auto
         torch.set_grad_enabled(False)
         return y
 
-    assert message(found(frozen), "GV230") == "forward leaves the gradient mode changed: on before, off after"
+    assert (
+        message(found(frozen), "GV230")
+        == "forward leaves the gradient mode changed: on before, off after"
+    )
     assert codes(found(square_within(inside(lambda: torch.set_grad_enabled(False))))) == set()
 
 
@@ -384,18 +446,45 @@ def test_what_is_put_back_is_left_alone(seed):
         return kept(np.random.get_state, np.random.set_state, lambda: np.random.seed(seed))
 
     def dtype():
-        return kept(torch.get_default_dtype, torch.set_default_dtype, lambda: torch.set_default_dtype(torch.float64))
+        return kept(
+            torch.get_default_dtype,
+            torch.set_default_dtype,
+            lambda: torch.set_default_dtype(torch.float64),
+        )
 
-    for context in (forked, of_numpy, dtype, torch.no_grad, lambda: torch.autocast("cpu"), torch.random.fork_rng, lambda: torch.device("cpu")):
-        assert codes(found(square_within(context, context), seed=seed)) <= {"GV109"}     # under no_grad there is no second derivative
+    for context in (
+        forked,
+        of_numpy,
+        dtype,
+        torch.no_grad,
+        lambda: torch.autocast("cpu"),
+        torch.random.fork_rng,
+        lambda: torch.device("cpu"),
+    ):
+        # Under no_grad there is no second derivative
+        assert codes(found(square_within(context, context), seed=seed)) <= {"GV109"}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_draws_is_left_alone(seed):
-    for draw in (lambda: torch.rand(3), lambda: np.random.rand(), lambda: random.random(), lambda: torch.randperm(5)):
+    for draw in (
+        lambda: torch.rand(3),
+        lambda: np.random.rand(),
+        lambda: random.random(),
+        lambda: torch.randperm(5),
+    ):
         assert codes(found(square_within(inside(draw), inside(draw)), seed=seed)) == set()
     assert codes(found(torch.nn.Dropout(0.5), randn(4, 5), seed=seed)) == set()
-    assert codes(found(lambda x: checkpoint(torch.nn.functional.dropout, x, use_reentrant=False), randn(4, 5), seed=seed)) == set()
+    assert (
+        codes(
+            found(
+                lambda x: checkpoint(torch.nn.functional.dropout, x, use_reentrant=False),
+                randn(4, 5),
+                seed=seed,
+            )
+        )
+        == set()
+    )
 
 
 def test_drawing_again_in_backward_from_a_state_that_is_not_put_back_is_found():
@@ -414,18 +503,25 @@ def test_drawing_again_in_backward_from_a_state_that_is_not_put_back_is_found():
 
         return Noise
 
-    assert message(found(rewinding(False)), "GV230").startswith("backward seeds torch's global generator")
+    assert message(found(rewinding(False)), "GV230").startswith(
+        "backward seeds torch's global generator"
+    )
     assert codes(found(rewinding(True))) == set()
 
 
 def test_without_reseeding_nothing_is_said_of_generators():
-    assert codes(found(square_within(inside(SEEDED["torch's global generator"])), reseed=False)) == set()
+    assert (
+        codes(found(square_within(inside(SEEDED["torch's global generator"])), reseed=False))
+        == set()
+    )
 
 
 # ---- GV231 unwritten-memory
-# Results that hold what memory held before are found, in every run with the same code; what is written, or never read, is left alone.
+# Results that hold what memory held before are found, in every run with the same code; what is
+# written, or never read, is left alone.
 def square_of(gradient: Any, value: Any = None) -> type[Function]:
-    """`x²`, whose gradient 2x·v (and value) is what these make of it; they may leave memory unwritten."""
+    """`x²`, whose gradient 2x·v (and value) is what these make of it; they may leave memory
+    unwritten."""
 
     class Square(Function):
         @staticmethod
@@ -435,7 +531,7 @@ def square_of(gradient: Any, value: Any = None) -> type[Function]:
 
         @staticmethod
         def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return gradient(2 * x * grad_output)
 
     return Square
@@ -443,17 +539,19 @@ def square_of(gradient: Any, value: Any = None) -> type[Function]:
 
 def half(empty: Any) -> Any:
     """The first half of what `empty` hands out is written."""
+
     def written(g: Tensor) -> Tensor:
         out = empty(g)
-        out.view(-1)[:g.numel() // 2] = g.reshape(-1)[:g.numel() // 2]
+        out.view(-1)[: g.numel() // 2] = g.reshape(-1)[: g.numel() // 2]
         return out
+
     return written
 
 
 def all_but_the_tail(g: Tensor) -> Tensor:
     out, tile = torch.empty_like(g), 4
     for start in range(0, g.numel() - tile + 1, tile):
-        out.view(-1)[start:start + tile] = g.reshape(-1)[start:start + tile]
+        out.view(-1)[start : start + tile] = g.reshape(-1)[start : start + tile]
     return out
 
 
@@ -497,21 +595,39 @@ def grown(g: Tensor) -> Tensor:
 
 
 EMPTIES = {
-    "empty": lambda g: torch.empty(g.shape, dtype=g.dtype), "empty_like": torch.empty_like, "new_empty": lambda g: g.new_empty(g.shape),
-    "empty_strided": lambda g: torch.empty_strided(g.shape, g.stride(), dtype=g.dtype), "Tensor.new": lambda g: g.new(g.shape),
-    "empty_permuted": lambda g: torch.empty_permuted(tuple(g.shape), tuple(range(g.dim())), dtype=g.dtype)}
-LEFT = {**{name: half(empty) for name, empty in EMPTIES.items()}, "a tile's tail": all_but_the_tail, "summed into": summed_into_empty,
-        "mask": by_a_mask, "index": by_an_index, "count": by_an_unknown_count, "resize_": grown,
-        "numpy.empty": by_numpy, "a real part": real_part_only}
+    "empty": lambda g: torch.empty(g.shape, dtype=g.dtype),
+    "empty_like": torch.empty_like,
+    "new_empty": lambda g: g.new_empty(g.shape),
+    "empty_strided": lambda g: torch.empty_strided(g.shape, g.stride(), dtype=g.dtype),
+    "Tensor.new": lambda g: g.new(g.shape),
+    "empty_permuted": lambda g: torch.empty_permuted(
+        tuple(g.shape), tuple(range(g.dim())), dtype=g.dtype
+    ),
+}
+LEFT = {
+    **{name: half(empty) for name, empty in EMPTIES.items()},
+    "a tile's tail": all_but_the_tail,
+    "summed into": summed_into_empty,
+    "mask": by_a_mask,
+    "index": by_an_index,
+    "count": by_an_unknown_count,
+    "resize_": grown,
+    "numpy.empty": by_numpy,
+    "a real part": real_part_only,
+}
 
 
 @pytest.mark.parametrize("gradient", LEFT.values(), ids=LEFT)
 def test_a_gradient_that_holds_what_memory_held_is_found_alone(gradient):
-    for _ in range(2):      # whatever memory holds by now
+    for _ in range(2):  # whatever memory holds by now
         assert codes(check(square_of(gradient), randn(2, 3))) == {"GV231"}
 
 
-@pytest.mark.parametrize("value", [LEFT["empty_like"], all_but_the_tail, by_a_mask], ids=["empty_like", "a tile's tail", "mask"])
+@pytest.mark.parametrize(
+    "value",
+    [LEFT["empty_like"], all_but_the_tail, by_a_mask],
+    ids=["empty_like", "a tile's tail", "mask"],
+)
 def test_so_is_a_forward(value):
     result = check(square_of(lambda g: g, value), randn(2, 3))
     assert codes(result) == {"GV231"} and result.verdict == "fail"
@@ -542,8 +658,8 @@ def written(g: Tensor) -> Tensor:
 
 def through_a_padded_workspace(g: Tensor) -> Tensor:
     rows = torch.empty(8, g.shape[1], dtype=g.dtype)
-    rows[:len(g)] = g
-    return rows[:len(g)].clone()
+    rows[: len(g)] = g
+    return rows[: len(g)].clone()
 
 
 def by_out(g: Tensor) -> Tensor:
@@ -557,20 +673,30 @@ def beta_zero(g: Tensor) -> Tensor:
 def by_a_count(g: Tensor) -> Tensor:
     count = torch.empty(1, dtype=torch.int64)
     count[0] = len(g)
-    return g[:int(count)].clone()
+    return g[: int(count)].clone()
 
 
 def by_its_storage(g: Tensor) -> Tensor:
     return torch.empty(0, dtype=g.dtype).set_(g.contiguous().untyped_storage()).view(g.shape)
 
 
-RIGHT = [written, by_its_storage, through_a_padded_workspace, by_out, beta_zero, by_a_count, torch.clone,
-         lambda g: torch.empty(0, dtype=g.dtype).resize_(g.shape).copy_(g)]
+RIGHT = [
+    written,
+    by_its_storage,
+    through_a_padded_workspace,
+    by_out,
+    beta_zero,
+    by_a_count,
+    torch.clone,
+    lambda g: torch.empty(0, dtype=g.dtype).resize_(g.shape).copy_(g),
+]
 
 
 @pytest.mark.parametrize("gradient", RIGHT)
 def test_what_is_written_or_never_read_is_left_alone(gradient):
-    assert not {"GV231", "GV232"} & codes(check(square_of(gradient), randn(2, 3), select=("GV206", "GV231", "GV232", "GV101")))
+    assert not {"GV231", "GV232"} & codes(
+        check(square_of(gradient), randn(2, 3), select=("GV206", "GV231", "GV232", "GV101"))
+    )
 
 
 def test_where_memory_is_given_back_what_was_left_unwritten_is_found():
@@ -584,7 +710,7 @@ def test_where_memory_is_given_back_what_was_left_unwritten_is_found():
 
         @staticmethod
         def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return half(torch.empty_like)(2 * x * grad_output)
 
     assert codes(check(Square, randn(2, 3))) == {"GV231"}
@@ -599,15 +725,24 @@ def test_a_gradient_that_nobody_asked_for_may_hold_anything():
 
         @staticmethod
         def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor]:
-            scale, = ctx.saved_tensors
+            (scale,) = ctx.saved_tensors
             return grad_output * scale, torch.empty_like(scale)
 
     assert "GV231" not in codes(check(Scale, randn(3), fixed(randn(3, seed=1))))
 
 
-@pytest.mark.parametrize("function", [lambda x: torch.nn.functional.dropout(x, 0.5), lambda x: x.prod(0), lambda x: x * torch.rand(3)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.dropout(x, 0.5),
+        lambda x: x.prod(0),
+        lambda x: x * torch.rand(3),
+    ],
+)
 def test_what_draws_or_rounds_in_another_way_depends_on_no_memory(function):
-    assert not {"GV231", "GV205"} & codes(check(function, randn(2, 3), select=("GV205", "GV206", "GV231")))
+    assert not {"GV231", "GV205"} & codes(
+        check(function, randn(2, 3), select=("GV205", "GV206", "GV231"))
+    )
 
 
 # ---- GV232 written-beside
@@ -616,7 +751,8 @@ Right = load("writes_one_too_many").Right
 
 
 def put(tensor: Tensor, at: int) -> None:
-    """One number at an index of its memory that may be none of its own; within what the allocator rounds up."""
+    """One number at an index of its memory that may be none of its own; within what the allocator
+    rounds up."""
     (ctypes.c_double * 1).from_address(tensor.data_ptr() + 8 * at)[0] = 1.5
 
 
@@ -636,7 +772,9 @@ def kernel(into: str, at: int) -> type[Function]:
         @staticmethod
         def backward(ctx: Any, grad_output: Tensor) -> Tensor:
             grad = torch.zeros_like(grad_output)
-            where = {"grad_output": grad_output, "grad": grad, "saved": ctx.saved_tensors[1]}.get(into)
+            where = {"grad_output": grad_output, "grad": grad, "saved": ctx.saved_tensors[1]}.get(
+                into
+            )
             if where is not None:
                 put(where, at)
             return grad + 3 * grad_output
@@ -644,13 +782,26 @@ def kernel(into: str, at: int) -> type[Function]:
     return Triple
 
 
-@pytest.mark.parametrize(("into", "at", "told"), [
-    ("x", 4, "forward writes beside its tensor: 1 element behind the last of"), ("y", 4, "behind the last of the result of mul"),
-    ("grad_output", 4, "backward writes beside its tensor: 1 element behind the last of grad_output"),
-    ("x", -1, "1 element before the first of"), ("y", -2, "2 elements before the first of the result of mul"),
-    ("grad", -1, "before the first of the result of zeros_like"), ("saved", -1, "before the first of the result of exp"),
-    ("grad_output", -1, "1 element before the first of grad_output"), ("grad_output", -2, "2 elements before the first of"),
-    ("grad", 4, "the result of zeros_like"), ("saved", 4, "the result of exp")])
+@pytest.mark.parametrize(
+    ("into", "at", "told"),
+    [
+        ("x", 4, "forward writes beside its tensor: 1 element behind the last of"),
+        ("y", 4, "behind the last of the result of mul"),
+        (
+            "grad_output",
+            4,
+            "backward writes beside its tensor: 1 element behind the last of grad_output",
+        ),
+        ("x", -1, "1 element before the first of"),
+        ("y", -2, "2 elements before the first of the result of mul"),
+        ("grad", -1, "before the first of the result of zeros_like"),
+        ("saved", -1, "before the first of the result of exp"),
+        ("grad_output", -1, "1 element before the first of grad_output"),
+        ("grad_output", -2, "2 elements before the first of"),
+        ("grad", 4, "the result of zeros_like"),
+        ("saved", 4, "the result of exp"),
+    ],
+)
 def test_a_write_beside_a_tensor_is_found_alone(into, at, told):
     result = check(kernel(into, at), randn(4))
     assert codes(result) == {"GV232"} and result.verdict == "fail"
@@ -668,7 +819,9 @@ def windows(x: Tensor) -> Tensor:
 
 def whole(x: Tensor) -> Tensor:
     """All of the memory of a result, and of the input."""
-    return torch.empty(0, dtype=x.dtype).set_((x * 1).untyped_storage()) * x + 0 * torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+    return torch.empty(0, dtype=x.dtype).set_((x * 1).untyped_storage()) * x + 0 * torch.empty(
+        0, dtype=x.dtype
+    ).set_(x.untyped_storage())
 
 
 def aside(x: Tensor) -> Tensor:
@@ -688,4 +841,6 @@ def grown_by_one(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("function", [grown_by_one, windows, whole, aside])
 def test_memory_that_is_a_tensors_own_is_no_ones_else(function):
-    assert not {"GV231", "GV232"} & codes(check(function, randn(4), select=("GV231", "GV232", "GV206")))
+    assert not {"GV231", "GV232"} & codes(
+        check(function, randn(4), select=("GV231", "GV232", "GV206"))
+    )

@@ -37,7 +37,7 @@ class SavesOutput(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return grad_output * y
 
 
@@ -53,7 +53,7 @@ class Scratch(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         ctx.calls += 1
         ctx.scratch.copy_(x).mul_(2)
         return ctx.scratch * grad_output
@@ -72,7 +72,7 @@ class Sorted(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor, unused: Tensor) -> Tensor:
-        order, = ctx.saved_tensors
+        (order,) = ctx.saved_tensors
         return torch.zeros_like(grad_output).scatter(-1, order, grad_output)
 
 
@@ -85,7 +85,9 @@ class NotMaterialized(Function):
         return x * 2, y * 3
 
     @staticmethod
-    def backward(ctx: Any, of_x: Tensor | None, of_y: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def backward(
+        ctx: Any, of_x: Tensor | None, of_y: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
         return None if of_x is None else of_x * 2, None if of_y is None else of_y * 3
 
 
@@ -100,7 +102,7 @@ class Once(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return grad_output * torch.from_numpy(x.detach().numpy()).cos()
 
 
@@ -116,7 +118,7 @@ class SetsContext(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * ctx.factor * grad_output * x, None
 
 
@@ -132,7 +134,7 @@ class InPlace(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return grad_output * y
 
 
@@ -147,7 +149,7 @@ class IntoOut(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * grad_output * x, None
 
 
@@ -165,7 +167,7 @@ class Used(Function):
         if ctx.used:
             raise RuntimeError("backward was called before")
         ctx.used = True
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * grad_output * x
 
 
@@ -181,7 +183,7 @@ class RefusesStrides(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * grad_output.contiguous() * x
 
 
@@ -229,14 +231,19 @@ class AsksForEach(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight if ctx.needs_input_grad[0] else None)
+        ctx.save_for_backward(
+            x if ctx.needs_input_grad[1] else None, weight if ctx.needs_input_grad[0] else None
+        )
         return x @ weight if bias is None else x @ weight + bias
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        return (grad_output @ weight.mT if ctx.needs_input_grad[0] else None, x.mT @ grad_output if ctx.needs_input_grad[1] else None,
-                grad_output.sum(0) if ctx.needs_input_grad[2] else None)
+        return (
+            grad_output @ weight.mT if ctx.needs_input_grad[0] else None,
+            x.mT @ grad_output if ctx.needs_input_grad[1] else None,
+            grad_output.sum(0) if ctx.needs_input_grad[2] else None,
+        )
 
 
 class Layer(nn.Module):
@@ -269,8 +276,14 @@ TRICKY: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gradients in one buffer": (Packed, (X, Y)),
     "a gradient with stride 0": (Expands, (X,)),
     "only what is needed": (AsksForEach, (X, randn(3, 4), randn(4))),
-    "leaf backward only": (lambda x: checkpoint(lambda z: Right.apply(z).sin(), x, use_reentrant=True), (X,)),
-    "checkpointed": (lambda x: checkpoint(lambda z: Right.apply(z).sin(), x, use_reentrant=False), (X,)),
+    "leaf backward only": (
+        lambda x: checkpoint(lambda z: Right.apply(z).sin(), x, use_reentrant=True),
+        (X,),
+    ),
+    "checkpointed": (
+        lambda x: checkpoint(lambda z: Right.apply(z).sin(), x, use_reentrant=False),
+        (X,),
+    ),
     "a Function in a callable": (lambda x, y: RightProduct.apply(x.sin(), y).sum(0), (X, Y)),
     "in place in a callable": (lambda x: InPlace.apply(x * 2), (X,)),
     "a Function in a module": (Layer, (X,)),

@@ -16,12 +16,19 @@ X = (given([1.0, 2.0]),)
 
 def test_a_case_becomes_the_evidence_of_one_element():
     found = explain_case(case("torch:sin", X), ("0[1]", "y[1]"))
-    assert isinstance(found, Element) and (found.id, found.measured.x) == ("live.yaml::torch:sin", 2.0)
+    assert isinstance(found, Element) and (found.id, found.measured.x) == (
+        "live.yaml::torch:sin",
+        2.0,
+    )
 
 
 def test_what_the_users_code_raises_is_a_result_with_what_it_printed():
     found = explain_case(case(f"{HERE}/prints.py:and_raises", X), None)
-    assert isinstance(found, CaseResult) and found.verdict == "error" and "before it raised" in found.captured
+    assert (
+        isinstance(found, CaseResult)
+        and found.verdict == "error"
+        and "before it raised" in found.captured
+    )
 
 
 def test_an_element_that_is_none_is_refused():

@@ -11,7 +11,9 @@ import pytest
 
 from gradverify.running.family import end_family, family
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="processes are found by /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").is_file(), reason="processes are found by /proc"
+)
 STARTS = """
 import os, subprocess, sys, time
 subprocess.Popen(["sleep", "60"], preexec_fn=lambda: os.setpgid(0, int(sys.argv[1])))
@@ -23,9 +25,12 @@ time.sleep(60)
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_a_group_that_others_belong_to_is_not_ended_as_a_whole(alive):
-    """As the children that a process started before it left the group of a terminal or of a CI service."""
+    """As the children that a process started before it left the group of a terminal or of a CI
+    service."""
     other = subprocess.Popen(["sleep", "60"], process_group=0)
-    root = subprocess.Popen([sys.executable, "-c", STARTS, str(other.pid)], stdout=subprocess.PIPE, text=True)
+    root = subprocess.Popen(
+        [sys.executable, "-c", STARTS, str(other.pid)], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert root.stdout.readline() == "ready\n"
         below = family(root.pid)

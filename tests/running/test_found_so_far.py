@@ -29,7 +29,10 @@ class Hangs(Function):
     def backward(ctx, g):
         return g.mul_(2 * ctx.saved_tensors[0])
 '''
-SPEC = "gradverify: 1\nchecks:\n  - {name: hangs, function: 'ops.py:Hangs', inputs: {x: {values: [0.5, -1.2, 2.0]}}, timeout: 5}\n"
+SPEC = (
+    "gradverify: 1\nchecks:\n  - {name: hangs, function: 'ops.py:Hangs', inputs: {x: {values: "
+    "[0.5, -1.2, 2.0]}}, timeout: 5}\n"
+)
 
 
 def test_a_failure_that_was_found_before_the_time_limit_stands(tmp_path, monkeypatch):
@@ -37,15 +40,22 @@ def test_a_failure_that_was_found_before_the_time_limit_stands(tmp_path, monkeyp
     (tmp_path / "s.yaml").write_text(SPEC)
     monkeypatch.chdir(tmp_path)
     report = gradverify.run("s.yaml")
-    result, = report.checks
-    assert (result.verdict, [finding.code for finding in result.findings]) == ("fail", ["GV202", "GV005"])
+    (result,) = report.checks
+    assert (result.verdict, [finding.code for finding in result.findings]) == (
+        "fail",
+        ["GV202", "GV005"],
+    )
     assert report.exit_code == 1
 
 
 @pytest.mark.parametrize("verdict", ["fail", "pass", "undecided"])
 def test_nothing_but_a_failure_stands(verdict):
     case = Case("s.yaml::a", "a", "a", SpecPlace("s.yaml", 1), "square")
-    found = encoded(case, replace(without_running(case, verdict, ""), findings=(Finding("GV101", "wrong"),)))
+    found = encoded(
+        case, replace(without_running(case, verdict, ""), findings=(Finding("GV101", "wrong"),))
+    )
     result = of_lost(case, Lost(Task("a", b"", (1.0, 1.0)), Died("limit", 300.0), False), found)
     codes = [finding.code for finding in result.findings]
-    assert (result.verdict, codes) == (("fail", ["GV101", "GV005"]) if verdict == "fail" else ("error", ["GV005"]))
+    assert (result.verdict, codes) == (
+        ("fail", ["GV101", "GV005"]) if verdict == "fail" else ("error", ["GV005"])
+    )

@@ -13,8 +13,15 @@ from gradverify.running.mutate import mutate_case, mutated
 
 def test_each_case_is_told_before_it_begins_and_skips_are_not(monkeypatch):
     monkeypatch.setattr("gradverify.running.mutate.devices", lambda: Devices((), 1))
-    monkeypatch.setattr("gradverify.running.mutate.mutate_case", lambda one: MutatedCheck(one.id, one.name, one.target))
-    cases = [case("torch:sin", name="one"), case("torch:sin", name="two", skip="slow"), case("torch:sin", name="three", requires=("cuda",))]
+    monkeypatch.setattr(
+        "gradverify.running.mutate.mutate_case",
+        lambda one: MutatedCheck(one.id, one.name, one.target),
+    )
+    cases = [
+        case("torch:sin", name="one"),
+        case("torch:sin", name="two", skip="slow"),
+        case("torch:sin", name="three", requires=("cuda",)),
+    ]
     began = []
     seen = list(mutated(cases, lambda one: began.append(one.name)))
     assert began == ["one"]
@@ -34,7 +41,7 @@ def test_a_fault_of_our_own_raises(monkeypatch):
 
 
 def test_what_the_users_code_raises_unforeseen_leaves_its_check_out(monkeypatch):
-    def leaves(inputs):     # its frame is outside the package
+    def leaves(inputs):  # its frame is outside the package
         raise SystemExit(0)
 
     monkeypatch.setattr("gradverify.mutation.mutate.damages", leaves)

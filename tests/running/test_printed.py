@@ -1,4 +1,5 @@
-"""What a check prints is kept to its end, however much it is and whoever writes it; the report says so."""
+"""What a check prints is kept to its end, however much it is and whoever writes it; the report says
+so."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ LINE = "x" * 99 + "\n"
 ROOM = MOST + KEPT_BYTES
 
 
-@pytest.mark.parametrize(("named", "text"), [(True, LINE), (False, LINE * 100_000)], ids=["lines", "one text of 10 MB"])
+@pytest.mark.parametrize(
+    ("named", "text"), [(True, LINE), (False, LINE * 100_000)], ids=["lines", "one text of 10 MB"]
+)
 def test_python_prints_into_a_file_that_stays_small(tmp_path, named, text):
     path = tmp_path / "printed" if named else None
     with captured(path) as printed:
@@ -24,7 +27,9 @@ def test_python_prints_into_a_file_that_stays_small(tmp_path, named, text):
         os.write(1, b"by the system\n")
         print("the end")
     assert largest <= ROOM and printed.text.endswith("by the system\nthe end")
-    assert printed.text.startswith(f"… cut to the end of more than {MOST} bytes, of which the rest was not kept\nxxx")
+    assert printed.text.startswith(
+        f"… cut to the end of more than {MOST} bytes, of which the rest was not kept\nxxx"
+    )
     assert len(printed.text) < KEPT_BYTES
 
 
@@ -34,14 +39,25 @@ def test_what_goes_past_python_is_cut_from_outside_while_it_is_written(tmp_path)
         for _ in range(5):
             for _ in range(3):
                 os.write(1, LINE.encode() * 10_000)
-            cut_at(path)        # what the supervisor does every second
+            cut_at(path)  # what the supervisor does every second
             assert path.stat().st_size < 2 * KEPT_BYTES
         os.write(2, b"the end\n")
-    assert printed.text.endswith("x\nthe end") and "of which the rest was not kept" in printed.text and "\0" not in printed.text
+    assert (
+        printed.text.endswith("x\nthe end")
+        and "of which the rest was not kept" in printed.text
+        and "\0" not in printed.text
+    )
     assert tail(path) == printed.text
 
 
-@pytest.mark.parametrize(("text", "shown"), [("", None), ("a\nb\n", "a\nb"), ("a\n" * 300, "… cut to the end of 600 bytes\n" + "a\n" * 199 + "a")])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", None),
+        ("a\nb\n", "a\nb"),
+        ("a\n" * 300, "… cut to the end of 600 bytes\n" + "a\n" * 199 + "a"),
+    ],
+)
 def test_little_is_shown_as_it_is(tmp_path, text, shown):
     with opened(tmp_path / "printed") as file:
         file.write(text.encode())

@@ -24,30 +24,61 @@ def test_a_module_in_a_folder_of_the_spec_counts_and_is_not_imported(tmp_path):
 CUDA = InputRecipe("x", TensorRecipe(shape=(2,), device="cuda"))
 
 
-@pytest.mark.parametrize("wants", [
-    case(device="cuda"), case(requires=("cuda",)), case(inputs=[CUDA]), case(inputs=[InputRecipe("x", tensors=(CUDA.tensor,))])])
+@pytest.mark.parametrize(
+    "wants",
+    [
+        case(device="cuda"),
+        case(requires=("cuda",)),
+        case(inputs=[CUDA]),
+        case(inputs=[InputRecipe("x", tensors=(CUDA.tensor,))]),
+    ],
+)
 def test_a_device_is_wanted_by_a_setting_a_requirement_or_a_single_input(wants):
     assert lack(wants, NONE) == Lack("no CUDA device", "cuda")
     assert lack(wants, ONE) is None
 
 
 def test_a_second_device_is_not_the_first():
-    assert lack(case(inputs=[InputRecipe("x", TensorRecipe(shape=(2,), device="cuda:1"))]), ONE).device == "cuda"
-    assert lack(case(requires=("cuda:1",)), ONE).reason == "there is no cuda:1: 1 CUDA device(s) seen"
+    assert (
+        lack(case(inputs=[InputRecipe("x", TensorRecipe(shape=(2,), device="cuda:1"))]), ONE).device
+        == "cuda"
+    )
+    assert (
+        lack(case(requires=("cuda:1",)), ONE).reason == "there is no cuda:1: 1 CUDA device(s) seen"
+    )
 
 
 @pytest.mark.parametrize(("machine", "device"), [(NONE, "cpu"), (ONE, "cuda"), (None, "cpu")])
 def test_auto_is_settled_for_the_check_and_for_each_input(machine, device):
     auto = TensorRecipe(shape=(2,), device="auto")
-    wanted = case(device="auto", inputs=[InputRecipe("x", auto), InputRecipe("xs", tensors=(auto, replace(auto, device="cpu"))), tensor(2)])
+    wanted = case(
+        device="auto",
+        inputs=[
+            InputRecipe("x", auto),
+            InputRecipe("xs", tensors=(auto, replace(auto, device="cpu"))),
+            tensor(2),
+        ],
+    )
     seen = placed(wanted, machine)
-    assert seen.settings.device == device and seen.inputs[0].tensor.device == device and seen.inputs[2].tensor.device is None
+    assert (
+        seen.settings.device == device
+        and seen.inputs[0].tensor.device == device
+        and seen.inputs[2].tensor.device is None
+    )
     assert [recipe.device for recipe in seen.inputs[1].tensors] == [device, "cpu"]
 
 
-@pytest.mark.parametrize(("runs", "there"), [
-    (case(device="cuda"), {"cuda:0"}), (case(device="cuda:0"), {"cuda:0"}), (case(device="cuda:1", beside="cuda"), {"cuda:0", "cuda:1"}),
-    (case(inputs=[CUDA]), {"cuda:0"}), (case(requires=("cuda", "module:torch")), {"cuda:0"}), (case(), set())])
+@pytest.mark.parametrize(
+    ("runs", "there"),
+    [
+        (case(device="cuda"), {"cuda:0"}),
+        (case(device="cuda:0"), {"cuda:0"}),
+        (case(device="cuda:1", beside="cuda"), {"cuda:0", "cuda:1"}),
+        (case(inputs=[CUDA]), {"cuda:0"}),
+        (case(requires=("cuda", "module:torch")), {"cuda:0"}),
+        (case(), set()),
+    ],
+)
 def test_a_check_takes_the_devices_of_all_its_parts_by_their_numbers(runs, there):
     """Two that share one never run at the same time, however they name it."""
     assert cuda_of(runs) == there

@@ -1,6 +1,6 @@
-"""However checks are ordered, spread over processes, threads and shards, their report is the same but
-for times. Among them are those that tempt to a difference: a crash, random draws, a wrong gradient,
-one that is skipped, one that is expected to fail."""
+"""However checks are ordered, spread over processes, threads and shards, their report is the same
+but for times. Among them are those that tempt to a difference: a crash, random draws, a wrong
+gradient, one that is skipped, one that is expected to fail."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from commands import apart, checks, here, spec
 
 CHECKS = [
     "name: gives up, function: 'op.py:gives_up', inputs: {x: {shape: [3]}}",
-    "name: mul, function: mul, inputs: {x: {shape: [2, $n]}, y: {shape: [2, $n]}}, matrix: {n: [1, 4]}",
-    "name: wrong, function: add, inputs: {x: {shape: [2]}, y: {shape: [2]}}, expected: {x: [2, 2]}, expect: [GV107]",
+    "name: mul, function: mul, inputs: {x: {shape: [2, $n]}, y: {shape: [2, $n]}}, matrix: {n: "
+    "[1, 4]}",
+    "name: wrong, function: add, inputs: {x: {shape: [2]}, y: {shape: [2]}}, expected: {x: [2, "
+    "2]}, expect: [GV107]",
     "name: later, function: add, inputs: {x: {shape: [2]}, y: {shape: [2]}}, skip: later",
     "name: noisy, function: 'op.py:noisy', inputs: {x: {shape: [4]}}",
-    "name: layer, function: 'torch.nn:Linear', init: {in_features: 3, out_features: 2}, inputs: {input: {shape: [4, 3]}}",
+    "name: layer, function: 'torch.nn:Linear', init: {in_features: 3, out_features: 2}, inputs: "
+    "{input: {shape: [4, 3]}}",
     "name: product, function: 'torch:matmul', inputs: [{shape: [4, 5]}, {shape: [5, 3]}]",
 ]
 OP = """import os, torch
@@ -58,7 +61,12 @@ def test_in_any_order_over_any_number_of_processes_threads_and_shards(folder):
     whole = report(folder)
     verdicts = [check["verdict"] for check in checks(folder / "r.json").values()]
     assert code == 3 and verdicts == ["error", "pass", "pass", "fail", "skip", *["pass"] * 3]
-    assert apart("check", *SPECS, "--report", "json:r.json", cwd=folder, env={"OMP_NUM_THREADS": "4"}).returncode == code
+    assert (
+        apart(
+            "check", *SPECS, "--report", "json:r.json", cwd=folder, env={"OMP_NUM_THREADS": "4"}
+        ).returncode
+        == code
+    )
     assert report(folder) == whole
     parts = {}
     for index in (1, 2, 3):
@@ -76,8 +84,14 @@ def test_in_any_order_over_any_number_of_processes_threads_and_shards(folder):
     assert verdicts == {id: check["verdict"] for id, check in wanted.items()}
 
 
-LOUD = "import ctypes, os\nprint('{0} in Python')\nos.write(2, b'{0} natively')\nctypes.CDLL(None).puts(b'{0} in C')\n"
-LOUD_OP = LOUD + "def f(x):\n    return x * x\n\ndef says(x):\n    print('says', end='')\n    return x * x\n"
+LOUD = (
+    "import ctypes, os\nprint('{0} in Python')\nos.write(2, b'{0} natively')\n"
+    "ctypes.CDLL(None).puts(b'{0} in C')\n"
+)
+LOUD_OP = (
+    LOUD
+    + "def f(x):\n    return x * x\n\ndef says(x):\n    print('says', end='')\n    return x * x\n"
+)
 LOUD_FILES = {
     "op.py": LOUD_OP.format("op"),
     "by_name.py": LOUD_OP.format("name"),
@@ -97,12 +111,18 @@ def test_what_modules_print_when_they_are_imported_is_no_part_of_a_check(folder,
     for name, text in LOUD_FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    lines = [f"name: '{target} {number}', function: '{target}', inputs: {{x: {{shape: [2]}}}}" for target in LOUD_TARGETS for number in (1, 2)]
+    lines = [
+        f"name: '{target} {number}', function: '{target}', inputs: {{x: {{shape: [2]}}}}"
+        for target in LOUD_TARGETS
+        for number in (1, 2)
+    ]
     text = spec(*lines[::order]).replace("checks:", "import: [also]\nchecks:")
     (folder / "s.yaml").write_text(text)
     here("check", "s.yaml", "-q", "--report", "json:r.json", *options)
     captured = {name: check["captured"] or "" for name, check in checks(folder / "r.json").items()}
-    assert {name.rpartition(" ")[0] for name, text in captured.items() if text} == {*LOUD_TARGETS[-2:]}
+    assert {name.rpartition(" ")[0] for name, text in captured.items() if text} == {
+        *LOUD_TARGETS[-2:]
+    }
     for number in (1, 2):
         assert set(captured[f"op.py:says {number}"].split("says")) == {""}
         raised = captured[f"raises.py:f {number}"]

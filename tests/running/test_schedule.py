@@ -25,12 +25,24 @@ def hears_ctrl_c():
 
 def made(name, **changes):
     settings = Settings(**{key: changes.pop(key) for key in ("device", "seed") if key in changes})
-    return Case(f"a.yaml::{name}", name, name, SpecPlace("a.yaml", 1), "f", settings=settings, **changes)
+    return Case(
+        f"a.yaml::{name}", name, name, SpecPlace("a.yaml", 1), "f", settings=settings, **changes
+    )
 
 
 def result(case, verdict="pass"):
-    return CaseResult(case.id, case.spec, case.name, FunctionInfo(case.target), case.settings.device, case.settings.dtype, 0, {}, verdict,
-                      expect=case.expect)
+    return CaseResult(
+        case.id,
+        case.spec,
+        case.name,
+        FunctionInfo(case.target),
+        case.settings.device,
+        case.settings.dtype,
+        0,
+        {},
+        verdict,
+        expect=case.expect,
+    )
 
 
 class Runner:
@@ -51,12 +63,25 @@ class Runner:
 def events(*cases, cuda=(), gate=None, **options):
     runner = Runner()
     crew = Here(runner=runner, probe=lambda: Devices(cuda, 2))
-    seen = list(run(cases, argv=("check",), selection=Selection(("a.yaml",)), crew=crew, gate=gate, **options))
+    seen = list(
+        run(
+            cases,
+            argv=("check",),
+            selection=Selection(("a.yaml",)),
+            crew=crew,
+            gate=gate,
+            **options,
+        )
+    )
     return seen, runner
 
 
 def verdicts(seen):
-    return [(event.result.name, event.result.verdict) for event in seen if isinstance(event, CheckFinished)]
+    return [
+        (event.result.name, event.result.verdict)
+        for event in seen
+        if isinstance(event, CheckFinished)
+    ]
 
 
 def code(seen):
@@ -65,7 +90,14 @@ def code(seen):
 
 def test_a_run_begins_starts_and_finishes_each_check_in_order_and_ends():
     seen, _ = events(made("pass"), made("fail"))
-    assert [type(event) for event in seen] == [RunStarted, CheckStarted, CheckFinished, CheckStarted, CheckFinished, RunFinished]
+    assert [type(event) for event in seen] == [
+        RunStarted,
+        CheckStarted,
+        CheckFinished,
+        CheckStarted,
+        CheckFinished,
+        RunFinished,
+    ]
     assert (seen[0].total, seen[0].argv, seen[0].selection.paths) == (2, ("check",), ("a.yaml",))
     assert verdicts(seen) == [("pass", "pass"), ("fail", "fail")]
     assert (seen[-1].interrupted, seen[-1].crashed) == (None, None)
@@ -73,17 +105,30 @@ def test_a_run_begins_starts_and_finishes_each_check_in_order_and_ends():
 
 
 def test_x_stops_at_the_first_check_that_is_not_as_expected():
-    seen, runner = events(made("pass"), made("fail", expect="fail"), made("fail 2"), made("pass 2"), made("fail 3"), maxfail=1)
+    seen, runner = events(
+        made("pass"),
+        made("fail", expect="fail"),
+        made("fail 2"),
+        made("pass 2"),
+        made("fail 3"),
+        maxfail=1,
+    )
     assert verdicts(seen)[2:] == [("fail 2", "fail"), ("pass 2", "not_run"), ("fail 3", "not_run")]
     assert [case.name for case in runner.cases] == ["pass", "fail", "fail 2"]
-    assert all(event.result.reason.startswith("-x") for event in seen if isinstance(event, CheckFinished) and event.result.verdict == "not_run")
+    assert all(
+        event.result.reason.startswith("-x")
+        for event in seen
+        if isinstance(event, CheckFinished) and event.result.verdict == "not_run"
+    )
     assert code(seen) == 1
     assert verdicts(events(made("fail"), made("pass"))[0]) == [("fail", "fail"), ("pass", "pass")]
 
 
 def test_x_asks_the_gate():
     assert verdicts(events(made("undecided"), made("pass"), maxfail=1)[0])[1] == ("pass", "pass")
-    assert verdicts(events(made("undecided"), made("pass"), maxfail=1, gate=Gate(undecided="fail"))[0])[1] == ("pass", "not_run")
+    assert verdicts(
+        events(made("undecided"), made("pass"), maxfail=1, gate=Gate(undecided="fail"))[0]
+    )[1] == ("pass", "not_run")
 
 
 def test_ctrl_c_inside_a_check_leaves_the_rest_not_run_and_exits_with_130():
@@ -97,8 +142,11 @@ def test_ctrl_c_inside_a_check_leaves_the_rest_not_run_and_exits_with_130():
 def test_a_fault_of_our_own_costs_its_check_and_exits_with_4():
     seen, _ = events(made("pass"), made("bug"), made("fail"))
     assert verdicts(seen) == [("pass", "pass"), ("bug", "error"), ("fail", "fail")]
-    fault, = seen[4].result.faults
-    assert (fault.what, fault.costs) == ("ZeroDivisionError: ours", True) and 'raise ZeroDivisionError("ours")' in fault.trace
+    (fault,) = seen[4].result.faults
+    assert (fault.what, fault.costs) == (
+        "ZeroDivisionError: ours",
+        True,
+    ) and 'raise ZeroDivisionError("ours")' in fault.trace
     assert seen[-1].crashed is None
     assert code(seen) == 4
 
@@ -110,7 +158,14 @@ def test_no_exception_of_a_check_ends_the_run_or_sets_its_code(error):
             raise error
         return result(case)
 
-    seen = list(run([made("raises"), made("pass")], argv=(), selection=Selection(), crew=Here(runner=raising, probe=lambda: Devices((), 1))))
+    seen = list(
+        run(
+            [made("raises"), made("pass")],
+            argv=(),
+            selection=Selection(),
+            crew=Here(runner=raising, probe=lambda: Devices((), 1)),
+        )
+    )
     assert verdicts(seen) == [("raises", "error"), ("pass", "pass")] and code(seen) == 4
 
 
@@ -121,8 +176,19 @@ def test_ctrl_c_that_a_check_swallowed_interrupts_after_it():
         return result(case)
 
     before = signal.getsignal(signal.SIGINT)
-    seen = list(run([made("a"), made("b")], argv=(), selection=Selection(), crew=Here(runner=swallows, probe=lambda: Devices((), 1))))
-    assert verdicts(seen) == [("a", "not_run"), ("b", "not_run")] and code(seen) == 130 and signal.getsignal(signal.SIGINT) is before
+    seen = list(
+        run(
+            [made("a"), made("b")],
+            argv=(),
+            selection=Selection(),
+            crew=Here(runner=swallows, probe=lambda: Devices((), 1)),
+        )
+    )
+    assert (
+        verdicts(seen) == [("a", "not_run"), ("b", "not_run")]
+        and code(seen) == 130
+        and signal.getsignal(signal.SIGINT) is before
+    )
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None])
@@ -132,17 +198,32 @@ def test_a_handler_that_a_check_sets_is_gone_after_it(handler):
         return result(case)
 
     before = signal.getsignal(signal.SIGINT)
-    list(run([made("a")], argv=(), selection=Selection(), crew=Here(runner=sets, probe=lambda: Devices((), 1))))
+    list(
+        run(
+            [made("a")],
+            argv=(),
+            selection=Selection(),
+            crew=Here(runner=sets, probe=lambda: Devices((), 1)),
+        )
+    )
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(("case", "cuda", "verdict", "reason"), [
-    (made("pass", device="cuda"), (), "skip", "no CUDA device"),
-    (made("pass", device="cuda"), ("A",), "pass", None),
-    (made("pass", device="cuda:1"), ("A",), "skip", "there is no cuda:1: 1 CUDA device(s) seen"),
-    (made("pass", device="cuda:1"), ("A", "B"), "pass", None),
-    (made("pass", requires=("cuda",)), (), "skip", "no CUDA device"),
-])
+@pytest.mark.parametrize(
+    ("case", "cuda", "verdict", "reason"),
+    [
+        (made("pass", device="cuda"), (), "skip", "no CUDA device"),
+        (made("pass", device="cuda"), ("A",), "pass", None),
+        (
+            made("pass", device="cuda:1"),
+            ("A",),
+            "skip",
+            "there is no cuda:1: 1 CUDA device(s) seen",
+        ),
+        (made("pass", device="cuda:1"), ("A", "B"), "pass", None),
+        (made("pass", requires=("cuda",)), (), "skip", "no CUDA device"),
+    ],
+)
 def test_a_check_whose_device_is_missing_is_skipped_with_the_reason(case, cuda, verdict, reason):
     seen, _ = events(case, cuda=cuda)
     done = seen[2].result

@@ -1,4 +1,5 @@
-"""A platform without forks, as native Windows is: one sentence, never a traceback of ours; what needs no worker works."""
+"""A platform without forks, as native Windows is: one sentence, never a traceback of ours; what
+needs no worker works."""
 
 import subprocess
 import sys
@@ -22,15 +23,20 @@ SPEC = "gradverify: 1\nchecks:\n  - {function: relu, inputs: {input: {shape: [2]
 
 @pytest.fixture
 def windows(tmp_path):
-    """`windows(*command)`: exit code, stdout and stderr of a Python that lacks what Windows lacks."""
+    """`windows(*command)`: exit code, stdout and stderr of a Python that lacks what Windows
+    lacks."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT)
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     (tmp_path / "s.yaml").write_text(SPEC)
-    (tmp_path / "op.py").write_text("from torch.autograd import Function\nclass Op(Function):\n    pass\n")
+    (tmp_path / "op.py").write_text(
+        "from torch.autograd import Function\nclass Op(Function):\n    pass\n"
+    )
 
     def run(*command):
-        done = process(sys.executable, *command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "path")})
+        done = process(
+            sys.executable, *command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "path")}
+        )
         return done.returncode, done.stdout, done.stderr
 
     return run
@@ -43,12 +49,18 @@ def test_what_needs_workers_says_so_in_one_sentence(windows, command):
 
 
 def test_python_gets_it_as_its_error(windows):
-    code, stdout, _ = windows("-c", "import gradverify\ntry:\n    gradverify.run('s.yaml')\nexcept gradverify.ProblemsError as e:\n    print(e)")
+    code, stdout, _ = windows(
+        "-c",
+        "import gradverify\ntry:\n    gradverify.run('s.yaml')\nexcept gradverify.ProblemsError "
+        "as e:\n    print(e)",
+    )
     assert code == 0 and SENTENCE in stdout
 
 
-@pytest.mark.parametrize(("command", "said"), [
-    (("check", "s.yaml", "--no-isolate"), "1 passed"), (("list", "s.yaml"), "s.yaml::relu")])
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(("check", "s.yaml", "--no-isolate"), "1 passed"), (("list", "s.yaml"), "s.yaml::relu")],
+)
 def test_what_needs_none_works(windows, command, said):
     code, stdout, stderr = windows("-m", "gradverify", *command)
     assert code == 0 and said in stdout, stderr

@@ -8,13 +8,18 @@ from gradverify.spec.discover import discover, select
 from gradverify.spec.load import load
 from spec.marked import BUILTINS, CODES
 
-SPEC = "gradverify: 1\nchecks:\n  - {name: a, function: mul, inputs: [1, 2], matrix: {seed: [1, 2]}}\n  - {function: relu, inputs: [1]}\n"
+SPEC = (
+    "gradverify: 1\nchecks:\n  - {name: a, function: mul, inputs: [1, 2], matrix: {seed: [1, 2]}}\n"
+    "  - {function: relu, inputs: [1]}\n"
+)
 
 
 def write(folder: Path, **texts: str) -> None:
     """Files by their path with `__` for `/` and `_yaml` for the suffix."""
     for name, text in texts.items():
-        path = folder / name.replace("__", "/").replace("_yaml", ".yaml").replace("_toml", ".toml").replace("_py", ".py")
+        path = folder / name.replace("__", "/").replace("_yaml", ".yaml").replace(
+            "_toml", ".toml"
+        ).replace("_py", ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
@@ -25,14 +30,25 @@ def names(paths: list[str], cwd: Path) -> list[str]:
 
 def test_files_are_shown_relative_to_the_current_folder(tmp_path: Path) -> None:
     write(tmp_path, a_yaml=SPEC, sub__b_yaml=SPEC)
-    assert names(["a.yaml", "./sub/b.yaml", str(tmp_path / "a.yaml")], tmp_path) == ["a.yaml", "sub/b.yaml"]
+    assert names(["a.yaml", "./sub/b.yaml", str(tmp_path / "a.yaml")], tmp_path) == [
+        "a.yaml",
+        "sub/b.yaml",
+    ]
     assert names(["../a.yaml"], tmp_path / "sub") == ["../a.yaml"]
     assert names([str(tmp_path / "a.yaml")], tmp_path / "sub") == [str(tmp_path / "a.yaml")]
 
 
 def test_a_folder_gives_its_specs_sorted_and_leaves_other_yaml_alone(tmp_path: Path) -> None:
-    write(tmp_path, s__b_yaml=SPEC, s__a_yaml=SPEC, s__deep__c_yaml=SPEC, s__other_yaml="on: push\njobs: {}\n", s__broken_yaml="a: [",
-          s__text_yaml="doc: |\n  gradverify: 1\n", s__ops_py="gradverify = 1")
+    write(
+        tmp_path,
+        s__b_yaml=SPEC,
+        s__a_yaml=SPEC,
+        s__deep__c_yaml=SPEC,
+        s__other_yaml="on: push\njobs: {}\n",
+        s__broken_yaml="a: [",
+        s__text_yaml="doc: |\n  gradverify: 1\n",
+        s__ops_py="gradverify = 1",
+    )
     assert names(["s"], tmp_path) == ["s/a.yaml", "s/b.yaml", "s/deep/c.yaml"]
 
 
@@ -43,9 +59,18 @@ def test_hidden_folders_environments_and_packages_are_not_searched(tmp_path: Pat
     assert names(["s"], tmp_path) == ["s/a.yaml"]
 
 
-@pytest.mark.parametrize("text", [
-    "checks:\n  - {a: [\n", "gradverify: 1\nchecks: [\n", "gradverfy: 1\nchecks:\n  - function: mul\n    inputs: [1, 2]\n", "# a\n'gradverify': 1\n"])
-def test_a_file_in_a_folder_that_is_meant_as_a_spec_is_not_passed_over(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "checks:\n  - {a: [\n",
+        "gradverify: 1\nchecks: [\n",
+        "gradverfy: 1\nchecks:\n  - function: mul\n    inputs: [1, 2]\n",
+        "# a\n'gradverify': 1\n",
+    ],
+)
+def test_a_file_in_a_folder_that_is_meant_as_a_spec_is_not_passed_over(
+    text: str, tmp_path: Path
+) -> None:
     is_meant = "function" in text or "gradverify" in text
     write(tmp_path, s__a_yaml=text)
     assert names(["s"], tmp_path) == (["s/a.yaml"] if is_meant else [])
@@ -64,7 +89,9 @@ def test_a_missing_path_is_a_problem_with_the_nearest_name(tmp_path: Path) -> No
     write(tmp_path, linear_yaml=SPEC)
     found = discover(["liner.yaml", "gone/x.yaml"], tmp_path)
     assert [str(problem) for problem in found.problems] == [
-        "liner.yaml: no such file or folder; did you mean 'linear.yaml'?", "gone/x.yaml: no such file or folder"]
+        "liner.yaml: no such file or folder; did you mean 'linear.yaml'?",
+        "gone/x.yaml: no such file or folder",
+    ]
 
 
 def test_a_folder_without_specs_is_no_problem_but_said(tmp_path: Path) -> None:
@@ -75,11 +102,18 @@ def test_a_folder_without_specs_is_no_problem_but_said(tmp_path: Path) -> None:
 
 
 def test_without_paths_the_project_says_where_to_look(tmp_path: Path) -> None:
-    write(tmp_path, pyproject_toml='[tool.gradverify]\npaths = ["checks"]\n[tool.gradverify.defaults]\nseed = 3\n', checks__a_yaml=SPEC,
-          specs__b_yaml=SPEC, sub__x_py="")
+    write(
+        tmp_path,
+        pyproject_toml='[tool.gradverify]\npaths = ["checks"]\n[tool.gradverify.defaults]\nseed = 3\n',
+        checks__a_yaml=SPEC,
+        specs__b_yaml=SPEC,
+        sub__x_py="",
+    )
     assert names([], tmp_path) == ["checks/a.yaml"]
     found = discover([], tmp_path / "sub")
-    assert [(tmp_path / "sub" / file).resolve() for file in found.files] == [tmp_path / "checks" / "a.yaml"]
+    assert [(tmp_path / "sub" / file).resolve() for file in found.files] == [
+        tmp_path / "checks" / "a.yaml"
+    ]
     assert found.project.layer.said == {"seed": 3}
 
 
@@ -92,15 +126,20 @@ def test_without_paths_and_project_specs_then_the_suffix_are_looked_for(tmp_path
     assert names([], tmp_path) == ["specs/b.yaml"]
 
 
-@pytest.mark.parametrize(("paths", "expected"), [
-    (["s.yaml"], ["a[seed=1]", "a[seed=2]", "relu"]),
-    (["s.yaml::relu"], ["relu"]),
-    (["s.yaml::a"], ["a[seed=1]", "a[seed=2]"]),
-    (["s.yaml::a[seed=2]"], ["a[seed=2]"]),
-    (["s.yaml::a[seed=2]", "s.yaml::relu"], ["a[seed=2]", "relu"]),
-    (["s.yaml::relu", "s.yaml"], ["a[seed=1]", "a[seed=2]", "relu"]),
-])
-def test_a_name_after_two_colons_selects_a_case_or_all_of_a_check(paths: list[str], expected: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["s.yaml"], ["a[seed=1]", "a[seed=2]", "relu"]),
+        (["s.yaml::relu"], ["relu"]),
+        (["s.yaml::a"], ["a[seed=1]", "a[seed=2]"]),
+        (["s.yaml::a[seed=2]"], ["a[seed=2]"]),
+        (["s.yaml::a[seed=2]", "s.yaml::relu"], ["a[seed=2]", "relu"]),
+        (["s.yaml::relu", "s.yaml"], ["a[seed=1]", "a[seed=2]", "relu"]),
+    ],
+)
+def test_a_name_after_two_colons_selects_a_case_or_all_of_a_check(
+    paths: list[str], expected: list[str], tmp_path: Path
+) -> None:
     write(tmp_path, s_yaml=SPEC)
     found = discover(paths, tmp_path)
     cases = load(found.files, builtins=BUILTINS, codes=CODES, cwd=tmp_path).cases
@@ -112,16 +151,24 @@ def test_a_name_after_two_colons_selects_a_case_or_all_of_a_check(paths: list[st
 def test_a_name_that_no_case_has_is_a_problem(tmp_path: Path) -> None:
     write(tmp_path, s_yaml=SPEC)
     found = discover(["s.yaml::relo"], tmp_path)
-    chosen, problems = select(found, load(found.files, builtins=BUILTINS, codes=CODES, cwd=tmp_path).cases)
+    chosen, problems = select(
+        found, load(found.files, builtins=BUILTINS, codes=CODES, cwd=tmp_path).cases
+    )
     assert chosen == ()
     assert len(problems) == 1 and "no check 'relo'; did you mean 'relu'?" in problems[0].message
 
 
-@pytest.mark.parametrize(("given", "written"), [("ops.py", "ops.py:Name"), ("ops.py:Swish", "ops.py:Swish"), ("gone.py", "gone.py:Name")])
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [("ops.py", "ops.py:Name"), ("ops.py:Swish", "ops.py:Swish"), ("gone.py", "gone.py:Name")],
+)
 def test_a_python_file_is_told_to_stand_in_a_spec(tmp_path: Path, given: str, written: str) -> None:
     write(tmp_path, ops_py="def f(x): return x")
-    problem, = discover([given], tmp_path).problems
-    assert str(problem) == f"{given}: Python is no spec: name it in a YAML file, as `function: {written}`"
+    (problem,) = discover([given], tmp_path).problems
+    assert (
+        str(problem)
+        == f"{given}: Python is no spec: name it in a YAML file, as `function: {written}`"
+    )
 
 
 def test_links_in_a_circle_are_files_that_cannot_be_read(tmp_path: Path) -> None:

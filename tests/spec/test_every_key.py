@@ -1,4 +1,5 @@
-"""specs/ as the format's living proof: every key that is not refused occurs in a spec that runs, and the published schema accepts them all."""
+"""specs/ as the format's living proof: every key that is not refused occurs in a spec that runs,
+and the published schema accepts them all."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from gradverify.spec.schema import Budget, Check, Matrix, Rules, Settings, Spec,
 
 ROOT = Path(__file__).parents[2]
 SPECS = sorted((ROOT / "specs").rglob("*.yaml"))
-OF_BUDGET = {"calls"}           # `mode: auto` does not choose by it yet
+OF_BUDGET = {"calls"}  # `mode: auto` does not choose by it yet
 VALIDATOR = jsonschema.Draft7Validator(json_schema())
 
 
@@ -32,7 +33,11 @@ def running(data: Any) -> Iterator[dict[str, Any]]:
 def tensors(check: dict[str, Any]) -> Iterator[dict[str, Any]]:
     inputs = check.get("inputs", {})
     for value in inputs.values() if isinstance(inputs, dict) else inputs:
-        yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict))
+        yield from (
+            item
+            for item in (value if isinstance(value, list) else [value])
+            if isinstance(item, dict)
+        )
 
 
 def names(model: Any) -> set[str]:
@@ -58,7 +63,9 @@ def test_every_key_of_a_tensor_and_of_the_nested_settings_occurs() -> None:
     every = [check for data in documents() for check in running(data)]
     assert names(Tensor) == {key for check in every for tensor in tensors(check) for key in tensor}
     for key, model in (("rules", Rules), ("budget", Budget), ("matrix", Matrix)):
-        assert names(model) - OF_BUDGET <= {inner for check in every for inner in check.get(key, {})}, key
+        assert names(model) - OF_BUDGET <= {
+            inner for check in every for inner in check.get(key, {})
+        }, key
 
 
 @pytest.mark.parametrize("key", ["kind", "layout"])
@@ -66,5 +73,7 @@ def test_every_kind_and_layout_occurs(key: str) -> None:
     every = [check for data in documents() for check in running(data)]
     said = {tensor[key] for check in every for tensor in tensors(check) if key in tensor}
     said |= {value for check in every for value in check.get("matrix", {}).get(key, ())}
-    (allowed,) = [part["enum"] for part in [Tensor.model_json_schema()["properties"][key]] if "enum" in part]
+    (allowed,) = [
+        part["enum"] for part in [Tensor.model_json_schema()["properties"][key]] if "enum" in part
+    ]
     assert said == set(allowed)

@@ -42,28 +42,47 @@ def nodes(value: Any) -> Any:
     """Every object of a schema."""
     if isinstance(value, dict):
         yield value
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from nodes(item)
 
 
 def test_every_key_has_a_description_and_an_example_that_the_schema_accepts() -> None:
     owners = {"": SCHEMA, **SCHEMA["definitions"]}
-    keys = [(owner, name, body) for owner, model in owners.items() for name, body in model.get("properties", {}).items()]
+    keys = [
+        (owner, name, body)
+        for owner, model in owners.items()
+        for name, body in model.get("properties", {}).items()
+    ]
     assert len(keys) > 60
     for owner, name, body in keys:
         assert body.get("description") and body.get("examples"), f"{owner}.{name}"
         for example in body["examples"]:
-            jsonschema.Draft7Validator({**body, "definitions": SCHEMA["definitions"]}).validate(example)
+            jsonschema.Draft7Validator({**body, "definitions": SCHEMA["definitions"]}).validate(
+                example
+            )
 
 
 GOOD = [
-    check(), check("eps: auto"), check("eps: 1e-6"), check("expect: [GV101]"), check("expect: fail"), check("vmap: true"),
-    check("inputs: {x: {shape: [$a, 3]}, y: $b}", "matrix: {a: [1], b: [2], exclude: [{a: 1, b: 3}]}"),
+    check(),
+    check("eps: auto"),
+    check("eps: 1e-6"),
+    check("expect: [GV101]"),
+    check("expect: fail"),
+    check("vmap: true"),
+    check(
+        "inputs: {x: {shape: [$a, 3]}, y: $b}", "matrix: {a: [1], b: [2], exclude: [{a: 1, b: 3}]}"
+    ),
     check("atol: $t", "matrix: {t: [1e-6, 1e-4]}"),
-    check("inputs: [{values: [[1, 2], [3, '1+2j']], dtype: complex128}, null]"), check("inputs: {x: [{shape: [2]}, {shape: [3]}], y: []}"),
-    check("inputs: {x: {shape: [2], avoid: [0, 1], layout: strided, kind: spd}, y: mean}"), "gradverify: 1\nchecks: []",
-    "gradverify: 1\npath: [../src]\nimport: my_ext\ndefaults: {dtype: float32, tags: [slow]}\nchecks: []",
+    check("inputs: [{values: [[1, 2], [3, '1+2j']], dtype: complex128}, null]"),
+    check("inputs: {x: [{shape: [2]}, {shape: [3]}], y: []}"),
+    check("inputs: {x: {shape: [2], avoid: [0, 1], layout: strided, kind: spd}, y: mean}"),
+    "gradverify: 1\nchecks: []",
+    "gradverify: 1\npath: [../src]\nimport: my_ext\ndefaults: {dtype: float32, tags: [slow]}\n"
+    "checks: []",
 ]
+
 
 @pytest.mark.parametrize("text", GOOD)
 def test_an_editor_accepts_what_is_right(text: str) -> None:

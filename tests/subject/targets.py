@@ -99,7 +99,7 @@ def plain(x: Tensor, y: Tensor, scale: float = 2.0, *, shift: float = 0.0) -> Te
 
 
 def many(*tensors: Tensor) -> Tensor:
-    return sum(tensors)      # type: ignore[return-value]
+    return sum(tensors)  # type: ignore[return-value]
 
 
 def made(seed: int, dtype: torch.dtype, device: torch.device) -> tuple[Any, ...]:

@@ -1,4 +1,5 @@
-"""State that a check leaves behind is not there for the next one: each piece that torch, NumPy and Python keep for a process."""
+"""State that a check leaves behind is not there for the next one: each piece that torch, NumPy and
+Python keep for a process."""
 
 import gc
 import os
@@ -17,8 +18,12 @@ from gradverify.subject.machine import undisturbed
 SET = {
     "function modes": lambda: TorchFunctionMode().__enter__(),
     "dispatch modes": lambda: FakeTensorMode().__enter__(),
-    "saved tensors hooks": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x).__enter__(),
-    "default dtype": lambda: torch.set_default_dtype(torch.float64 if torch.get_default_dtype() == torch.float32 else torch.float32),
+    "saved tensors hooks": lambda: torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x, lambda x: x
+    ).__enter__(),
+    "default dtype": lambda: torch.set_default_dtype(
+        torch.float64 if torch.get_default_dtype() == torch.float32 else torch.float32
+    ),
     "default device": lambda: torch.set_default_device("meta"),
     "gradient mode": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
     "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
@@ -29,7 +34,9 @@ SET = {
     "denormal numbers": lambda: torch.set_flush_denormal(True),
     "autocast on cpu": lambda: torch.set_autocast_enabled("cpu", True),
     "autocast on cuda": lambda: torch.set_autocast_dtype("cuda", torch.bfloat16),
-    "reductions on CUDA": lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+    "reductions on CUDA": lambda: setattr(
+        torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False
+    ),
     "cudnn": lambda: torch._C._set_cudnn_benchmark(not torch.backends.cudnn.benchmark),
     "NumPy's errors": lambda: np.seterr(all="raise"),
     "warnings": lambda: warnings.simplefilter("error"),
@@ -45,11 +52,15 @@ def test_every_piece_is_tested():
 
 
 def test_all_of_it_at_once_is_put_back():
-    torch.use_deterministic_algorithms(False)       # what ran before in this process may have left it on
+    # What ran before in this process may have left it on
+    torch.use_deterministic_algorithms(False)
     before = {state.name: state.read() for state in ambient()}
     with pytest.raises(ValueError, match="inside"), undisturbed():
         for name in reversed(SET):
-            if SET[name]() is not False or name != "denormal numbers":      # which not every processor flushes
-                assert next(state for state in ambient() if state.name == name).read() != before[name]
+            # Which not every processor flushes
+            if SET[name]() is not False or name != "denormal numbers":
+                assert (
+                    next(state for state in ambient() if state.name == name).read() != before[name]
+                )
         raise ValueError("inside")
     assert {state.name: state.read() for state in ambient()} == before

@@ -1,4 +1,5 @@
-"""Every operation an ulp off at random, in its own dtype; what no way to round changes is left alone."""
+"""Every operation an ulp off at random, in its own dtype; what no way to round changes is left
+alone."""
 
 from __future__ import annotations
 
@@ -11,13 +12,31 @@ from gradverify.subject.rounding import Anew
 
 X = randn(50)
 EXACT = {
-    "the largest": lambda x: x.amax(), "a choice": lambda x: torch.where(x > 0, x, 0.0), "a copy": torch.clone, "a view": lambda x: x.view(5, 10),
-    "more bits": lambda x: x.double(), "rectified": torch.relu, "sorted": lambda x: x.sort().values, "a mask": lambda x: (x > 0).to(x.dtype),
-    "signs": torch.sign, "a count": lambda x: (x > 1).to(x.dtype).sum(), "a constant": lambda x: torch.full_like(x, 0.3), "ones": torch.ones_like,
-    "written": lambda x: torch.empty_like(x).copy_(x), "filled": lambda x: torch.empty_like(x).fill_(0.3), "a place": lambda x: x.argmax()}
-ROUNDED = {"a sum": lambda x: x.sum(), "a product": lambda x: x * x, "a factor": lambda x: 3 * x, "in place": lambda x: x.clone().mul_(0.3),
-           "a matrix": lambda x: x.view(5, 10) @ x.view(10, 5), "log_softmax": lambda x: x.log_softmax(0),
-           "into": lambda x: torch.exp(x, out=torch.empty_like(x))}
+    "the largest": lambda x: x.amax(),
+    "a choice": lambda x: torch.where(x > 0, x, 0.0),
+    "a copy": torch.clone,
+    "a view": lambda x: x.view(5, 10),
+    "more bits": lambda x: x.double(),
+    "rectified": torch.relu,
+    "sorted": lambda x: x.sort().values,
+    "a mask": lambda x: (x > 0).to(x.dtype),
+    "signs": torch.sign,
+    "a count": lambda x: (x > 1).to(x.dtype).sum(),
+    "a constant": lambda x: torch.full_like(x, 0.3),
+    "ones": torch.ones_like,
+    "written": lambda x: torch.empty_like(x).copy_(x),
+    "filled": lambda x: torch.empty_like(x).fill_(0.3),
+    "a place": lambda x: x.argmax(),
+}
+ROUNDED = {
+    "a sum": lambda x: x.sum(),
+    "a product": lambda x: x * x,
+    "a factor": lambda x: 3 * x,
+    "in place": lambda x: x.clone().mul_(0.3),
+    "a matrix": lambda x: x.view(5, 10) @ x.view(10, 5),
+    "log_softmax": lambda x: x.log_softmax(0),
+    "into": lambda x: torch.exp(x, out=torch.empty_like(x)),
+}
 
 
 def anew(f, x, seed=0):
@@ -37,7 +56,10 @@ def test_what_is_exact_stays(f, dtype):
 def test_what_is_rounded_is_off_by_some_roundings(f, dtype):
     x = X.to(dtype) if not dtype.is_complex else torch.complex(X, X.flip(0)).to(dtype)
     if f is ROUNDED["log_softmax"] and dtype in (torch.bfloat16, torch.complex64):
-        pytest.skip("its steps round in 16 bits, and log_softmax itself in 32; there is none of complex numbers")
+        pytest.skip(
+            "its steps round in 16 bits, and log_softmax itself in 32; there is none of complex "
+            "numbers"
+        )
     off = (anew(f, x) - f(x)).abs().max() / f(x).abs().max()
     assert 0 < float(off) <= (600 if f is ROUNDED["a sum"] else 40) * UNITS[dtype]
 

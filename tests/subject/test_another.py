@@ -1,4 +1,5 @@
-"""Another point of the same kind: drawn anew where a recipe says how, else perturbed within what the numbers show of their kind."""
+"""Another point of the same kind: drawn anew where a recipe says how, else perturbed within what
+the numbers show of their kind."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def drawn(*recipes, **settings):
 
 
 def test_what_a_recipe_draws_is_drawn_with_another_seed():
-    recipes = (tensor(50, draw="uniform", arguments=(2.0, 3.0)), tensor(40, draw="integers", arguments=(0, 5)), plain(4))
+    recipes = (
+        tensor(50, draw="uniform", arguments=(2.0, 3.0)),
+        tensor(40, draw="integers", arguments=(0, 5)),
+        plain(4),
+    )
     (x, n, factor), (other_x, other_n, other_factor) = drawn(*recipes)
     assert not torch.equal(x, other_x) and 2 <= other_x.min() <= other_x.max() <= 3
     assert not torch.equal(n, other_n) and set(other_n.tolist()) <= set(range(5))
@@ -51,18 +56,25 @@ SHAPES = [(2,), (3,), (7,), (4, 1), (2, 2), (2, 3, 3)]
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_no_mask_of_signs_and_no_arg_max_of_given_numbers_fits_the_other_point(shape, positive):
-    """What a cache keyed by shape can hold. Of numbers of one sign there is no mask, and none leaves that sign."""
+    """What a cache keyed by shape can hold. Of numbers of one sign there is no mask, and none
+    leaves that sign."""
     for seed in range(6):
         x = randn(*shape, seed=seed)
         x = x.abs() if positive else x
         other = points(x, fixed(1))[0][0]
         assert torch.equal(other > 0, x > 0) == bool((x > 0).all() or (x < 0).all())
-        assert all(not torch.equal(other.argmax(dim), x.argmax(dim)) for dim in range(x.dim()) if shape[dim] > 1)
+        assert all(
+            not torch.equal(other.argmax(dim), x.argmax(dim))
+            for dim in range(x.dim())
+            if shape[dim] > 1
+        )
 
 
 def test_rows_of_a_batch_stay_together():
     """Boxes (x1 < x2, y1 < y2), far apart: a backward may rely on the order of the corners."""
-    corners = torch.tensor([[1.0, 2.0, 3.0, 5.0]], dtype=torch.float64) * torch.tensor([[1.0], [30.0], [1e3], [3e4], [1e6]], dtype=torch.float64)
+    corners = torch.tensor([[1.0, 2.0, 3.0, 5.0]], dtype=torch.float64) * torch.tensor(
+        [[1.0], [30.0], [1e3], [3e4], [1e6]], dtype=torch.float64
+    )
     other = points(corners)[0][0]
     assert not torch.equal(other.argmax(0), corners.argmax(0))
     assert (other[:, :2] < other[:, 2:]).all()
@@ -81,7 +93,7 @@ def test_a_symmetric_positive_definite_matrix_stays_one():
     matrix = (matrix + matrix.T) / 2
     hermitian = torch.complex(matrix, 0.05 * (a - a.T))
     for x in (matrix, hermitian, torch.stack([matrix, 2 * matrix])):
-        for other, in points(x):
+        for (other,) in points(x):
             assert looks_symmetric(x) and looks_symmetric(other)
             assert not torch.equal(other, x)
             assert bool((torch.linalg.eigvalsh(other) > 0).all())
@@ -89,12 +101,14 @@ def test_a_symmetric_positive_definite_matrix_stays_one():
 
 def test_a_triangular_matrix_stays_triangular():
     x = randn(3, 3).tril()
-    assert all(torch.equal(other, other.tril()) and not torch.equal(other, x) for other, in points(x))
+    assert all(
+        torch.equal(other, other.tril()) and not torch.equal(other, x) for (other,) in points(x)
+    )
 
 
 def test_a_domain_is_not_left():
     x = torch.tensor([0.99, -0.99, 0.5], dtype=torch.float64)
-    for other, in points(Argument("x", x, True, domain=(-1.0, 1.0))):
+    for (other,) in points(Argument("x", x, True, domain=(-1.0, 1.0))):
         assert other.abs().max() <= 1
         assert not torch.equal(other, x)
 

@@ -1,7 +1,9 @@
-"""Modules in training whose forward updates buffers and reads them: judged where these are at rest, at every point.
+"""Modules in training whose forward updates buffers and reads them: judged where these are at rest,
+at every point.
 
-The class: a state that follows the parameters (power iterations of spectral norm). Its backward takes it as a constant, which is right at rest.
-Others stay as they are: statistics that only evaluation reads, counters, modules in evaluation.
+The class: a state that follows the parameters (power iterations of spectral norm). Its backward
+takes it as a constant, which is right at rest. Others stay as they are: statistics that only
+evaluation reads, counters, modules in evaluation.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ X = randn(2, 6)
 
 
 class Divided(Function):
-    """w / σ for its largest singular value σ = uᵀ w v; `factor` is that of one of the two terms of the gradient, 1 where it is right."""
+    """w / σ for its largest singular value σ = uᵀ w v; `factor` is that of one of the two terms of
+    the gradient, 1 where it is right."""
 
     factor = 1.0
 
@@ -30,7 +33,12 @@ class Divided(Function):
     @staticmethod
     def backward(ctx, grad_output):
         w, u, v, sigma = ctx.saved_tensors
-        return grad_output / sigma - Divided.factor * (grad_output * w).sum() / sigma**2 * torch.outer(u, v), None, None
+        return (
+            grad_output / sigma
+            - Divided.factor * (grad_output * w).sum() / sigma**2 * torch.outer(u, v),
+            None,
+            None,
+        )
 
 
 class Own(nn.Module):
@@ -86,8 +94,16 @@ class Fixed(nn.Module):
         return x * self.mean
 
 
-@pytest.mark.parametrize(("make", "calls"), [
-    (lambda: nn.BatchNorm1d(6), 2), (lambda: nn.BatchNorm1d(6).eval(), 0), (Fixed, 1), (lambda: nn.Linear(6, 4), 0), (lambda: modern().eval(), 0)])
+@pytest.mark.parametrize(
+    ("make", "calls"),
+    [
+        (lambda: nn.BatchNorm1d(6), 2),
+        (lambda: nn.BatchNorm1d(6).eval(), 0),
+        (Fixed, 1),
+        (lambda: nn.Linear(6, 4), 0),
+        (lambda: modern().eval(), 0),
+    ],
+)
 def test_what_needs_no_rest_costs_next_to_nothing(make, calls):
     found = subject(make(), X)
     found.called(found.inputs)

@@ -1,6 +1,8 @@
-"""Tensors inside containers are inputs: taken apart, named by their path, differentiated, put together for every call; others are told of.
+"""Tensors inside containers are inputs: taken apart, named by their path, differentiated, put
+together for every call; others are told of.
 
-The class: every way in which a tensor can reach a function without being an argument itself. A wrong gradient of any of them must be found.
+The class: every way in which a tensor can reach a function without being an argument itself. A
+wrong gradient of any of them must be found.
 """
 
 from __future__ import annotations
@@ -95,7 +97,10 @@ def test_a_tensor_in_a_container_is_differentiated(kind, factor, monkeypatch):
 def test_a_packed_sequence_is_taken_apart():
     packed = pack_sequence([double(3), double(2)])
     result = check(lambda packed: packed.data.sin().sum(), packed)
-    assert (result.verdict, {each.input for each in result.comparisons if each.rule == "GV101"}) == ("pass", {"packed.data"})
+    assert (
+        result.verdict,
+        {each.input for each in result.comparisons if each.rule == "GV101"},
+    ) == ("pass", {"packed.data"})
 
 
 def test_every_call_gets_a_container_of_its_own():
@@ -111,7 +116,9 @@ def test_a_write_into_a_tensor_of_a_container_is_seen():
         return x * state["h"]
 
     found = check(writes, X, {"h": H})
-    assert "GV203" in codes(found) and {each.input for each in found.findings if each.code == "GV203"} == {"state.h"}
+    assert "GV203" in codes(found) and {
+        each.input for each in found.findings if each.code == "GV203"
+    } == {"state.h"}
 
 
 class Opaque:
@@ -126,9 +133,19 @@ class Slotted:
         self.h = h
 
 
-@pytest.mark.parametrize("value", [
-    Opaque(H), Slotted(H), Opaque([{"a": H}]), Opaque(Opaque(H)), torch.nn.Linear(1, 1), SimpleNamespace(h=H),
-    (lambda h: lambda: h)(H.clone().requires_grad_())], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [
+        Opaque(H),
+        Slotted(H),
+        Opaque([{"a": H}]),
+        Opaque(Opaque(H)),
+        torch.nn.Linear(1, 1),
+        SimpleNamespace(h=H),
+        (lambda h: lambda: h)(H.clone().requires_grad_()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_tensors_that_cannot_be_taken_out_are_said(value):
     result = check(lambda x, state: x * 2, X, value)
     assert result.verdict == "pass" and codes(result) == {"GV008"}
@@ -147,7 +164,11 @@ def by_name(seed, dtype, device):
 
 
 def state_of(shape, dtype, device, generator):
-    return {"h": torch.randn(shape, dtype=dtype, generator=generator), "c": [torch.rand(2, dtype=dtype, generator=generator)], "n": 3}
+    return {
+        "h": torch.randn(shape, dtype=dtype, generator=generator),
+        "c": [torch.rand(2, dtype=dtype, generator=generator)],
+        "n": 3,
+    }
 
 
 def times_state(x, state):
@@ -171,7 +192,12 @@ def names(subject):
 
 def test_inputs_from_may_nest():
     subject = prepare(case(f"{HERE}:times_state", inputs_from=f"{HERE}:made"))
-    assert names(subject) == [("x", True), ("state.h", True), ("state.n", False), ("state.size", False)]
+    assert names(subject) == [
+        ("x", True),
+        ("state.h", True),
+        ("state.n", False),
+        ("state.size", False),
+    ]
     result = verify(subject)
     assert result.verdict == "pass" and [each.name for each in result.inputs] == ["x", "state.h"]
 
@@ -184,23 +210,49 @@ def test_a_wrong_gradient_in_what_inputs_from_nests_is_found(monkeypatch):
 
 def test_a_dict_of_inputs_from_reaches_keywords():
     subject = prepare(case(f"{HERE}:keyword_only", inputs_from=f"{HERE}:by_name"))
-    assert [(argument.name, argument.keyword) for argument in subject.arguments] == [("x", False), ("scale", True)]
+    assert [(argument.name, argument.keyword) for argument in subject.arguments] == [
+        ("x", False),
+        ("scale", True),
+    ]
     assert verify(subject).verdict == "pass"
 
 
 def test_make_may_give_a_container():
-    state = InputRecipe("state", TensorRecipe(shape=(3,), draw="make", arguments=f"{HERE}:state_of"))
+    state = InputRecipe(
+        "state", TensorRecipe(shape=(3,), draw="make", arguments=f"{HERE}:state_of")
+    )
     subject = prepare(case(f"{HERE}:sums_state", [state]))
     assert names(subject) == [("state.h", True), ("state.c[0]", True), ("state.n", False)]
     assert verify(subject).verdict == "pass"
-    kept = prepare(case(f"{HERE}:sums_state", [InputRecipe("state", TensorRecipe(
-        shape=(3,), draw="make", arguments=f"{HERE}:state_of", requires_grad=False))]))
+    kept = prepare(
+        case(
+            f"{HERE}:sums_state",
+            [
+                InputRecipe(
+                    "state",
+                    TensorRecipe(
+                        shape=(3,), draw="make", arguments=f"{HERE}:state_of", requires_grad=False
+                    ),
+                )
+            ],
+        )
+    )
     assert not kept.inputs
 
 
 def test_a_reference_gets_the_same_container():
-    result = verify(prepare(case(f"{HERE}:times_state", inputs_from=f"{HERE}:made", oracles=Oracles(reference=f"{HERE}:times_state"))))
-    assert result.verdict == "pass" and {each.input for each in result.comparisons if each.rule == "GV106"} == {"x", "state.h"}
+    result = verify(
+        prepare(
+            case(
+                f"{HERE}:times_state",
+                inputs_from=f"{HERE}:made",
+                oracles=Oracles(reference=f"{HERE}:times_state"),
+            )
+        )
+    )
+    assert result.verdict == "pass" and {
+        each.input for each in result.comparisons if each.rule == "GV106"
+    } == {"x", "state.h"}
 
 
 def gradient_of_state(x, state, grad_output):
@@ -210,13 +262,20 @@ def gradient_of_state(x, state, grad_output):
 def test_a_hand_written_gradient_of_a_container_is_one():
     right = Oracles(gradient=f"{HERE}:gradient_of_state")
     result = verify(prepare(case(f"{HERE}:times_state", inputs_from=f"{HERE}:made", oracles=right)))
-    assert result.verdict == "pass" and {each.input for each in result.comparisons if each.rule == "GV107"} == {"x", "state.h"}
+    assert result.verdict == "pass" and {
+        each.input for each in result.comparisons if each.rule == "GV107"
+    } == {"x", "state.h"}
 
 
 def test_a_plain_list_is_no_tensor_and_the_shape_is_offered():
     result = verify(prepare(case("torch:sin", [plain([40, 30], "input")])))
-    assert result.findings[0].hint == ("`input: [40, 30]` is passed as a list: a tensor of that shape is `input: {shape: [40, 30]}`, "
-                                       "one of these numbers `input: {values: [40, 30]}`")
+    assert result.findings[0].hint == (
+        "`input: [40, 30]` is passed as a list: a tensor of that shape is `input: {shape: [40, "
+        "30]}`, one of these numbers `input: {values: [40, 30]}`"
+    )
     values = verify(prepare(case("torch:sin", [plain([0.5, 3], "input")])))
-    assert values.findings[0].hint == "`input: [0.5, 3]` is passed as a list: one of these numbers `input: {values: [0.5, 3]}`"
+    assert (
+        values.findings[0].hint
+        == "`input: [0.5, 3]` is passed as a list: one of these numbers `input: {values: [0.5, 3]}`"
+    )
     assert verify(prepare(case("torch:sin", [plain("mean", "input")]))).findings[0].hint is None

@@ -20,24 +20,34 @@ def damaged(name, gradient, *cotangents):
     return done(of(name, gradient), [gradient], cotangents)[0]
 
 
-@pytest.mark.parametrize(("name", "wanted"), [
-    ("×1.01", G * 1.01), ("×(1 + 1e-4)", G * 1.0001), ("sign", -G),
-    ("zero a row", torch.cat([G[:2], 0 * G[:1], G[3:]])),
-    ("drop the last tile", torch.where(torch.arange(24).reshape(4, 6) < 16, G, 0.0)),
-    ("transpose", torch.stack([G[i % 4, i // 4] for i in range(24)]).reshape(4, 6)),
-    ("shift by one", torch.cat([G[:, 5:], G[:, :5]], 1)),
-    ("drop the mean term", G - G.mean(1, keepdim=True)),
-])
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("×1.01", G * 1.01),
+        ("×(1 + 1e-4)", G * 1.0001),
+        ("sign", -G),
+        ("zero a row", torch.cat([G[:2], 0 * G[:1], G[3:]])),
+        ("drop the last tile", torch.where(torch.arange(24).reshape(4, 6) < 16, G, 0.0)),
+        ("transpose", torch.stack([G[i % 4, i // 4] for i in range(24)]).reshape(4, 6)),
+        ("shift by one", torch.cat([G[:, 5:], G[:, :5]], 1)),
+        ("drop the mean term", G - G.mean(1, keepdim=True)),
+    ],
+)
 def test_damage_does_what_its_name_says(name, wanted):
     assert torch.equal(damaged(name, G), wanted)
 
 
 def test_every_input_is_damaged_alone_and_swapped_with_its_equals():
-    names = [(damage.name, damage.inputs) for damage in damages([randn(4, 6), randn(6), randn(4, 6), randn(0), randn()])]
+    names = [
+        (damage.name, damage.inputs)
+        for damage in damages([randn(4, 6), randn(6), randn(4, 6), randn(0), randn()])
+    ]
     assert [inputs for name, inputs in names if name == "sign"] == [(0,), (1,), (2,), (4,)]
     assert [inputs for name, inputs in names if name == "swap inputs"] == [(0, 2)]
     assert [inputs for name, inputs in names if name == "transpose"] == [(0,), (2,)]
-    assert [inputs for name, inputs in names if name in ("ignore grad_output", "stale state")] == [(0, 1, 2, 4)] * 2
+    assert [inputs for name, inputs in names if name in ("ignore grad_output", "stale state")] == [
+        (0, 1, 2, 4)
+    ] * 2
 
 
 def functions(name, op, *inputs):

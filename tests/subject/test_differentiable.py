@@ -53,7 +53,7 @@ class ClampsItsInput(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return grad_output * 2 * x * ctx.inside
 
 
@@ -66,22 +66,27 @@ TRUTH = [
 ]
 
 
-@pytest.mark.parametrize(("function", "slope"), TRUTH, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("function", "slope"), TRUTH, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_the_gradient_is_had_again_and_again_although_the_plain_way_is_refused(function, slope):
     live = subject(function, X)
     evidence = Evidence(live)
     assert evidence.forward.checked == (0,)
     for factor in (1.0, -2.0, 1.0):
-        gradient, = evidence.function.vjp([factor * torch.ones(3, dtype=torch.float64)])
+        (gradient,) = evidence.function.vjp([factor * torch.ones(3, dtype=torch.float64)])
         torch.testing.assert_close(gradient, factor * slope)
     assert live.inputs[0].tolist() == X.tolist()
 
 
-@pytest.mark.parametrize(("function", "slope"), TRUTH, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("function", "slope"), TRUTH, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_the_gradients_of_such_functions_are_found_right(function, slope):
     result = check(function, X, select=("GV1", "GV201"))
     assert result.verdict == "pass"
-    assert codes(result) == ({"GV109"} if function is reentrant else set())     # `.backward(create_graph=True)` through it makes no graph
+    # `.backward(create_graph=True)` through it makes no graph
+    assert codes(result) == ({"GV109"} if function is reentrant else set())
     assert sum(each.elements for each in result.comparisons) == 9
 
 
@@ -92,7 +97,9 @@ def test_a_wrong_gradient_behind_a_checkpoint_is_found_all_the_same():
             return grad_output * ctx.saved.pop()
 
     assert "GV101" in codes(check(Wrong, X))
-    assert "GV101" in codes(check(lambda x: checkpoint(lambda x: x * x + Wrong.apply(x), x, use_reentrant=True), X))
+    assert "GV101" in codes(
+        check(lambda x: checkpoint(lambda x: x * x + Wrong.apply(x), x, use_reentrant=True), X)
+    )
 
 
 # ---- many at once
@@ -106,15 +113,18 @@ def test_many_cotangents_of_torchs_own_operators_come_in_one_batched_backward():
     x = randn(3, 4)
     live = subject(lambda x: torch.softmax(x, 1), x)
     function = Differentiable(live, (0,))
-    found, = function.vjps(0, basis(3, 4))
+    (found,) = function.vjps(0, basis(3, 4))
     s = torch.softmax(x, 1)
     wanted = torch.block_diag(*(torch.diag(row) - torch.outer(row, row) for row in s))
     torch.testing.assert_close(found.reshape(12, 12), wanted, rtol=0, atol=1e-15)
     assert live.calls == Calls(forward=1, backward=12, batched=12)
 
 
-@pytest.mark.parametrize("around", [lambda f, x: f(x), lambda f, x: f(x.exp()).sin(), lambda f, x: (x + 1, f(x))],
-                         ids=["alone", "inside", "elsewhere"])
+@pytest.mark.parametrize(
+    "around",
+    [lambda f, x: f(x), lambda f, x: f(x.exp()).sin(), lambda f, x: (x + 1, f(x))],
+    ids=["alone", "inside", "elsewhere"],
+)
 def test_a_function_in_the_graph_is_never_called_with_many(around):
     seen = []
 
@@ -134,7 +144,10 @@ def test_a_function_in_the_graph_is_never_called_with_many(around):
     function = Differentiable(live, places)
     assert function.vjps(0, basis(3)) is None
     assert (seen, live.calls.backward, live.calls.batched) == ([], 0, 0)
-    assert Differentiable(subject(lambda x: around(torch.square, x), X), places).vjps(0, basis(3)) is not None
+    assert (
+        Differentiable(subject(lambda x: around(torch.square, x), X), places).vjps(0, basis(3))
+        is not None
+    )
 
 
 def test_what_cannot_be_batched_is_tried_once_and_leaves_the_plain_way_as_it_was():
@@ -156,6 +169,6 @@ def test_what_cannot_be_batched_is_tried_once_and_leaves_the_plain_way_as_it_was
     assert len(met) == 1
     assert live.calls == Calls(forward=1)
     for sign, factor in ((1.0, 2.0), (-1.0, 3.0)):
-        gradient, = function.vjp([sign * torch.ones(3, dtype=torch.float64)])
+        (gradient,) = function.vjp([sign * torch.ones(3, dtype=torch.float64)])
         torch.testing.assert_close(gradient, sign * factor * X.cos())
-    assert torch.func.vmap(torch.sin)(X).tolist() == X.sin().tolist()      # nothing is left batched
+    assert torch.func.vmap(torch.sin)(X).tolist() == X.sin().tolist()  # nothing is left batched

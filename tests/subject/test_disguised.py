@@ -1,4 +1,5 @@
-"""Dtypes exchanged below a function: 16 bits that look like float64 give bit for bit what 16 bits give, and float64 stays where less is asked for."""
+"""Dtypes exchanged below a function: 16 bits that look like float64 give bit for bit what 16 bits
+give, and float64 stays where less is asked for."""
 
 from __future__ import annotations
 
@@ -22,8 +23,14 @@ def in_place(x):
     return b.float().softmax(-1).to(x.dtype)
 
 
-FUNCTIONS = [in_place, lambda x: torch.nn.functional.gelu(x) @ x.mT, lambda x: x.cumsum(-1).sum(), lambda x: torch.nn.functional.layer_norm(x, (33,)),
-             lambda x: torch.cat(x.chunk(3, -1)).sort(-1).values, lambda x: torch.stack(torch._foreach_mul([x, x], 3.0)).logsumexp(0)]
+FUNCTIONS = [
+    in_place,
+    lambda x: torch.nn.functional.gelu(x) @ x.mT,
+    lambda x: x.cumsum(-1).sum(),
+    lambda x: torch.nn.functional.layer_norm(x, (33,)),
+    lambda x: torch.cat(x.chunk(3, -1)).sort(-1).values,
+    lambda x: torch.stack(torch._foreach_mul([x, x], 3.0)).logsumexp(0),
+]
 
 
 def reshaped_in_place(x):
@@ -32,7 +39,13 @@ def reshaped_in_place(x):
     return y.mul_(1.1)
 
 
-FUNCTIONS += [lambda x: x[0] @ x.mT, lambda x: x @ x[0], lambda x: x.view(2, 3, 33) @ x[1], lambda x: torch.matmul(x[0], x[1]), reshaped_in_place]
+FUNCTIONS += [
+    lambda x: x[0] @ x.mT,
+    lambda x: x @ x[0],
+    lambda x: x.view(2, 3, 33) @ x[1],
+    lambda x: torch.matmul(x[0], x[1]),
+    reshaped_in_place,
+]
 
 
 def pulled(function, x):
@@ -64,19 +77,29 @@ def test_what_torch_has_not_in_16_bits_is_rounded_once():
     assert torch.equal(y, torch.linalg.cholesky(a).bfloat16().double())
 
 
-@pytest.mark.parametrize("function", [in_place, lambda x: x.half().sin().to(x.dtype), lambda x: x.sum(-1, dtype=torch.float32) * x.new_ones(1)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        in_place,
+        lambda x: x.half().sin().to(x.dtype),
+        lambda x: x.sum(-1, dtype=torch.float32) * x.new_ones(1),
+    ],
+)
 def test_lifted_is_float64_where_less_is_asked_for(function):
     with Lifted() as lifted:
         y, g = pulled(function, X)
     with Lifted() as none:
         pulled(torch.sin, X)
     assert y.dtype == g.dtype == torch.float64 and lifted.asked and not none.asked
-    assert not torch.equal(y, y.float().double()) and torch.allclose(y, function(X).double(), rtol=1e-2, atol=1e-3)
+    assert not torch.equal(y, y.float().double()) and torch.allclose(
+        y, function(X).double(), rtol=1e-2, atol=1e-3
+    )
 
 
 def test_lifted_stays_so_in_every_grad_mode_and_what_it_is_not_told_of_stays():
     def singled(x):
         return x.float() * 1.0, x.type_as(torch.ones(1, dtype=torch.float32)) * 1.0
+
     for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with mode(), Lifted():
             assert [y.dtype for y in singled(X)] == [torch.float64, torch.float64]
@@ -87,7 +110,11 @@ def test_lifted_stays_so_in_every_grad_mode_and_what_it_is_not_told_of_stays():
 def test_no_mode_imports_the_compiler():
     """It takes seconds, once a process."""
     assert not Lifted._should_skip_dynamo() and not Disguised._should_skip_dynamo()
-    assert Lifted.__torch_dispatch__.__code__.co_filename == DispatchMode._answered.__code__.co_filename      # not torch's wrapper of it
+    # Not torch's wrapper of it
+    assert (
+        Lifted.__torch_dispatch__.__code__.co_filename
+        == DispatchMode._answered.__code__.co_filename
+    )
 
 
 class VectorTimesMatrix(Function):

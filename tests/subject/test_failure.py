@@ -28,7 +28,10 @@ def test_frames_of_torch_and_of_gradverify_are_left_out():
     assert {Path(frame.file).name for frame in raised(blames).frames} == {"test_failure.py"}
 
 
-@pytest.mark.parametrize("error", [ValueError("text"), SystemExit(0), RecursionError(), MemoryError("big"), StopIteration()])
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("text"), SystemExit(0), RecursionError(), MemoryError("big"), StopIteration()],
+)
 def test_whatever_user_code_raises_is_blamed(error):
     with pytest.raises(UserCodeError) as caught, blamed("GV003", "backward"):
         raise error
@@ -51,10 +54,16 @@ def test_a_message_is_one_line_and_survives_an_exception_that_cannot_speak():
     assert describe(MuteError()) == "MuteError"
 
 
-@pytest.mark.parametrize(("text", "hinted"), [
-    ("expected scalar type Float but found Double", True), ('"rope_cuda" not implemented for \'Double\'', True),
-    ("expected scalar type ComplexFloat but found ComplexDouble", True), ('"rope" not implemented for \'Half\'', False),
-    ("expected scalar type Double but found Float", False)])
+@pytest.mark.parametrize(
+    ("text", "hinted"),
+    [
+        ("expected scalar type Float but found Double", True),
+        ("\"rope_cuda\" not implemented for 'Double'", True),
+        ("expected scalar type ComplexFloat but found ComplexDouble", True),
+        ("\"rope\" not implemented for 'Half'", False),
+        ("expected scalar type Double but found Float", False),
+    ],
+)
 def test_a_function_that_refuses_float64_comes_with_what_to_write(text, hinted):
     def refuses():
         with blamed("GV002", "forward"):
@@ -66,11 +75,20 @@ def test_a_function_that_refuses_float64_comes_with_what_to_write(text, hinted):
 INDEX = torch.tensor([0.0, 1.0])
 
 
-@pytest.mark.parametrize("call", [
-    lambda: torch.ones(3)[INDEX], lambda: torch.ones(3).gather(0, INDEX), lambda: torch.nn.functional.embedding(INDEX, torch.ones(3, 2)),
-    lambda: torch.nn.functional.one_hot(INDEX), lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3), INDEX), lambda: torch.bincount(INDEX),
-    lambda: torch.ones(3)[INDEX[0]:INDEX[1]], lambda: INDEX.double() & 1],
-    ids=["[]", "gather", "embedding", "one_hot", "cross_entropy", "bincount", "slice", "bitwise"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.ones(3)[INDEX],
+        lambda: torch.ones(3).gather(0, INDEX),
+        lambda: torch.nn.functional.embedding(INDEX, torch.ones(3, 2)),
+        lambda: torch.nn.functional.one_hot(INDEX),
+        lambda: torch.nn.functional.cross_entropy(torch.ones(2, 3), INDEX),
+        lambda: torch.bincount(INDEX),
+        lambda: torch.ones(3)[INDEX[0] : INDEX[1]],
+        lambda: INDEX.double() & 1,
+    ],
+    ids=["[]", "gather", "embedding", "one_hot", "cross_entropy", "bincount", "slice", "bitwise"],
+)
 def test_indices_that_are_no_whole_numbers_come_with_what_to_write(call):
     def refused():
         with blamed("GV002", "forward"):
@@ -79,9 +97,15 @@ def test_indices_that_are_no_whole_numbers_come_with_what_to_write(call):
     assert "dtype: int64" in raised(refused).hint
 
 
-@pytest.mark.parametrize("call", [
-    lambda: torch.ones(2).masked_fill(INDEX, 0.0), lambda: torch.where(INDEX, INDEX, INDEX), lambda: torch.ones(2).masked_select(INDEX)],
-    ids=["masked_fill", "where", "masked_select"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.ones(2).masked_fill(INDEX, 0.0),
+        lambda: torch.where(INDEX, INDEX, INDEX),
+        lambda: torch.ones(2).masked_select(INDEX),
+    ],
+    ids=["masked_fill", "where", "masked_select"],
+)
 def test_a_mask_that_is_none_comes_with_what_to_write(call):
     def refused():
         with blamed("GV002", "forward"):

@@ -1,4 +1,5 @@
-"""Torch's switches of products in fewer bits: both of its interfaces, mixed ones too, are read, set for a while, and put back."""
+"""Torch's switches of products in fewer bits: both of its interfaces, mixed ones too, are read, set
+for a while, and put back."""
 
 import pytest
 import torch
@@ -24,13 +25,20 @@ SAID = {
     "newer, convolutions": lambda: torch._C._set_fp32_precision_setter("cuda", "conv", "ieee"),
     "newer, on the CPU": by_the_newer_one(torch.backends.mkldnn.matmul),
 }
-newer = pytest.mark.skipif(not hasattr(torch._C, "_get_fp32_precision_getter"), reason="torch before 2.9 has one interface")
-SAYINGS = [pytest.param(write, marks=newer if name.startswith("newer") else ()) for name, write in SAID.items()]
+newer = pytest.mark.skipif(
+    not hasattr(torch._C, "_get_fp32_precision_getter"), reason="torch before 2.9 has one interface"
+)
+SAYINGS = [
+    pytest.param(write, marks=newer if name.startswith("newer") else ())
+    for name, write in SAID.items()
+]
 
 
 @pytest.fixture(autouse=True)
 def _torchs_test_utilities_freeze_these_switches_where_they_were_imported(monkeypatch):
-    monkeypatch.setitem(torch.backends.disable_global_flags.__globals__, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setitem(
+        torch.backends.disable_global_flags.__globals__, "__allow_nonbracketed_mutation_flag", True
+    )
 
 
 @pytest.mark.parametrize("say", SAYINGS)
@@ -57,7 +65,8 @@ def convolved(x):
 
 
 class Differences(Function):
-    """Of neighbours, by a convolution; its forward refuses float64, so that all is computed in float32."""
+    """Of neighbours, by a convolution; its forward refuses float64, so that all is computed in
+    float32."""
 
     @staticmethod
     def forward(ctx, x):
@@ -68,7 +77,9 @@ class Differences(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         zero = g.new_zeros(1)
-        return 2 * convolved(x) * (torch.cat([zero, convolved(g)]) - torch.cat([convolved(g), zero]))
+        return (
+            2 * convolved(x) * (torch.cat([zero, convolved(g)]) - torch.cat([convolved(g), zero]))
+        )
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,7 +12,8 @@ from gradverify.subject.find import find, importable
 
 @pytest.fixture
 def write(tmp_path):
-    """`write("a/ops.py", "text")` below a fresh folder; modules that a test brought in are forgotten."""
+    """`write("a/ops.py", "text")` below a fresh folder; modules that a test brought in are
+    forgotten."""
     before = set(sys.modules)
 
     def file(name: str, text: str) -> Path:
@@ -38,7 +39,9 @@ def refused(folder: Path, name: str, **search) -> UserCodeError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["ops_f:swish", "ops_f.swish", "pkg_f.act:Box.make", "pkg_f.act.Box.make"])
+@pytest.mark.parametrize(
+    "name", ["ops_f:swish", "ops_f.swish", "pkg_f.act:Box.make", "pkg_f.act.Box.make"]
+)
 def test_a_name_is_found_after_a_colon_and_after_a_dot(write, tmp_path, name):
     write("ops_f.py", "def swish(x): return 'right'")
     write("pkg_f/act.py", "class Box:\n    @staticmethod\n    def make(x): return 'right'")
@@ -54,7 +57,9 @@ def test_a_file_is_found_by_its_path_once_and_may_import_its_neighbour(write, tm
 
 
 @pytest.mark.parametrize("layout", ["{}/ops_n.py", "{}/ops_n/__init__.py"])
-def test_namesakes_in_two_specs_folders_are_not_mixed_up_nor_what_they_import(write, tmp_path, layout):
+def test_namesakes_in_two_specs_folders_are_not_mixed_up_nor_what_they_import(
+    write, tmp_path, layout
+):
     for folder, number in (("a", 1), ("b", 2)):
         write(f"{folder}/deep_n.py", f"number = {number}")
         write(layout.format(folder), "from deep_n import number\ndef f(): return number")
@@ -81,7 +86,10 @@ def test_import_entries_are_imported_first(write, tmp_path):
         assert sys.registered_f
     finally:
         del sys.registered_f
-    assert "import: nowhere_f: there is no module 'nowhere_f'" in refused(tmp_path, "torch:sin", imports=("nowhere_f",)).message
+    assert (
+        "import: nowhere_f: there is no module 'nowhere_f'"
+        in refused(tmp_path, "torch:sin", imports=("nowhere_f",)).message
+    )
 
 
 def test_the_search_path_is_afterwards_what_it_was_also_after_an_error(write, tmp_path):
@@ -104,23 +112,34 @@ def test_the_current_folder_is_importable(write, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["nowhere_f:value", "nowhere_f.value", "torch.nowhere_f:value"])
 def test_a_missing_module_is_named(tmp_path, name):
-    assert "there is no module" in refused(tmp_path, name).message or "has no attribute 'nowhere_f'" in refused(tmp_path, name).message
+    assert (
+        "there is no module" in refused(tmp_path, name).message
+        or "has no attribute 'nowhere_f'" in refused(tmp_path, name).message
+    )
 
 
 @pytest.mark.parametrize("name", ["breaks_f:value", "breaks_f.value", "breaks_f.deeper.value"])
-@pytest.mark.parametrize(("text", "said"), [
-    ("import missing_dependency_f", "ModuleNotFoundError: No module named 'missing_dependency_f'"),
-    ("raise RuntimeError('boom')", "RuntimeError: boom"),
-    ("import sys; sys.exit(3)", "SystemExit: 3"),
-    ("def broken(:", "SyntaxError"),
-])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "import missing_dependency_f",
+            "ModuleNotFoundError: No module named 'missing_dependency_f'",
+        ),
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("def broken(:", "SyntaxError"),
+    ],
+)
 def test_a_module_whose_own_import_fails_is_not_called_missing(write, tmp_path, name, text, said):
     write("breaks_f.py", f"\n{text}")
     error = refused(tmp_path, name)
     assert f"importing 'breaks_f' raised {said}" in error.message
     assert "there is no module" not in error.message
     if "broken" not in text:
-        assert [(Path(frame.file).name, frame.line) for frame in error.frames] == [("breaks_f.py", 2)]
+        assert [(Path(frame.file).name, frame.line) for frame in error.frames] == [
+            ("breaks_f.py", 2)
+        ]
 
 
 def test_a_misspelt_attribute_suggests_the_nearest(write, tmp_path):

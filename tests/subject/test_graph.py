@@ -64,7 +64,10 @@ def test_an_inherited_backward_is_recorded_for_the_class_in_the_graph_only():
     both = record(Child.apply(x(), 2.0, None) + Scale.apply(x(), 2.0, None))
     assert sorted(raw.cls.__name__ for raw in both) == ["Child", "Scale"]
     both = record(CallsParent.apply(x(), 2.0, None) + Scale.apply(x(), 2.0, None))
-    assert sorted((raw.cls.__name__, raw.returned[0][0].item()) for raw in both) == [("CallsParent", 6.0), ("Scale", 2.0)]
+    assert sorted((raw.cls.__name__, raw.returned[0][0].item()) for raw in both) == [
+        ("CallsParent", 6.0),
+        ("Scale", 2.0),
+    ]
 
 
 def test_everything_is_restored_when_backward_raises():
@@ -80,7 +83,10 @@ def cube(x: torch.Tensor) -> torch.Tensor:
     return x**3
 
 
-cube.register_autograd(lambda ctx, g: 3 * ctx.saved_tensors[0] ** 2 * g, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]))
+cube.register_autograd(
+    lambda ctx, g: 3 * ctx.saved_tensors[0] ** 2 * g,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+)
 
 
 def test_a_function_or_a_registered_operator_anywhere_in_the_graph_has_a_node_and_torchs_operators_have_none():
@@ -94,7 +100,9 @@ def test_a_function_or_a_registered_operator_anywhere_in_the_graph_has_a_node_an
 @pytest.mark.filterwarnings("ignore")
 def test_a_node_whose_c_class_is_not_torchs_own_is_a_custom_functions():
     """As are those of C++ Functions. TorchScript's fused graph is one that needs no compiler."""
-    fused = torch.jit.script(torch.nn.Sequential(torch.nn.Sigmoid(), torch.nn.Tanh(), torch.nn.Sigmoid()))
+    fused = torch.jit.script(
+        torch.nn.Sequential(torch.nn.Sigmoid(), torch.nn.Tanh(), torch.nn.Sigmoid())
+    )
     x = torch.ones(3, requires_grad=True)
     for _ in range(4):
         y = fused(x)

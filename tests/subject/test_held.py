@@ -1,6 +1,8 @@
-"""Modules whose buffers change in forward: every forward that is compared starts from the same ones, whoever holds the module.
+"""Modules whose buffers change in forward: every forward that is compared starts from the same
+ones, whoever holds the module.
 
-The class of faults: state that moves between two calls of ours is taken for a forward that is not deterministic.
+The class of faults: state that moves between two calls of ours is taken for a forward that is not
+deterministic.
 """
 
 from __future__ import annotations
@@ -81,8 +83,12 @@ def by_a_function(x: Tensor) -> Tensor:
 
 
 HELD = {
-    "itself": Counts, "closure": lambda: in_a_closure(Counts()), "method": lambda: Counts().forward,
-    "partial": lambda: functools.partial(held_by, Counts()), "global": lambda: by_global_name, "helper": lambda: by_a_helper,
+    "itself": Counts,
+    "closure": lambda: in_a_closure(Counts()),
+    "method": lambda: Counts().forward,
+    "partial": lambda: functools.partial(held_by, Counts()),
+    "global": lambda: by_global_name,
+    "helper": lambda: by_a_helper,
     "the apply of a Function": lambda: by_a_function,
 }
 
@@ -90,7 +96,9 @@ HELD = {
 @pytest.mark.parametrize("make", HELD.values(), ids=HELD)
 def test_a_module_that_moves_its_buffers_passes_however_it_is_held(make):
     function = make()
-    before = [buffer.clone() for module in reached(function) for buffer in module.buffers(recurse=False)]
+    before = [
+        buffer.clone() for module in reached(function) for buffer in module.buffers(recurse=False)
+    ]
     result = check(function, X)
     assert (result.verdict, errors(result)) == ("pass", set())
     after = [buffer for module in reached(function) for buffer in module.buffers(recurse=False)]
@@ -113,6 +121,7 @@ def test_state_that_is_no_buffer_is_found_as_before():
 
 def test_statistics_that_are_used_as_constants_after_they_took_the_input_in_are_no_constants():
     """A stop gradient: `surrogate` says that it is meant."""
+
     class Takes(nn.Module):
         scale: Tensor
 
@@ -127,9 +136,16 @@ def test_statistics_that_are_used_as_constants_after_they_took_the_input_in_are_
     assert errors(check(Takes(), X)) == {"GV101"}
 
 
-@pytest.mark.parametrize("make", [lambda: nn.BatchNorm1d(3).double(), lambda: nn.BatchNorm1d(3, momentum=None).double(),
-                                  lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.BatchNorm1d(2)).double(),
-                                  lambda: nn.InstanceNorm1d(3, track_running_stats=True).double()], ids=["batch", "average", "two", "instance"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.BatchNorm1d(3).double(),
+        lambda: nn.BatchNorm1d(3, momentum=None).double(),
+        lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.BatchNorm1d(2)).double(),
+        lambda: nn.InstanceNorm1d(3, track_running_stats=True).double(),
+    ],
+    ids=["batch", "average", "two", "instance"],
+)
 def test_running_statistics_pass(make):
     module, x = make(), X if not isinstance(make(), nn.InstanceNorm1d) else randn(2, 3, 4)
     assert errors(check(module, x)) == set()

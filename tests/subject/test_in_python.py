@@ -1,4 +1,5 @@
-"""Operators written in Python, under the modes: what they cast inside is lifted, disguised, rounded as in a Function; others stay whole."""
+"""Operators written in Python, under the modes: what they cast inside is lifted, disguised, rounded
+as in a Function; others stay whole."""
 
 from __future__ import annotations
 
@@ -49,20 +50,26 @@ own = torch.library.custom_op("gradverify_inside::norm", norm, mutates_args=())
 own_pull = torch.library.custom_op("gradverify_inside::pull", pull, mutates_args=())
 nested = torch.library.custom_op("gradverify_inside::within", within, mutates_args=())
 writing = torch.library.custom_op("gradverify_inside::into", into, mutates_args={"out"})
-by_numpy = torch.library.custom_op("gradverify_inside::by_numpy", outside_of_torch, mutates_args={"out"})
+by_numpy = torch.library.custom_op(
+    "gradverify_inside::by_numpy", outside_of_torch, mutates_args={"out"}
+)
 for name, key in (("of_cpu", "CPU"), ("of_all", "CompositeExplicitAutograd")):
     LIBRARY.define(f"{name}(Tensor x, Tensor w) -> Tensor")
     LIBRARY.impl(name, norm, key)
 
 
 def registered(name, factor=1.0):
-    """A differentiable operator, whose backward is one that is written in Python too; `factor`: how wrong its gradient of `w` is."""
+    """A differentiable operator, whose backward is one that is written in Python too; `factor`: how
+    wrong its gradient of `w` is."""
     made = torch.library.custom_op(f"gradverify_inside::{name}", norm, mutates_args=())
 
     def backward(ctx, g):
         dx, dw = own_pull(g, *ctx.saved_tensors)
         return dx, factor * dw
-    made.register_autograd(backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+    made.register_autograd(
+        backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+    )
     return lambda x, w: made(x, w)
 
 
@@ -75,7 +82,13 @@ def written(x, w):
     return out
 
 
-CALLS = [own, nested, written, torch.ops.gradverify_inside.of_cpu, torch.ops.gradverify_inside.of_all]
+CALLS = [
+    own,
+    nested,
+    written,
+    torch.ops.gradverify_inside.of_cpu,
+    torch.ops.gradverify_inside.of_all,
+]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -103,13 +116,18 @@ def test_what_torch_does_not_compute_is_called_in_the_narrow_type_and_writes_onc
     x, out = X.half(), torch.zeros(3, 8, dtype=torch.float64)
     with Disguised(torch.float16):
         y = by_numpy(x.double(), out)
-    assert torch.equal(y, torch.from_numpy(np.sin(x.numpy())).double()) and torch.equal(out, torch.ones_like(out))
+    assert torch.equal(y, torch.from_numpy(np.sin(x.numpy())).double()) and torch.equal(
+        out, torch.ones_like(out)
+    )
 
 
 def test_its_own_operations_round_at_random():
-    """As those of its body do: a variance of numbers around 1,000 loses far more than its arguments' roundings."""
+    """As those of its body do: a variance of numbers around 1,000 loses far more than its
+    arguments' roundings."""
+
     def variance(x: Tensor) -> Tensor:
         return x.square().mean() - x.mean().square()
+
     made = torch.library.custom_op("gradverify_inside::variance", variance, mutates_args=())
 
     def spread(call):
@@ -118,6 +136,7 @@ def test_its_own_operations_round_at_random():
             with Perturbed(generator(number, "test", "rounding")):
                 found.append(call(X + 1000))
         return float(torch.stack(found).std())
+
     assert spread(variance) / 3 < spread(made) < spread(variance) * 3
 
 

@@ -27,7 +27,12 @@ def test_the_numbers_stay_and_lie_otherwise(layout, dtype):
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 2, 4, 5)])
 def test_channels_last_is_torchs_own(shape):
     y = laid(randn(*shape), "channels_last")
-    assert y.is_contiguous(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d) and not y.is_contiguous()
+    assert (
+        y.is_contiguous(
+            memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+        )
+        and not y.is_contiguous()
+    )
 
 
 class Raw(Function):
@@ -40,8 +45,12 @@ class Raw(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
-        return 2 * grad_output * torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset())
+        (x,) = ctx.saved_tensors
+        return (
+            2
+            * grad_output
+            * torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset())
+        )
 
 
 class Seen(Function):
@@ -60,12 +69,17 @@ class Seen(Function):
 
 
 def verdict(function, layout, **changes):
-    return verify(prepare(case(f"{HERE}:{function}", [tensor(2, 3, name="x", layout=layout)], **changes)))
+    return verify(
+        prepare(case(f"{HERE}:{function}", [tensor(2, 3, name="x", layout=layout)], **changes))
+    )
 
 
-@pytest.mark.parametrize(("layout", "found"), [("contiguous", set()), ("offset", set()), ("transposed", {"GV101"}), ("strided", {"GV101"})])
+@pytest.mark.parametrize(
+    ("layout", "found"),
+    [("contiguous", set()), ("offset", set()), ("transposed", {"GV101"}), ("strided", {"GV101"})],
+)
 def test_a_backward_that_assumes_contiguity_is_caught_where_the_layout_is_another(layout, found):
-    result = verdict("Raw", layout, ignore=("GV211",))      # which varies the layout itself
+    result = verdict("Raw", layout, ignore=("GV211",))  # which varies the layout itself
     assert codes(result) == found
     assert result.inputs[0].layout == layout
 
@@ -73,9 +87,13 @@ def test_a_backward_that_assumes_contiguity_is_caught_where_the_layout_is_anothe
 def test_an_expanded_input_is_called_once_with_stride_0_and_measured_on_separate_elements():
     Seen.strides = set()
     result = verdict("Seen", "expanded")
-    varied = {((7, 2), True), ((1, 2), True)}       # by GV211
-    assert result.verdict == "pass" and Seen.strides - varied == {((3, 1), True), ((0, 1), True), ((3, 1), False)}
-    compared, = (each for each in result.comparisons if each.rule == "GV101")
+    varied = {((7, 2), True), ((1, 2), True)}  # by GV211
+    assert result.verdict == "pass" and Seen.strides - varied == {
+        ((3, 1), True),
+        ((0, 1), True),
+        ((3, 1), False),
+    }
+    (compared,) = (each for each in result.comparisons if each.rule == "GV101")
     assert compared.elements == 36
 
 
@@ -99,7 +117,17 @@ def test_one_slice_is_drawn_and_repeated():
 
 
 def test_a_layout_for_all_inputs_leaves_alone_what_cannot_have_it_or_names_its_own():
-    inputs = [tensor(2, 3), tensor(3), tensor(2, 3, layout="strided"), tensor(2, 3, draw="integers", arguments=(0, 5))]
+    inputs = [
+        tensor(2, 3),
+        tensor(3),
+        tensor(2, 3, layout="strided"),
+        tensor(2, 3, draw="integers", arguments=(0, 5)),
+    ]
     subject = prepare(case("torch.nn.functional:linear", inputs, layout="transposed"))
-    assert [argument.layout for argument in subject.arguments] == ["transposed", "contiguous", "strided", "transposed"]
+    assert [argument.layout for argument in subject.arguments] == [
+        "transposed",
+        "contiguous",
+        "strided",
+        "transposed",
+    ]
     assert subject.arguments[3].value.stride() == (1, 2)

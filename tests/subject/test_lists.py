@@ -22,10 +22,18 @@ def weighted(tensors, weight):
 
 
 def test_elements_are_arguments_of_their_own_and_reach_the_function_as_a_list():
-    subject = prepare(case("subject.test_lists:weighted", [listed((2,), (2,)), plain(3.0, "weight")]))
-    assert [argument.name for argument in subject.arguments] == ["tensors[0]", "tensors[1]", "weight"]
+    subject = prepare(
+        case("subject.test_lists:weighted", [listed((2,), (2,)), plain(3.0, "weight")])
+    )
+    assert [argument.name for argument in subject.arguments] == [
+        "tensors[0]",
+        "tensors[1]",
+        "weight",
+    ]
     a, b = subject.inputs
-    assert torch.equal(subject.called(subject.inputs).outputs[0], 3 * a + 6 * b) and not torch.equal(a, b)
+    assert torch.equal(
+        subject.called(subject.inputs).outputs[0], 3 * a + 6 * b
+    ) and not torch.equal(a, b)
 
 
 def test_their_names_come_from_the_signature_and_their_order_from_it_too():
@@ -34,7 +42,9 @@ def test_their_names_come_from_the_signature_and_their_order_from_it_too():
     turned = prepare(case("subject.test_lists:weighted", [plain(2.0, "weight"), listed((2,))]))
     assert [argument.name for argument in turned.arguments] == ["tensors[0]", "weight"]
     with pytest.raises(UserCodeError, match="no parameter 'tensor'"):
-        prepare(case("subject.test_lists:weighted", [listed((2,), name="tensor"), plain(1.0, "weight")]))
+        prepare(
+            case("subject.test_lists:weighted", [listed((2,), name="tensor"), plain(1.0, "weight")])
+        )
 
 
 class WrongInOne(Function):
@@ -67,6 +77,13 @@ class TakesList(Function):
 
 
 def test_a_function_class_that_takes_a_list_is_told_why_its_gradients_are_lost():
-    result = verify(prepare(case("subject.test_lists:TakesList", [listed((2,), draw="fill", arguments=1.0), tensor(2, name="y")])))
+    result = verify(
+        prepare(
+            case(
+                "subject.test_lists:TakesList",
+                [listed((2,), draw="fill", arguments=1.0), tensor(2, name="y")],
+            )
+        )
+    )
     assert codes(result) == {"GV102"}
     assert "autograd does not look into lists" in result.findings[0].hint

@@ -1,4 +1,5 @@
-"""Arguments a random part of float32's roundoff off: what rounds is moved by as much, what an operation only picks is not moved at all."""
+"""Arguments a random part of float32's roundoff off: what rounds is moved by as much, what an
+operation only picks is not moved at all."""
 
 import pytest
 import torch
@@ -16,13 +17,18 @@ def perturbed(f, seed=0):
 
 def test_a_product_is_off_by_what_float32_would_be_and_otherwise_for_another_seed():
     off = perturbed(lambda x: x @ x) - X @ X
-    assert 0.5 < off.std() / (U32 * 64**0.5) < 2        # sums of 64 products
+    assert 0.5 < off.std() / (U32 * 64**0.5) < 2  # sums of 64 products
     assert not torch.equal(off, perturbed(lambda x: x @ x, 1) - X @ X)
 
 
-COMPLEX = {"matmul": lambda x: x.mH @ x, "product": lambda x: x.conj() * x[0], "solve": lambda x: torch.linalg.solve(x.mH, x.conj()),
-           "imaginary part": lambda x: x.mH.imag @ x.real, "sum of products": lambda x: torch.einsum("ij,kj->ik", x, x.conj()),
-           "one input": lambda x: x.mH.exp()}
+COMPLEX = {
+    "matmul": lambda x: x.mH @ x,
+    "product": lambda x: x.conj() * x[0],
+    "solve": lambda x: torch.linalg.solve(x.mH, x.conj()),
+    "imaginary part": lambda x: x.mH.imag @ x.real,
+    "sum of products": lambda x: torch.einsum("ij,kj->ik", x, x.conj()),
+    "one input": lambda x: x.mH.exp(),
+}
 
 
 @pytest.mark.parametrize("f", COMPLEX.values(), ids=COMPLEX)

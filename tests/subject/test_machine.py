@@ -9,7 +9,15 @@ import torch
 from gradverify.subject.machine import next_draws, random_states, seed_all, seeded, undisturbed
 
 
-@pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: np.random.rand(), random.random, lambda: torch.nn.functional.dropout(torch.ones(2))])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.rand(1),
+        lambda: np.random.rand(),
+        random.random,
+        lambda: torch.nn.functional.dropout(torch.ones(2)),
+    ],
+)
 def test_whoever_draws_after_a_seed_changes_what_is_drawn_next(draw):
     def after(measured):
         seed_all(3)

@@ -15,7 +15,9 @@ SEEN: list = []
 
 def ring(shape, dtype, device, generator):
     SEEN.append((tuple(shape), dtype, str(device)))
-    return torch.rand(tuple(shape), generator=generator, dtype=dtype, device=device) + torch.rand(tuple(shape), dtype=dtype)
+    return torch.rand(tuple(shape), generator=generator, dtype=dtype, device=device) + torch.rand(
+        tuple(shape), dtype=dtype
+    )
 
 
 def raises(shape, dtype, device, generator):
@@ -35,7 +37,13 @@ def sparse(shape, dtype, device, generator):
 
 
 def made(function, **changes):
-    return prepare(case("torch:sin", [tensor(2, 2, name="x", draw="make", arguments=f"{HERE}:{function}")], **changes)).arguments[0]
+    return prepare(
+        case(
+            "torch:sin",
+            [tensor(2, 2, name="x", draw="make", arguments=f"{HERE}:{function}")],
+            **changes,
+        )
+    ).arguments[0]
 
 
 def test_it_draws_in_double_precision_on_the_cpu_and_every_dtype_sees_the_same_numbers():
@@ -47,11 +55,24 @@ def test_it_draws_in_double_precision_on_the_cpu_and_every_dtype_sees_the_same_n
     assert made("ring", dtype="complex128").value.is_complex()
 
 
-@pytest.mark.parametrize(("function", "said"), [
-    ("raises", "ValueError: no graph"), ("too_small", "returned shape [1], the spec says [2, 2]"), ("array", "returned a list"),
-    ("sparse", "sparse COO tensor"), ("nowhere", "no attribute 'nowhere'")])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("raises", "ValueError: no graph"),
+        ("too_small", "returned shape [1], the spec says [2, 2]"),
+        ("array", "returned a list"),
+        ("sparse", "sparse COO tensor"),
+        ("nowhere", "no attribute 'nowhere'"),
+    ],
+)
 def test_what_does_not_fit_is_blamed_on_it(function, said):
     with pytest.raises(UserCodeError) as caught:
         made(function)
-    assert caught.value.code == "GV001" and "inputs.x.make" in caught.value.message and said in caught.value.message
-    assert [frame.function for frame in caught.value.frames] == (["raises"] if function == "raises" else [])
+    assert (
+        caught.value.code == "GV001"
+        and "inputs.x.make" in caught.value.message
+        and said in caught.value.message
+    )
+    assert [frame.function for frame in caught.value.frames] == (
+        ["raises"] if function == "raises" else []
+    )

@@ -1,6 +1,8 @@
-"""Modules are checked as they train: complex parameters stay complex, hooks on parameters and modules run, parametrizations are followed.
+"""Modules are checked as they train: complex parameters stay complex, hooks on parameters and
+modules run, parametrizations are followed.
 
-The class: what a cast, a copy or `functional_call` drops on the way without a word. Each is shown by a wrong gradient that must be found.
+The class: what a cast, a copy or `functional_call` drops on the way without a word. Each is shown
+by a wrong gradient that must be found.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ X = randn(2, 3)
 
 
 class Rotated(Function):
-    """w² in the complex plane; `factor` is that of the gradient's imaginary part, 1 where it is right."""
+    """w² in the complex plane; `factor` is that of the gradient's imaginary part, 1 where it is
+    right."""
 
     @staticmethod
     def forward(ctx, w, factor):
@@ -41,7 +44,9 @@ class Phase(nn.Module):
         self.factor = factor
 
     def forward(self, x):
-        return (Rotated.apply(self.w, self.factor) * self.turn * x)[..., self.order].abs() ** 2 * self.scale
+        return (Rotated.apply(self.w, self.factor) * self.turn * x)[
+            ..., self.order
+        ].abs() ** 2 * self.scale
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
@@ -49,7 +54,9 @@ class Phase(nn.Module):
 def test_a_wrong_gradient_of_a_complex_parameter_is_found(dtype, factor):
     x = randn(2, 3, dtype=getattr(torch, dtype))
     found = check(Phase(factor), x, dtype=dtype)
-    assert ("GV111" in codes(found), found.verdict) == ((True, "fail") if factor != 1 else (False, "pass"))
+    assert ("GV111" in codes(found), found.verdict) == (
+        (True, "fail") if factor != 1 else (False, "pass")
+    )
     assert {each.input for each in found.comparisons if each.rule == "GV111"} == {"w", "scale"}
 
 
@@ -79,7 +86,10 @@ def hooked_from_outside(factor):
 def test_a_hook_on_a_parameter_runs(make, factor):
     found = check(make(factor), X)
     assert codes(found) == ({"GV111"} if factor != 1 else set())
-    assert factor == 1 or (found.findings[0].input == "weight" and "the hook on it took part" in found.findings[0].message)
+    assert factor == 1 or (
+        found.findings[0].input == "weight"
+        and "the hook on it took part" in found.findings[0].message
+    )
 
 
 def test_a_hook_runs_once_on_the_sum_of_all_uses():
@@ -100,13 +110,22 @@ def inner(register, hook):
 
 
 def times(factor):
-    return lambda gradients: tuple(gradient if gradient is None else factor * gradient for gradient in gradients)
+    return lambda gradients: tuple(
+        gradient if gradient is None else factor * gradient for gradient in gradients
+    )
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.01])
-@pytest.mark.parametrize(("register", "hook"), [
-    ("register_full_backward_hook", lambda scale: lambda module, inputs, outputs: scale(inputs)),
-    ("register_full_backward_pre_hook", lambda scale: lambda module, outputs: scale(outputs))])
+@pytest.mark.parametrize(
+    ("register", "hook"),
+    [
+        (
+            "register_full_backward_hook",
+            lambda scale: lambda module, inputs, outputs: scale(inputs),
+        ),
+        ("register_full_backward_pre_hook", lambda scale: lambda module, outputs: scale(outputs)),
+    ],
+)
 def test_backward_hooks_of_modules_run(register, hook, factor):
     assert ("GV101" in codes(check(inner(register, hook(times(factor))), X))) is (factor != 1)
 
@@ -149,12 +168,20 @@ def pruned():
     return module
 
 
-@pytest.mark.parametrize("make", [
-    lambda: parametrizations.weight_norm(nn.Linear(3, 2)), lambda: nn.utils.weight_norm(nn.Linear(3, 2)),
-    lambda: parametrizations.orthogonal(nn.Linear(3, 3)), lambda: parametrizations.spectral_norm(nn.Linear(3, 2)).eval(), pruned])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: parametrizations.weight_norm(nn.Linear(3, 2)),
+        lambda: nn.utils.weight_norm(nn.Linear(3, 2)),
+        lambda: parametrizations.orthogonal(nn.Linear(3, 3)),
+        lambda: parametrizations.spectral_norm(nn.Linear(3, 2)).eval(),
+        pruned,
+    ],
+)
 def test_the_parametrizations_of_torch_pass(make):
     torch.manual_seed(0)
-    found = check(make(), X, second_order=False)     # the second derivative of torch._weight_norm is wrong (benchmarks/results/torch-defects.md)
+    # The second derivative of torch._weight_norm is wrong (benchmarks/results/torch-defects.md)
+    found = check(make(), X, second_order=False)
     assert found.verdict == "pass" and {finding.code for finding in found.findings} == set()
 
 
@@ -174,5 +201,10 @@ class Jitted(nn.Module):
 @pytest.mark.parametrize("right", [True, False])
 def test_a_jitted_module_is_checked_with_its_parameters(right):
     found = check(torch.jit.script(Jitted(right)), X)
-    assert (found.verdict, codes(found)) == (("pass", set()) if right else ("fail", {"GV101", "GV111"})), found.reason
-    assert {each.input for each in found.comparisons if each.rule == "GV111"} == {"linear.weight", "linear.bias"}
+    assert (found.verdict, codes(found)) == (
+        ("pass", set()) if right else ("fail", {"GV101", "GV111"})
+    ), found.reason
+    assert {each.input for each in found.comparisons if each.rule == "GV111"} == {
+        "linear.weight",
+        "linear.bias",
+    }

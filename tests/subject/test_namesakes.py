@@ -1,4 +1,5 @@
-"""Modules of one name: Python's own stays what it is for everybody, a spec that means another one is told so, and two specs each get their own.
+"""Modules of one name: Python's own stays what it is for everybody, a spec that means another one
+is told so, and two specs each get their own.
 
 A wrong one may mean that the wrong function is checked in silence.
 """
@@ -46,7 +47,9 @@ def found(folder, name, **search):
 @pytest.mark.parametrize("name", ["random", "types", "json", "wave"])
 @pytest.mark.parametrize("form", ["{}.py", "{}/__init__.py"])
 @pytest.mark.parametrize("colon", [":", "."])
-def test_a_module_that_is_named_like_one_of_python_is_refused_in_a_sentence(write, tmp_path, name, form, colon):
+def test_a_module_that_is_named_like_one_of_python_is_refused_in_a_sentence(
+    write, tmp_path, name, form, colon
+):
     file = write(form.format(name), "def f(): return 'own'")
     with pytest.raises(UserCodeError) as caught:
         found(tmp_path, f"{name}{colon}f")
@@ -57,7 +60,10 @@ def test_a_module_that_is_named_like_one_of_python_is_refused_in_a_sentence(writ
 def test_everybody_gets_pythons_own_while_the_spec_runs(write, tmp_path):
     for name in ("random", "types", "wave", "queue", "numbers"):
         write(f"{name}.py", "raise RuntimeError('the wrong one')")
-    write("ops_n.py", "import random, types\ndef f():\n    import wave\n    return random, types, wave")
+    write(
+        "ops_n.py",
+        "import random, types\ndef f():\n    import wave\n    return random, types, wave",
+    )
     with importable(Search(str(tmp_path))):
         assert find("ops_n:f", "function")() == (random, types, importlib.import_module("wave"))
 
@@ -104,17 +110,30 @@ class F(torch.autograd.Function):
 
 
 @pytest.mark.parametrize("options", [(), ("--no-isolate",)])
-def test_two_specs_of_one_run_are_judged_by_their_own_modules(write, tmp_path, monkeypatch, options):
+def test_two_specs_of_one_run_are_judged_by_their_own_modules(
+    write, tmp_path, monkeypatch, options
+):
     """In workers, and in one process."""
     monkeypatch.chdir(tmp_path)
     for folder, factor in (("right", 2.0), ("wrong", 2.02)):
         write(f"{folder}/ops.py", OPS)
         write(f"{folder}/factor.py", f"FACTOR = {factor}\ndef f(x): return x * {factor}")
-        write(f"{folder}/s.yaml", "gradverify: 1\nchecks:\n  - {function: 'ops:F', inputs: [{shape: [3]}]}\n"
-                                  "  - {function: 'factor:f', name: r, inputs: [{shape: [3]}]}\n")
+        write(
+            f"{folder}/s.yaml",
+            "gradverify: 1\nchecks:\n  - {function: 'ops:F', inputs: [{shape: [3]}]}\n"
+            "  - {function: 'factor:f', name: r, inputs: [{shape: [3]}]}\n",
+        )
     here("check", ".", "--report", "json:r.json", *options)
-    verdicts = {check["id"]: check["verdict"] for check in json.loads((tmp_path / "r.json").read_text())["checks"]}
-    assert verdicts == {"right/s.yaml::F": "pass", "right/s.yaml::r": "pass", "wrong/s.yaml::F": "fail", "wrong/s.yaml::r": "pass"}
+    verdicts = {
+        check["id"]: check["verdict"]
+        for check in json.loads((tmp_path / "r.json").read_text())["checks"]
+    }
+    assert verdicts == {
+        "right/s.yaml::F": "pass",
+        "right/s.yaml::r": "pass",
+        "wrong/s.yaml::F": "fail",
+        "wrong/s.yaml::r": "pass",
+    }
 
 
 def test_no_file_is_looked_for_of_modules_that_no_spec_brought(tmp_path, monkeypatch):

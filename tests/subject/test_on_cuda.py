@@ -1,6 +1,5 @@
-"""What is done on CUDA devices, as far as it is logic of ours: a stand-in for the device's error, its switches and its memory. The device itself is
-asked where there is one."""
-
+"""What is done on CUDA devices, as far as it is logic of ours: a stand-in for the device's error,
+its switches and its memory. The device itself is asked where there is one."""
 
 import pytest
 import standin
@@ -28,13 +27,15 @@ class Square(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         return 2 * g * x
 
 
 @pytest.fixture
 def waited(monkeypatch):
-    """The devices that were waited for; `waited.fails`: from that wait on each raises what a kernel that ran on would."""
+    """The devices that were waited for; `waited.fails`: from that wait on each raises what a kernel
+    that ran on would."""
+
     class Waited(list):
         fails = None
 
@@ -42,16 +43,26 @@ def waited(monkeypatch):
 
     def synchronize(device):
         seen.append(device)
-        if seen.fails and len(seen) >= seen.fails:      # and so does every later call: the context is lost
+        # And so does every later call: the context is lost
+        if seen.fails and len(seen) >= seen.fails:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     return seen
 
 
-@pytest.mark.parametrize("pulled", [lambda f, v: f.vjp(v), lambda f, v: f.once(v), lambda f, v: f.gradients(f.graph(f._subject.leaves()), v)])
+@pytest.mark.parametrize(
+    "pulled",
+    [
+        lambda f, v: f.vjp(v),
+        lambda f, v: f.once(v),
+        lambda f, v: f.gradients(f.graph(f._subject.leaves()), v),
+    ],
+)
 @pytest.mark.parametrize(("fails", "code"), [(1, "GV002"), (2, "GV003")])
-def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(waited, fails, code, pulled):
+def test_what_a_kernel_raises_later_is_blamed_on_the_call_that_launched_it(
+    waited, fails, code, pulled
+):
     found = evidence(Square, randn(3))
     assert found.function.inputs
     found.subject.on, waited.fails = (GPU,), fails
@@ -67,7 +78,8 @@ def test_on_a_device_calls_are_waited_for_and_memory_is_measured():
 
 
 class Running(Function):
-    """Its kernels run on after forward and backward; each call notes whether those of the one before had been waited for."""
+    """Its kernels run on after forward and backward; each call notes whether those of the one
+    before had been waited for."""
 
     launched, early = [], []
 
@@ -84,7 +96,7 @@ class Running(Function):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors      # which raises where x was overwritten: nothing is launched then
+        (x,) = ctx.saved_tensors  # which raises where x was overwritten: nothing is launched then
         Running.starts("backward")
         return g * torch.cos(x)
 
@@ -94,12 +106,18 @@ def test_every_call_of_every_rule_is_waited_for_before_the_next(monkeypatch):
     monkeypatch.setattr(Running, "early", [])
     with standin.cuda():
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: Running.launched.clear())
-        found = verify(subject(Running, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",), second_order=True))
+        found = verify(
+            subject(
+                Running, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",), second_order=True
+            )
+        )
     assert found.verdict == "pass" and found.calls.forward > 30 and found.calls.backward > 20
     assert Running.early == []
 
 
-def test_a_worker_whose_device_is_lost_takes_no_other_check_and_others_give_memory_back(waited, monkeypatch):
+def test_a_worker_whose_device_is_lost_takes_no_other_check_and_others_give_memory_back(
+    waited, monkeypatch
+):
     given = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given.append(True))
     assert not after_a_check("cpu") and waited == given == []
@@ -113,7 +131,7 @@ class BadRead(Square):
 
     @staticmethod
     def backward(ctx, g):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         if not g.is_contiguous():
             BadRead.lost = True
         return 2 * g * x
@@ -129,7 +147,11 @@ def test_what_a_lost_device_answers_is_not_told_as_findings_of_further_rules(mon
         monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
         result = verify(subject(BadRead, randn(2, 3).to("cuda"), device="cuda", ignore=("GV214",)))
     assert {finding.code for finding in result.findings} == {"GV210"}, result.findings
-    later = [run for run in result.rules if run.reason == "the check stopped at GV210, where the device was lost"]
+    later = [
+        run
+        for run in result.rules
+        if run.reason == "the check stopped at GV210, where the device was lost"
+    ]
     assert len(later) > 5 and not any(run.calls.forward or run.calls.backward for run in later)
 
 
@@ -137,11 +159,18 @@ class Elsewhere(TorchFunctionMode):
     """All tensors say that they lie on a device that checks do not compute on."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        return torch.device("mps", 0) if func == torch.Tensor.device.__get__ else func(*args, **(kwargs or {}))
+        return (
+            torch.device("mps", 0)
+            if func == torch.Tensor.device.__get__
+            else func(*args, **(kwargs or {}))
+        )
 
 
 def test_a_tensor_on_a_device_of_another_kind_is_refused_by_its_name():
-    with Elsewhere(), pytest.raises(UserCodeError, match="the call gives x: a tensor on mps:0") as raised:
+    with (
+        Elsewhere(),
+        pytest.raises(UserCodeError, match="the call gives x: a tensor on mps:0") as raised,
+    ):
         prepared({"x": torch.ones(2)}, {})
     assert raised.value.code == "GV001" and "CUDA" in raised.value.hint
     assert prepared({"x": torch.ones(2)}, {})[0][0].value.tolist() == [1, 1]

@@ -1,7 +1,8 @@
-"""What gradverify's own code raises inside a call of the user's code is a fault of gradverify, whatever catches on the way; what the user's code
-and torch's operations raise there is theirs.
+"""What gradverify's own code raises inside a call of the user's code is a fault of gradverify,
+whatever catches on the way; what the user's code and torch's operations raise there is theirs.
 
-Every mode of the package is found by looking for it, and a fault is planted in each during a real check.
+Every mode of the package is found by looking for it, and a fault is planted in each during a real
+check.
 """
 
 from __future__ import annotations
@@ -92,11 +93,14 @@ class Cancels(Square):
 def both(x):
     return Reads.apply(Square.apply(x))
 """
-READS = "{name: struck, function: 'op.py:Reads', inputs: {x: {values: [10000, 3, 0.0005, -0.0002]}}}"
+READS = (
+    "{name: struck, function: 'op.py:Reads', inputs: {x: {values: [10000, 3, 0.0005, -0.0002]}}}"
+)
 CHECKS = {
     "Anew": "{name: struck, function: 'op.py:Squares', inputs: {x: {shape: [3, 2]}}}",
     "Perturbed": "{name: struck, function: 'op.py:Cancels', inputs: {x: {shape: [3]}}, dtype: float32}",
-    "Rounded": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: float32, autocast: bfloat16}",
+    "Rounded": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: float32, "
+    "autocast: bfloat16}",
     "Disguised": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: bfloat16}",
     "Lifted": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}, dtype: bfloat16}",
     "gradverify.subject.iterating:_Counting": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}}",
@@ -106,11 +110,13 @@ CHECKS = {
 }
 """A check that each mode is part of."""
 WORDS = "gradverify.subject.standin:Graphs"
-"""The mode that only finds the line of a wrong backward among several: a fault in it costs that line."""
+"""The mode that only finds the line of a wrong backward among several: a fault in it costs that
+line."""
 
 
 NOT_HERE = ("gradverify.__main__", "gradverify.pytest_plugin", "gradverify.running.preload")
-"""Modules that define no mode, and of which the last makes of this process one that workers are forked from."""
+"""Modules that define no mode, and of which the last makes of this process one that workers are
+forked from."""
 
 
 class Bug(Exception):  # noqa: N818
@@ -127,7 +133,11 @@ def modes():
         more = waiting.pop().__subclasses__()
         waiting += more
         found |= {each for each in more if each.__module__.startswith("gradverify.")}
-    return {each for each in found if each not in (DispatchMode, FunctionMode) and each.answer is not OwnMode.answer}
+    return {
+        each
+        for each in found
+        if each not in (DispatchMode, FunctionMode) and each.answer is not OwnMode.answer
+    }
 
 
 def key(mode):
@@ -143,9 +153,15 @@ def checked(tmp_path, monkeypatch):
 
     def call(check):
         (tmp_path / "s.yaml").write_text(f"gradverify: 1\nchecks:\n  - {check}\n")
-        out = Output(["check", "s.yaml", "--report", "json:r.json", "--no-isolate"], StringIO(), StringIO())
+        out = Output(
+            ["check", "s.yaml", "--report", "json:r.json", "--no-isolate"], StringIO(), StringIO()
+        )
         code = run(out)
-        return code, json.loads((tmp_path / "r.json").read_text())["checks"][0], out.stderr.getvalue()
+        return (
+            code,
+            json.loads((tmp_path / "r.json").read_text())["checks"][0],
+            out.stderr.getvalue(),
+        )
 
     return call
 
@@ -170,8 +186,12 @@ def test_a_fault_in_the_search_for_a_line_costs_no_verdict(checked, monkeypatch)
     from gradverify.subject.standin import Graphs
 
     monkeypatch.setattr(Graphs, "answer", raising(Bug("planted")))
-    _, check, _ = checked("{name: struck, function: 'op.py:both', inputs: {x: {values: [0.0005, -0.03]}}}")
-    assert check["verdict"] == "fail" and {fault["what"] for fault in check["faults"]} == {"Bug: planted"}
+    _, check, _ = checked(
+        "{name: struck, function: 'op.py:both', inputs: {x: {values: [0.0005, -0.03]}}}"
+    )
+    assert check["verdict"] == "fail" and {fault["what"] for fault in check["faults"]} == {
+        "Bug: planted"
+    }
 
 
 def test_a_number_that_is_read_is_no_fault(checked):
@@ -183,7 +203,9 @@ def test_a_fault_that_the_users_code_swallows_is_raised_where_the_mode_ends(chec
     from gradverify.subject.rounding import Lifted
 
     monkeypatch.setattr(Lifted, "answer", raising(Bug("planted")))
-    code, check, _ = checked("{name: struck, function: 'op.py:Cautious', inputs: {x: {shape: [3]}}, dtype: bfloat16}")
+    code, check, _ = checked(
+        "{name: struck, function: 'op.py:Cautious', inputs: {x: {shape: [3]}}, dtype: bfloat16}"
+    )
     assert code == 4 and check["faults"]
 
 
@@ -198,8 +220,15 @@ class Refusing(DispatchMode):
         return raising(Bug("planted"))() if self.ours else wrapped(func, *args, **named)
 
 
-@pytest.mark.parametrize("call", [lambda: torch.ones(2) @ torch.ones(3), lambda: torch.linalg.inv(torch.zeros(2, 2)),
-                                  lambda: torch.ones(2, requires_grad=True).sum().reshape(2)], ids=["matmul", "inverse", "reshape"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.ones(2) @ torch.ones(3),
+        lambda: torch.linalg.inv(torch.zeros(2, 2)),
+        lambda: torch.ones(2, requires_grad=True).sum().reshape(2),
+    ],
+    ids=["matmul", "inverse", "reshape"],
+)
 def test_what_an_operation_raises_is_the_users(call):
     with pytest.raises(UserCodeError), blamed("GV002", "forward"), Refusing(False):
         call()

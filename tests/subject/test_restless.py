@@ -1,6 +1,8 @@
-"""Buffers that follow the parameters too slowly to come to rest: backward takes them for constants, and no one can say whether that is right.
+"""Buffers that follow the parameters too slowly to come to rest: backward takes them for constants,
+and no one can say whether that is right.
 
-The class: a power iteration whose leading singular values nearly agree. Both ways: it is not accused, and one that comes to rest is judged.
+The class: a power iteration whose leading singular values nearly agree. Both ways: it is not
+accused, and one that comes to rest is judged.
 """
 
 import pytest
@@ -24,12 +26,17 @@ def normed(gap, n=6):
 def test_what_does_not_come_to_rest_is_undecided_and_says_why(gap):
     result = check(normed(gap), randn(3, 6, seed=1), select=("GV1", "GV007"))
     assert result.verdict == "undecided"
-    assert "buffers follow its parameters from call to call and do not come to rest" in result.reason
+    assert (
+        "buffers follow its parameters from call to call and do not come to rest" in result.reason
+    )
     assert not {"GV101", "GV111", "GV113"} & codes(result)
 
 
 def test_what_comes_to_rest_is_judged():
-    assert check(normed(0.3), randn(3, 6, seed=1), select=("GV1", "GV007"), second_order=False).verdict == "pass"
+    assert (
+        check(normed(0.3), randn(3, 6, seed=1), select=("GV1", "GV007"), second_order=False).verdict
+        == "pass"
+    )
 
 
 class Wrong(torch.autograd.Function):
@@ -45,7 +52,8 @@ class Wrong(torch.autograd.Function):
 
 
 class Counting(torch.nn.Module):
-    """A wrong gradient beside a counter that enters the output: that never comes to rest, and is no excuse."""
+    """A wrong gradient beside a counter that enters the output: that never comes to rest, and is no
+    excuse."""
 
     def __init__(self):
         super().__init__()

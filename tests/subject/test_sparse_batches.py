@@ -1,4 +1,5 @@
-"""Batches of sparse matrices: each holds its own elements, equally many, and a wrong gradient in a matrix behind the first is found there."""
+"""Batches of sparse matrices: each holds its own elements, equally many, and a wrong gradient in a
+matrix behind the first is found there."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Square(Function):
     def forward(ctx: Any, a: Tensor) -> Tensor:
         x = a.to_dense()
         ctx.save_for_backward(x)
-        return x ** 2
+        return x**2
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
@@ -35,7 +36,9 @@ class Square(Function):
 class ScalesTheSecond(Square):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:
-        return Square.backward(ctx, g) * torch.tensor([1.0, 1.01, 1.0], dtype=g.dtype)[:, None, None]
+        return (
+            Square.backward(ctx, g) * torch.tensor([1.0, 1.01, 1.0], dtype=g.dtype)[:, None, None]
+        )
 
 
 class SwapsMatrices(Square):
@@ -55,9 +58,19 @@ def judged(function: type[Function], layout: str, seed: int) -> Any:
     return verify(subject(function, *made, select=("GV101",)))
 
 
-@pytest.mark.parametrize(("function", "layout", "seed"), [
-    (Square, "csr", 0), (Square, "bsc", 1), (ScalesTheSecond, "csc", 0), (SwapsMatrices, "bsr", 1), (SwapsMatrices, "csr", 0)])
-def test_a_mistake_in_one_matrix_is_found_in_that_one(function: type[Function], layout: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("function", "layout", "seed"),
+    [
+        (Square, "csr", 0),
+        (Square, "bsc", 1),
+        (ScalesTheSecond, "csc", 0),
+        (SwapsMatrices, "bsr", 1),
+        (SwapsMatrices, "csr", 0),
+    ],
+)
+def test_a_mistake_in_one_matrix_is_found_in_that_one(
+    function: type[Function], layout: str, seed: int
+) -> None:
     result = judged(function, layout, seed)
     assert result.verdict == ("fail" if function in WRONG else "pass")
     worst = [element for each in result.comparisons for element in each.worst]

@@ -53,7 +53,10 @@ def test_a_function_that_draws_now_and_then_draws_the_same_in_every_call_of_what
         drawn.append(draw() if float(x.sum()) > 1 else None)
         return x * 2
 
-    live, points = subject(sometimes, torch.zeros(2, dtype=torch.float64)), [torch.full((2,), k, dtype=torch.float64) for k in (0.0, 3.0, 4.0, 5.0)]
+    live, points = (
+        subject(sometimes, torch.zeros(2, dtype=torch.float64)),
+        [torch.full((2,), k, dtype=torch.float64) for k in (0.0, 3.0, 4.0, 5.0)],
+    )
     found = live.seldom_seeded(lambda: [live.called([x]).outputs and drawn[-1] for x in points])
     assert found[0] is None
     assert found[1] == found[2] == found[3]
@@ -61,9 +64,18 @@ def test_a_function_that_draws_now_and_then_draws_the_same_in_every_call_of_what
 
 def test_a_function_that_never_draws_is_seeded_once(monkeypatch):
     seeds = []
-    monkeypatch.setattr("gradverify.subject.subject.seed_all", lambda seed, cuda: seeds.append(seed) or seed_all(seed, cuda))
+    monkeypatch.setattr(
+        "gradverify.subject.subject.seed_all",
+        lambda seed, cuda: seeds.append(seed) or seed_all(seed, cuda),
+    )
     live = subject(torch.sin, randn(2))
-    assert live.seldom_seeded(lambda: [live.called(live.inputs).outputs for _ in range(5)] and live.calls.forward) == 5
-    assert len(seeds) == 2      # the first one is for what would be drawn, which is heard by drawing it
+    assert (
+        live.seldom_seeded(
+            lambda: [live.called(live.inputs).outputs for _ in range(5)] and live.calls.forward
+        )
+        == 5
+    )
+    # The first one is for what would be drawn, which is heard by drawing it
+    assert len(seeds) == 2
     live.called(live.inputs)
     assert len(seeds) == 3

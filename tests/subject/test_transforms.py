@@ -1,7 +1,9 @@
-"""What is built with torch.func, or calls it, is checked like any function: grad, vjp, jvp, jacrev, jacfwd, hessian, vmap, linearize.
+"""What is built with torch.func, or calls it, is checked like any function: grad, vjp, jvp, jacrev,
+jacfwd, hessian, vmap, linearize.
 
-The class: a function that refuses something only gradverify brings along (saved-tensor hooks, a second forward mode) is not to blame for it.
-Callables of every other make (partial, bound methods, callable objects, traced and compiled ones) stand beside them.
+The class: a function that refuses something only gradverify brings along (saved-tensor hooks, a
+second forward mode) is not to blame for it. Callables of every other make (partial, bound methods,
+callable objects, traced and compiled ones) stand beside them.
 """
 
 from __future__ import annotations
@@ -50,8 +52,14 @@ def scalar(x):
 
 
 TRANSFORMED = {
-    "grad": grad(scalar), "grad_and_value": grad_and_value(scalar), "jacrev": jacrev(vector), "jacfwd": jacfwd(vector), "hessian": hessian(scalar),
-    "vmap": vmap(vector), "jacrev of jacrev": jacrev(jacrev(vector)), "vjp": lambda x: vjp(vector, x)[1](x.cos())[0],
+    "grad": grad(scalar),
+    "grad_and_value": grad_and_value(scalar),
+    "jacrev": jacrev(vector),
+    "jacfwd": jacfwd(vector),
+    "hessian": hessian(scalar),
+    "vmap": vmap(vector),
+    "jacrev of jacrev": jacrev(jacrev(vector)),
+    "vjp": lambda x: vjp(vector, x)[1](x.cos())[0],
     "jvp": lambda x: jvp(vector, (x,), (x.cos(),))[1],
 }
 
@@ -116,8 +124,12 @@ class Maker:
 
 
 MAKES = {
-    "partial": functools.partial(lambda k, x: vector(x) * k, 2.0), "partial of apply": functools.partial(Square.apply),
-    "method": Maker().method, "object": Maker(), "apply": Square.apply, "wrapped": functools.wraps(vector)(lambda *a, **k: vector(*a, **k)),
+    "partial": functools.partial(lambda k, x: vector(x) * k, 2.0),
+    "partial of apply": functools.partial(Square.apply),
+    "method": Maker().method,
+    "object": Maker(),
+    "apply": Square.apply,
+    "wrapped": functools.wraps(vector)(lambda *a, **k: vector(*a, **k)),
 }
 
 

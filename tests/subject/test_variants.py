@@ -1,4 +1,5 @@
-"""The same numbers in other places of memory: what is read properly is equal, what is read as contiguous is not, and stays inside."""
+"""The same numbers in other places of memory: what is read properly is equal, what is read as
+contiguous is not, and stays inside."""
 
 from __future__ import annotations
 
@@ -17,10 +18,12 @@ def numbers(shape, dtype=torch.float64):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", [sliced, permuted, lambda x: constant(x, 2)])
-def test_who_takes_it_for_contiguous_reads_other_numbers_of_the_same_kind_and_never_leaves_the_storage(layout, dtype):
+def test_who_takes_it_for_contiguous_reads_other_numbers_of_the_same_kind_and_never_leaves_the_storage(
+    layout, dtype
+):
     x = numbers((3, 4), dtype)
     y = layout(x)
-    read = y.as_strided(x.shape, (4, 1))        # raises outside the storage
+    read = y.as_strided(x.shape, (4, 1))  # raises outside the storage
     assert not torch.equal(read, y)
     if layout in (sliced, permuted):
         assert set(read.reshape(-1).tolist()) <= set(x.reshape(-1).tolist())

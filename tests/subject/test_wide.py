@@ -1,4 +1,5 @@
-"""A float32 subject in float64: all that it is given, and nothing else of the process, is of the wider kind."""
+"""A float32 subject in float64: all that it is given, and nothing else of the process, is of the
+wider kind."""
 
 import pytest
 import torch
@@ -39,7 +40,9 @@ def test_what_forward_makes_without_a_dtype_is_float64_and_the_default_is_put_ba
 
     own = subject(forward, randn(3, dtype=torch.float32))
     Differentiable(widened(own), (0,)).values(widened(own).leaves())
-    refuses = widened(subject(lambda x: x @ torch.ones(3, dtype=torch.float32), randn(3, dtype=torch.float32)))
+    refuses = widened(
+        subject(lambda x: x @ torch.ones(3, dtype=torch.float32), randn(3, dtype=torch.float32))
+    )
     with pytest.raises(UserCodeError):
         Differentiable(refuses, (0,)).values(refuses.leaves())
     assert torch.get_default_dtype() == torch.float32

@@ -1,4 +1,5 @@
-"""Ops as public repositories write them, of as many shapes as there are: what `init` is to find inputs for. All gradients are right."""
+"""Ops as public repositories write them, of as many shapes as there are: what `init` is to find
+inputs for. All gradients are right."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Mish(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         t = torch.tanh(F.softplus(x))
         return grad_output * (t + x * torch.sigmoid(x) * (1 - t * t))
 
@@ -63,8 +64,12 @@ class Conv2d(Function):
     @staticmethod
     def backward(ctx, grad_output):
         input, weight, _ = ctx.saved_tensors
-        grad_input = torch.nn.grad.conv2d_input(input.shape, weight, grad_output, ctx.stride, ctx.padding)
-        grad_weight = torch.nn.grad.conv2d_weight(input, weight.shape, grad_output, ctx.stride, ctx.padding)
+        grad_input = torch.nn.grad.conv2d_input(
+            input.shape, weight, grad_output, ctx.stride, ctx.padding
+        )
+        grad_weight = torch.nn.grad.conv2d_weight(
+            input, weight.shape, grad_output, ctx.stride, ctx.padding
+        )
         return grad_input, grad_weight, grad_output.sum((0, 2, 3)), None, None
 
 
@@ -76,7 +81,9 @@ class CrossEntropy(Function):
         n, classes = logits.shape
         log_p = F.log_softmax(logits, dim=1)
         wanted = torch.full_like(log_p, label_smoothing / classes)
-        wanted.scatter_add_(1, target.unsqueeze(1), torch.full((n, 1), 1 - label_smoothing, dtype=logits.dtype))
+        wanted.scatter_add_(
+            1, target.unsqueeze(1), torch.full((n, 1), 1 - label_smoothing, dtype=logits.dtype)
+        )
         ctx.save_for_backward(log_p, wanted)
         return -(wanted * log_p).sum() / n
 
@@ -142,7 +149,7 @@ class ScatterAdd(Function):
 
     @staticmethod
     def backward(ctx, g):
-        index, = ctx.saved_tensors
+        (index,) = ctx.saved_tensors
         return g.index_select(0, index), None, None
 
 
@@ -243,7 +250,7 @@ def _remember(ctx, inputs, output):
 
 
 def _leaky_backward(ctx, g):
-    x, = ctx.saved_tensors
+    (x,) = ctx.saved_tensors
     return torch.where(x > 0, g, ctx.slope * g), None
 
 
@@ -325,7 +332,7 @@ class Embedding(Function):
 
     @staticmethod
     def backward(ctx, g):
-        indices, = ctx.saved_tensors
+        (indices,) = ctx.saved_tensors
         return None, g.new_zeros(ctx.shape).index_put((indices,), g, accumulate=True), None
 
 
@@ -340,7 +347,7 @@ class LogDet(Function):
 
     @staticmethod
     def backward(ctx, g):
-        a, = ctx.saved_tensors
+        (a,) = ctx.saved_tensors
         return g[..., None, None] * torch.linalg.inv(a).mT
 
 
@@ -385,7 +392,7 @@ class Sqrt(Function):
 
     @staticmethod
     def backward(ctx, g):
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return g / (2 * y)
 
 
@@ -399,7 +406,10 @@ class SelectiveScan(Function):
         assert delta.shape == u.shape and A.shape == (d, n) and B.shape == (b, n, length)
         states, h = [], u.new_zeros(b, d, n)
         for t in range(length):
-            h = torch.exp(delta[:, :, t, None] * A) * h + (delta * u)[:, :, t, None] * B[:, None, :, t]
+            h = (
+                torch.exp(delta[:, :, t, None] * A) * h
+                + (delta * u)[:, :, t, None] * B[:, None, :, t]
+            )
             states.append(h)
         ctx.save_for_backward(u, delta, A, B, torch.stack(states))
         return torch.stack([h.sum(-1) for h in states], -1)

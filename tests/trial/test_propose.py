@@ -1,7 +1,9 @@
-"""Inputs found in few calls: for ops of every shape a call that runs, or a sentence that says what is missing; never a gradient judged.
+"""Inputs found in few calls: for ops of every shape a call that runs, or a sentence that says what
+is missing; never a gradient judged.
 
-What is asked of a found call is independent of how it was found: torch itself runs it and differentiates it, and gradverify's check of the
-spec passes, as all gradients in `ops.py` are right.
+What is asked of a found call is independent of how it was found: torch itself runs it and
+differentiates it, and gradverify's check of the spec passes, as all gradients in `ops.py` are
+right.
 """
 
 from __future__ import annotations
@@ -32,12 +34,17 @@ def of(name):
 def written(tmp_path, text, name="Op"):
     """What is proposed for a function that is written here."""
     file = tmp_path / "own.py"
-    file.write_text("import torch\nfrom torch.autograd import Function\nfrom torch import Tensor\n" + text)
+    file.write_text(
+        "import torch\nfrom torch.autograd import Function\nfrom torch import Tensor\n" + text
+    )
     return proposed(f"{file}:{name}", folder=tmp_path)
 
 
 def shapes(proposal):
-    return {each.name: [list(recipe.shape) for recipe in each.recipes] or each.value for each in (*proposal.inputs, *proposal.keywords)}
+    return {
+        each.name: [list(recipe.shape) for recipe in each.recipes] or each.value
+        for each in (*proposal.inputs, *proposal.keywords)
+    }
 
 
 def draws(proposal):
@@ -52,7 +59,7 @@ def test_the_shapes_are_those_that_the_ops_are_written_for():
     found = of("SelectiveScan")
     assert found.missing is None and found.note is None and found.attempts <= MOST
     scan = shapes(found)
-    (b, d, length), = scan["u"]
+    ((b, d, length),) = scan["u"]
     assert scan["delta"] == scan["u"] and scan["A"][0][0] == d
     assert scan["B"] == [[b, scan["A"][0][1], length]]
 
@@ -95,19 +102,24 @@ def test_a_large_size_in_a_comment_is_not_drawn(tmp_path):
 
 
 def test_words_are_those_that_an_argument_is_compared_with(tmp_path):
-    found = written(tmp_path, """
+    found = written(
+        tmp_path,
+        """
 def Op(x, how):
     if how == "cubed":
         return x ** 3
     if how not in ("doubled", "halved"):
         raise ValueError(how)
     return x * 2 if how == "doubled" else x / 2
-""")
+""",
+    )
     assert set(found.varied["how"]) == {"cubed", "doubled", "halved"}
 
 
 def test_what_setup_context_saves_is_a_tensor(tmp_path):
-    found = written(tmp_path, """
+    found = written(
+        tmp_path,
+        """
 class Op(Function):
     @staticmethod
     def forward(x, alpha):
@@ -120,7 +132,8 @@ class Op(Function):
     def backward(ctx, g):
         x, alpha = ctx.saved_tensors
         return g * alpha, (g * x).sum()
-""")
+""",
+    )
     assert found.attempts == 1 and shapes(found) == {"x": [[2, 3]], "alpha": [[]]}
 
 
@@ -135,7 +148,9 @@ def test_every_other_function_of_the_gallery_and_every_built_in_is_found(part):
         *sorted((ROOT / "specs" / "gallery").glob("*.py")),
         *sorted((ROOT / "gradverify" / "functions").glob("*.py")),
     ]
-    _, functions = found_in([str(place) for place in places[part::3] if place.stem not in NOT_FOUND])
+    _, functions = found_in(
+        [str(place) for place in places[part::3] if place.stem not in NOT_FOUND]
+    )
     found = {
         (each.file.stem, each.name): proposed(f"{each.file}:{each.name}", ROOT)
         for each in functions
@@ -169,7 +184,7 @@ def test_optional_tensors_are_given_and_may_be_left_out():
 
 def test_words_and_truth_values_are_varied_where_forward_takes_others():
     assert of("Pool").varied == {"mode": ("sum", "mean"), "keepdim": (False, True)}
-    assert of("RMSNormFunction").varied == {}       # eps
+    assert of("RMSNormFunction").varied == {}  # eps
     assert of("Mish").varied == {}
 
 
@@ -198,7 +213,9 @@ def test_modules_of_torch(name):
 
 
 def test_code_that_refuses_double_is_checked_in_single(tmp_path):
-    found = written(tmp_path, """
+    found = written(
+        tmp_path,
+        """
 class Op(Function):
     @staticmethod
     def forward(ctx, x):
@@ -208,12 +225,15 @@ class Op(Function):
     @staticmethod
     def backward(ctx, g):
         return g * 2
-""")
+""",
+    )
     assert (found.missing, found.dtype) == (None, "float32")
 
 
 def test_a_backward_that_raises_is_written_down_and_said(tmp_path):
-    found = written(tmp_path, """
+    found = written(
+        tmp_path,
+        """
 class Op(Function):
     @staticmethod
     def forward(ctx, x):
@@ -221,24 +241,31 @@ class Op(Function):
     @staticmethod
     def backward(ctx, g):
         raise ValueError("not written yet")
-""")
+""",
+    )
     assert found.missing is None and "not written yet" in found.note
 
 
-@pytest.mark.parametrize(("text", "sentence"), [
-    ("raise RuntimeError('broken module')\nclass Op(Function):\n    pass", "broken module"),
-    ("class Other:\n    pass", "no attribute 'Op'"),
-    ("def Op(x):\n    raise SystemExit(3)", "SystemExit"),
-    ("def Op(x):\n    return x.detach()", "no output depends on an input"),
-    ("Op = 3", "not an autograd Function"),
-])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("raise RuntimeError('broken module')\nclass Op(Function):\n    pass", "broken module"),
+        ("class Other:\n    pass", "no attribute 'Op'"),
+        ("def Op(x):\n    raise SystemExit(3)", "SystemExit"),
+        ("def Op(x):\n    return x.detach()", "no output depends on an input"),
+        ("Op = 3", "not an autograd Function"),
+    ],
+)
 def test_whatever_the_code_does_there_is_an_answer(tmp_path, text, sentence):
     assert sentence in written(tmp_path, text).missing
 
 
 def test_what_autograd_says_of_a_refused_gradient_is_taken_up(tmp_path):
-    """One step of an integrator: the threshold is one number, and broadcasting would have taken any shape in forward."""
-    found = written(tmp_path, """
+    """One step of an integrator: the threshold is one number, and broadcasting would have taken any
+    shape in forward."""
+    found = written(
+        tmp_path,
+        """
 class Op(Function):
     @staticmethod
     def forward(ctx, x, a, b):
@@ -250,18 +277,22 @@ class Op(Function):
     def backward(ctx, g):
         x, = ctx.saved_tensors
         return g * ctx.a * ctx.b, (g * x * ctx.b).sum(), (g * x * ctx.a).sum()
-""")
+""",
+    )
     assert found.missing is None and found.note is None
     assert shapes(found)["b"] == [[]]
 
 
 def test_a_gpu_only_kernel_is_said_to_be_one(tmp_path):
-    found = written(tmp_path, """
+    found = written(
+        tmp_path,
+        """
 def Op(x):
     if not x.is_cuda:
         raise RuntimeError("input must be a CUDA tensor")
     return x * 2
-""")
+""",
+    )
     if torch.cuda.is_available():
         assert (found.missing, found.device) == (None, "cuda")
     else:
@@ -269,31 +300,48 @@ def Op(x):
 
 
 def test_an_argument_that_is_called_deep_inside_is_told(tmp_path):
-    found = written(tmp_path, "def inner(f, x):\n    return f(x)\n\ndef Op(x, gain):\n    return inner(gain, x)\n")
+    found = written(
+        tmp_path,
+        "def inner(f, x):\n    return f(x)\n\ndef Op(x, gain):\n    return inner(gain, x)\n",
+    )
     assert "seems to be a function" in found.missing
 
 
 @pytest.mark.parametrize("use", ["net(x)", "x * sum(p.sum() for p in net.parameters())"])
 def test_an_argument_that_is_a_module_is_told_after_few_calls(tmp_path, use):
-    """`net` stands for whatever it is given: nothing in forward's own text says that it is called."""
-    found = written(tmp_path, f"def inner(net, x):\n    return {use}\n\ndef Op(x, net, w):\n    return inner(net, x * 2) @ w\n")
-    assert "a module or another object, which a spec cannot write: name a function of tensors around it" in found.missing
+    """`net` stands for whatever it is given: nothing in forward's own text says that it is
+    called."""
+    found = written(
+        tmp_path,
+        f"def inner(net, x):\n    return {use}\n\ndef Op(x, net, w):\n    return inner(net, x * "
+        "2) @ w\n",
+    )
+    assert (
+        "a module or another object, which a spec cannot write: name a function of tensors around "
+        "it"
+    ) in found.missing
     assert found.attempts <= MOST
 
 
 def test_matrices_that_must_have_a_structure_have_it_by_their_name(tmp_path):
-    found = written(tmp_path, """
+    found = written(
+        tmp_path,
+        """
 def Op(chol, covar):
     torch.linalg.cholesky(covar)
     assert torch.equal(chol, chol.tril())
     return chol @ covar
-""")
+""",
+    )
     assert [each.tensor.arguments for each in found.inputs] == ["lower_triangular", "spd"]
 
 
 def test_a_class_is_picked_once_at_a_place(tmp_path):
-    """The backward is right for one class at each place, as torch's own cross entropy takes them, and for no other number of them."""
-    found = written(tmp_path, """
+    """The backward is right for one class at each place, as torch's own cross entropy takes them,
+    and for no other number of them."""
+    found = written(
+        tmp_path,
+        """
 def picked(pred, target):
     return pred.log_softmax(1).gather(1, target)
 class Op(Function):
@@ -305,14 +353,23 @@ class Op(Function):
     def backward(ctx, g):
         pred, target = ctx.saved_tensors
         return (pred.softmax(1) * -g).scatter_add(1, target, g), None
-""")
+""",
+    )
     assert shapes(found) == {"pred": [[2, 3]], "target": [[2, 1]]}
 
 
-@pytest.mark.parametrize("body", ["table[index]", "table[:, index]", "table.gather(0, index.reshape(-1, 1).expand(-1, table.shape[1]))",
-                                  "torch.zeros_like(table).index_add(0, index, table[: len(index)])"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "table[index]",
+        "table[:, index]",
+        "table.gather(0, index.reshape(-1, 1).expand(-1, table.shape[1]))",
+        "torch.zeros_like(table).index_add(0, index, table[: len(index)])",
+    ],
+)
 def test_every_whole_number_of_a_range_is_one_that_forward_takes(tmp_path, body):
-    """A table that is not square, and an index whose draw under the first seed may or may not come to the largest number."""
+    """A table that is not square, and an index whose draw under the first seed may or may not come
+    to the largest number."""
     found = written(tmp_path, f"def Op(table, index):\n    return {body}\n")
     assert found.missing is None
     table, index = (each.tensor for each in found.inputs)
@@ -320,4 +377,6 @@ def test_every_whole_number_of_a_range_is_one_that_forward_takes(tmp_path, body)
     assert high - low > 1
     for number in range(low, high):
         space = {"torch": torch}
-        eval(f"lambda table, index: {body}", space)(torch.randn(table.shape), torch.full(index.shape, number))
+        eval(f"lambda table, index: {body}", space)(
+            torch.randn(table.shape), torch.full(index.shape, number)
+        )

@@ -1,11 +1,21 @@
-"""The Hessian of normmax_bisect_loss is silently 0: backward multiplies with a tensor that autograd does not know to depend on x."""
+"""The Hessian of normmax_bisect_loss is silently 0: backward multiplies with a tensor that autograd
+does not know to depend on x."""
+
 import torch
 from entmax import normmax_bisect_loss
 
-x, target = torch.tensor([[1.0, 0.7, 0.3]], dtype=torch.float64, requires_grad=True), torch.tensor([0])
-wrong = torch.autograd.functional.hessian(lambda x: normmax_bisect_loss(x, target, alpha=2).sum(), x)[0, 0, 0, 0].item()
+x, target = (
+    torch.tensor([[1.0, 0.7, 0.3]], dtype=torch.float64, requires_grad=True),
+    torch.tensor([0]),
+)
+wrong = torch.autograd.functional.hessian(
+    lambda x: normmax_bisect_loss(x, target, alpha=2).sum(), x
+)[0, 0, 0, 0].item()
 up, down = (x + torch.tensor([[step, 0.0, 0.0]]) for step in (1e-6, -1e-6))
-slopes = [torch.autograd.grad(normmax_bisect_loss(each, target, alpha=2).sum(), each)[0][0, 0].item() for each in (up, down)]
+slopes = [
+    torch.autograd.grad(normmax_bisect_loss(each, target, alpha=2).sum(), each)[0][0, 0].item()
+    for each in (up, down)
+]
 right = (slopes[0] - slopes[1]) / 2e-6
 print(f"Hessian: d2 loss / d x[0]2 = {wrong}\nright, a difference of the gradient: {right:.6f}")
 assert wrong == 0 and abs(right) > 0.01

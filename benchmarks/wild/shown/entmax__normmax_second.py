@@ -1,4 +1,5 @@
 """Second derivatives of normmax_bisect are NaN where an output is 0."""
+
 import torch
 from entmax import normmax_bisect
 
@@ -13,5 +14,8 @@ wrong = torch.autograd.grad(gradient(x)[0], x)[0]
 step = torch.tensor([1e-5, 0.0, 0.0], dtype=torch.float64)
 right = ((gradient(x + step) - gradient(x - step)) / 2e-5)[0].item()
 print("normmax", normmax_bisect(x, alpha=3).tolist(), "gradient", gradient(x).tolist())
-print(f"double backward: d2 p[0] / d x[0]2 = {wrong[0].item()}\nright, a difference of the gradient: {right:.6f}")
+print(
+    f"double backward: d2 p[0] / d x[0]2 = {wrong[0].item()}\nright, a difference of the gradient: "
+    f"{right:.6f}"
+)
 assert wrong.isnan().any() and right == right

@@ -1,4 +1,6 @@
-"""Second derivatives of the event-driven layer are silently wrong: the time of the spike counts as a constant in them."""
+"""Second derivatives of the event-driven layer are silently wrong: the time of the spike counts as
+a constant in them."""
+
 import torch
 from exact_snn.event import _ExactEventLayerFn
 
@@ -14,5 +16,8 @@ def gradient(W):
 wrong = torch.autograd.grad(gradient(W)[0, 2], W)[0][0, 2].item()
 step = torch.tensor([[0.0, 0.0, 1e-5]], dtype=torch.float64)
 right = ((gradient(W + step) - gradient(W - step)) / 2e-5)[0, 2].item()
-print(f"double backward: d2 t / d W[2]2 = {wrong:.6f}\nright, a difference of the gradient: {right:.6f}")
+print(
+    f"double backward: d2 t / d W[2]2 = {wrong:.6f}\nright, a difference of the gradient: "
+    f"{right:.6f}"
+)
 assert abs(wrong - right) > 1e-3

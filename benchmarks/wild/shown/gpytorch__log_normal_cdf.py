@@ -1,4 +1,6 @@
-"""The gradient of log_normal_cdf just below -1 comes from an approximation that is meant for much smaller numbers."""
+"""The gradient of log_normal_cdf just below -1 comes from an approximation that is meant for much
+smaller numbers."""
+
 import torch
 from gpytorch.functions import log_normal_cdf
 

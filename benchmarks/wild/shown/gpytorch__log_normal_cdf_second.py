@@ -1,4 +1,5 @@
 """The second derivative of log_normal_cdf is silently 0 below -1."""
+
 import torch
 from gpytorch.functions import log_normal_cdf
 

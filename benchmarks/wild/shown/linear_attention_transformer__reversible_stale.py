@@ -1,4 +1,6 @@
-"""An in-place operation on the output of the reversible layers silently changes their gradient: backward reads the output without asking for it."""
+"""An in-place operation on the output of the reversible layers silently changes their gradient:
+backward reads the output without asking for it."""
+
 import torch
 from linear_attention_transformer.reversible import ReversibleBlock, _ReversibleFunction
 

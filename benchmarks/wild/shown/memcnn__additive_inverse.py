@@ -1,4 +1,6 @@
-"""Backward of the inverse additive coupling returns the gradients of the two halves in the wrong order."""
+"""Backward of the inverse additive coupling returns the gradients of the two halves in the wrong
+order."""
+
 import torch
 from memcnn.models.additive import AdditiveBlockInverseFunction
 

@@ -1,4 +1,6 @@
-"""Backward of the inverse affine coupling returns the gradients of the two halves in the wrong order."""
+"""Backward of the inverse affine coupling returns the gradients of the two halves in the wrong
+order."""
+
 import torch
 from memcnn.models.affine import AffineBlockInverseFunction
 
@@ -14,6 +16,8 @@ weights = torch.tensor([[1.0, 3.0]], dtype=torch.float64)
 (wrong,) = torch.autograd.grad((AffineBlockInverseFunction.apply(y, F, G) * weights).sum(), y)
 y1, y2 = y.chunk(2, dim=1)
 x2 = (y2 - G(y1)[1]) / G(y1)[0]
-(right,) = torch.autograd.grad((torch.cat([(y1 - F(x2)[1]) / F(x2)[0], x2], dim=1) * weights).sum(), y)
+(right,) = torch.autograd.grad(
+    (torch.cat([(y1 - F(x2)[1]) / F(x2)[0], x2], dim=1) * weights).sum(), y
+)
 print("backward returns", wrong.tolist(), "\nright, by torch: ", right.tolist())
 assert not torch.allclose(wrong, right) and torch.allclose(wrong, right.flip(1))

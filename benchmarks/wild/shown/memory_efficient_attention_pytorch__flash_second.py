@@ -1,4 +1,6 @@
-"""A gradient penalty through the attention is silently ignored: its backward runs without autograd."""
+"""A gradient penalty through the attention is silently ignored: its backward runs without
+autograd."""
+
 import torch
 from memory_efficient_attention_pytorch.flash_attention import FlashAttentionFunction
 
@@ -8,7 +10,8 @@ q, k, v = (torch.randn(1, 1, 3, 2, requires_grad=True) for _ in range(3))
 
 def loss(q):
     y = FlashAttentionFunction.apply(q, k, v, None, False, 2, 2)
-    return y.sum() + 10 * (torch.autograd.grad((y**2).sum(), q, create_graph=True)[0] ** 2).sum()      # with a gradient penalty
+    # With a gradient penalty
+    return y.sum() + 10 * (torch.autograd.grad((y**2).sum(), q, create_graph=True)[0] ** 2).sum()
 
 
 wrong = torch.autograd.grad(loss(q), q)[0][0, 0, 0, 0].item()

@@ -1,4 +1,5 @@
 """Backward of ExportQuantizeToFakeQuantize returns one gradient for eleven arguments."""
+
 import torch
 from nncf.torch.quantization.quantize_functions import ExportQuantizeToFakeQuantize
 

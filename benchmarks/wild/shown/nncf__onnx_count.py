@@ -1,4 +1,5 @@
 """Backward of ExportQuantizeToONNXQuantDequant returns one gradient for four arguments."""
+
 import torch
 from nncf.torch.quantization.quantize_functions import ExportQuantizeToONNXQuantDequant
 

@@ -1,4 +1,6 @@
-"""The gradient of symmetric quantisation for its scale is that of another range than the one that forward clips to."""
+"""The gradient of symmetric quantisation for its scale is that of another range than the one that
+forward clips to."""
+
 import torch
 from nncf.torch.quantization.quantize_functions import QuantizeSymmetricTorch
 
@@ -9,6 +11,14 @@ def clipped(scale):
 
 scale = torch.ones(1, 1, requires_grad=True)
 wrong = [torch.autograd.grad(y, scale, retain_graph=True)[0].item() for y in clipped(scale)[0]]
-right = ((clipped(torch.tensor([[1.25]])) - clipped(torch.tensor([[0.75]]))) / 0.5)[0].tolist()      # it is linear in the scale
-print("forward clips to", clipped(scale)[0].tolist(), "at scale 1; backward returns", wrong, "\nright, a difference:", right)
+# It is linear in the scale
+right = ((clipped(torch.tensor([[1.25]])) - clipped(torch.tensor([[0.75]]))) / 0.5)[0].tolist()
+print(
+    "forward clips to",
+    clipped(scale)[0].tolist(),
+    "at scale 1; backward returns",
+    wrong,
+    "\nright, a difference:",
+    right,
+)
 assert max(abs(a - b) for a, b in zip(wrong, right, strict=True)) > 0.1

@@ -1,4 +1,5 @@
 """The gradient of the bias for an input without a batch is summed over its own elements."""
+
 import torch
 from optimum.quanto.tensor.function import QuantizedLinearFunction
 

@@ -1,4 +1,6 @@
-"""Backward of QuantizedLinearFunction calls view on its input: it raises where that is transposed, which forward takes."""
+"""Backward of QuantizedLinearFunction calls view on its input: it raises where that is transposed,
+which forward takes."""
+
 import torch
 from optimum.quanto.tensor.function import QuantizedLinearFunction
 
@@ -10,4 +12,6 @@ try:
     torch.autograd.grad((y * torch.ones(2, 4, 5)).sum(), weight)
     raise SystemExit("backward did not raise")
 except RuntimeError as error:
-    print(f"backward raises: {error}\nright, by torch: a gradient, {right[0, 0].item():.4f} at [0, 0]")
+    print(
+        f"backward raises: {error}\nright, by torch: a gradient, {right[0, 0].item():.4f} at [0, 0]"
+    )

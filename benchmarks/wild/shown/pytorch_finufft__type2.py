@@ -1,4 +1,6 @@
-"""Backward of the transform of type 2 raises where grad_output is a lazy conjugate, as the gradient of z.conj() is."""
+"""Backward of the transform of type 2 raises where grad_output is a lazy conjugate, as the gradient
+of z.conj() is."""
+
 import torch
 from pytorch_finufft.functional import finufft_type2
 

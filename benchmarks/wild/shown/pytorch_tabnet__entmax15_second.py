@@ -1,4 +1,6 @@
-"""Second derivatives of Entmax15Function are NaN where an output is 0: backward takes the square root of the output."""
+"""Second derivatives of Entmax15Function are NaN where an output is 0: backward takes the square
+root of the output."""
+
 import torch
 from pytorch_tabnet.sparsemax import Entmax15Function
 
@@ -12,5 +14,9 @@ def gradient(x):
 (wrong,) = torch.autograd.grad(gradient(x)[0, 0], x)
 step = torch.tensor([[1e-5, 0.0, 0.0]], dtype=torch.float64)
 right = ((gradient(x + step) - gradient(x - step)) / 2e-5)[0, 0].item()
-print("double backward:", wrong.tolist(), f"\nright, a difference of the gradient, at [0, 0]: {right:.6f}")
+print(
+    "double backward:",
+    wrong.tolist(),
+    f"\nright, a difference of the gradient, at [0, 0]: {right:.6f}",
+)
 assert wrong.isnan().any() and right == right

@@ -1,10 +1,17 @@
-"""Backward of ScalerQuantization clamps the gradient it is given, in place: what else is made of that gradient is of other numbers."""
+"""Backward of ScalerQuantization clamps the gradient it is given, in place: what else is made of
+that gradient is of other numbers."""
+
 import torch
 from qsparse.quantize import ScalerQuantization
 
 x = torch.tensor([0.25, 0.5], requires_grad=True)
 given = torch.tensor([3.0, -3.0])
 (wrong,) = torch.autograd.grad(ScalerQuantization.apply(x, 4, 0.1), x, given)
-print("for grad_output [3.0, -3.0] backward returns", wrong.tolist(), "and leaves grad_output as", given.tolist())
+print(
+    "for grad_output [3.0, -3.0] backward returns",
+    wrong.tolist(),
+    "and leaves grad_output as",
+    given.tolist(),
+)
 print("right: [3.0, -3.0], as no number is out of range, and grad_output as it was")
 assert given.tolist() != [3.0, -3.0] and wrong.tolist() != [3.0, -3.0]

@@ -1,13 +1,19 @@
-"""A gradient penalty through the hard sigmoid silently lacks the weights behind it: backward multiplies grad_output where autograd does not look."""
+"""A gradient penalty through the hard sigmoid silently lacks the weights behind it: backward
+multiplies grad_output where autograd does not look."""
+
 import torch
 from qste.nn import _PiecewiseFn
 
-x, v = torch.tensor([[0.3, 0.8, 0.1]], requires_grad=True), torch.tensor([[1.0, 2.0, -1.0]], requires_grad=True)
+x, v = (
+    torch.tensor([[0.3, 0.8, 0.1]], requires_grad=True),
+    torch.tensor([[1.0, 2.0, -1.0]], requires_grad=True),
+)
 
 
 def loss(v):
     y = (_PiecewiseFn.apply(x, "hardsigmoid", -3.0, 3.0) * v).sum()
-    return y + (torch.autograd.grad(y, x, create_graph=True)[0] ** 2).sum()      # with a gradient penalty
+    # With a gradient penalty
+    return y + (torch.autograd.grad(y, x, create_graph=True)[0] ** 2).sum()
 
 
 wrong = torch.autograd.grad(loss(v), v)[0][0, 1].item()

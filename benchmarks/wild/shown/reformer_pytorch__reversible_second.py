@@ -1,4 +1,6 @@
-"""A gradient penalty through the reversible layers is silently ignored: their backward detaches what it computes."""
+"""A gradient penalty through the reversible layers is silently ignored: their backward detaches
+what it computes."""
+
 import torch
 from reformer_pytorch.reversible import ReversibleBlock, _ReversibleFunction
 
@@ -8,7 +10,8 @@ x = torch.tensor([[[0.3, -0.8]]], dtype=torch.float64, requires_grad=True)
 
 def loss(x):
     y = _ReversibleFunction.apply(x, torch.nn.ModuleList([block]), {"f_args": {}, "g_args": {}})
-    return y.sum() + (torch.autograd.grad(y.sum(), x, create_graph=True)[0] ** 2).sum()      # with a gradient penalty
+    # With a gradient penalty
+    return y.sum() + (torch.autograd.grad(y.sum(), x, create_graph=True)[0] ** 2).sum()
 
 
 wrong = torch.autograd.grad(loss(x), x)[0][0, 0, 0].item()

@@ -1,4 +1,6 @@
-"""An in-place operation on the output of the reversible layers silently changes their gradient: backward reads the output without asking for it."""
+"""An in-place operation on the output of the reversible layers silently changes their gradient:
+backward reads the output without asking for it."""
+
 import torch
 from revtorch.revtorch import ReversibleBlock, _ReversibleModuleFunction
 

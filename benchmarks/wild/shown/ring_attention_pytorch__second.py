@@ -1,4 +1,6 @@
-"""A gradient penalty through the attention is silently ignored: its backward runs without autograd."""
+"""A gradient penalty through the attention is silently ignored: its backward runs without
+autograd."""
+
 import torch
 from ring_attention_pytorch.ring_flash_attention import RingFlashAttentionFunction
 
@@ -8,7 +10,8 @@ q, k, v = (torch.randn(1, 4, 1, 2, requires_grad=True) for _ in range(3))
 
 def loss(q):
     y = RingFlashAttentionFunction.apply(q, k, v, None, False, 2, False, False, None, 1, False, 5.0)
-    return y.sum() + 100 * (torch.autograd.grad((y**2).sum(), q, create_graph=True)[0] ** 2).sum()      # with a gradient penalty
+    # With a gradient penalty
+    return y.sum() + 100 * (torch.autograd.grad((y**2).sum(), q, create_graph=True)[0] ** 2).sum()
 
 
 wrong = torch.autograd.grad(loss(q), q)[0][0, 0, 0, 0].item()

@@ -1,4 +1,5 @@
 """Backward of LeakySpikeOperator returns one gradient for two arguments."""
+
 import torch
 from snntorch.surrogate import LeakySpikeOperator
 
@@ -8,4 +9,7 @@ try:
     spikes.sum().backward()
     raise SystemExit("backward did not raise")
 except RuntimeError as error:
-    print(f"backward raises: {error}\nright, as its documentation says: the slope 0.1 where there is no spike, 1 where there is one")
+    print(
+        f"backward raises: {error}\nright, as its documentation says: the slope 0.1 where there is "
+        "no spike, 1 where there is one"
+    )

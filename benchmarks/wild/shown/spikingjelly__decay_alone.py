@@ -1,4 +1,6 @@
-"""Backward of LeakyIntegratorStep raises where the decay is trained, and neither its input nor its state needs a gradient."""
+"""Backward of LeakyIntegratorStep raises where the decay is trained, and neither its input nor its
+state needs a gradient."""
+
 import torch
 from spikingjelly.activation_based.lava_exchange import LeakyIntegratorStep
 
@@ -9,5 +11,7 @@ try:
     raise SystemExit("backward did not raise")
 except ValueError as error:
     print(f"backward raises ValueError: {error}")
-(right,) = torch.autograd.grad(LeakyIntegratorStep.apply(x.requires_grad_(), decay, state, 64).sum(), decay)
+(right,) = torch.autograd.grad(
+    LeakyIntegratorStep.apply(x.requires_grad_(), decay, state, 64).sum(), decay
+)
 print(f"right, as where x needs one: {right.item()}")

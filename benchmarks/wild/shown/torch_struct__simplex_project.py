@@ -1,4 +1,6 @@
-"""_SimplexProject: forward subtracts the norm of the projection, and backward is that of half its square."""
+"""_SimplexProject: forward subtracts the norm of the projection, and backward is that of half its
+square."""
+
 import torch
 from torch_struct.semirings.sparse_max import _SimplexProject, project_simplex
 

@@ -1,4 +1,6 @@
-"""Backward of the mixed-precision linear layer calls view on grad_output: it raises behind a transpose."""
+"""Backward of the mixed-precision linear layer calls view on grad_output: it raises behind a
+transpose."""
+
 import torch
 from torchao.prototype.quantized_training import int8_mixed_precision as int8
 
@@ -11,4 +13,6 @@ try:
     torch.autograd.grad(y.transpose(1, 2).contiguous().pow(2).sum(), weight)
     raise SystemExit("backward did not raise")
 except RuntimeError as error:
-    print(f"backward raises: {error}\nright, by torch: a gradient, {right[0, 0].item():.4f} at [0, 0]")
+    print(
+        f"backward raises: {error}\nright, by torch: a gradient, {right[0, 0].item():.4f} at [0, 0]"
+    )

@@ -1,4 +1,6 @@
-"""Join returns the memory of its input, and autograd does not know: one in place behind it changes the input, not its gradient."""
+"""Join returns the memory of its input, and autograd does not know: one in place behind it changes
+the input, not its gradient."""
+
 import torch
 from torchgpipe.dependency import Join
 
@@ -12,5 +14,14 @@ def written(through):
 
 
 wrong, right = written(lambda z: Join.apply(z, torch.empty(0))), written(lambda z: z.view_as(z))
-print("z is", wrong[0], "and its gradient", wrong[1], "\nright, through z.view_as(z): z is", right[0], "and its gradient", right[1])
+print(
+    "z is",
+    wrong[0],
+    "and its gradient",
+    wrong[1],
+    "\nright, through z.view_as(z): z is",
+    right[0],
+    "and its gradient",
+    right[1],
+)
 assert wrong[0] == right[0] and wrong[1] != right[1]

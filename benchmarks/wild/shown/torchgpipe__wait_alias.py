@@ -1,4 +1,6 @@
-"""Wait returns the memory of its input, and autograd does not know: one in place behind it changes the input, not its gradient."""
+"""Wait returns the memory of its input, and autograd does not know: one in place behind it changes
+the input, not its gradient."""
+
 import torch
 from torchgpipe.copy import Wait
 from torchgpipe.stream import CPUStream
@@ -12,6 +14,18 @@ def written(through):
     return z.tolist(), torch.autograd.grad(z.sum(), x)[0].tolist()
 
 
-wrong, right = written(lambda z: Wait.apply(CPUStream, CPUStream, z)[0]), written(lambda z: z.view_as(z))
-print("z is", wrong[0], "and its gradient", wrong[1], "\nright, through z.view_as(z): z is", right[0], "and its gradient", right[1])
+wrong, right = (
+    written(lambda z: Wait.apply(CPUStream, CPUStream, z)[0]),
+    written(lambda z: z.view_as(z)),
+)
+print(
+    "z is",
+    wrong[0],
+    "and its gradient",
+    wrong[1],
+    "\nright, through z.view_as(z): z is",
+    right[0],
+    "and its gradient",
+    right[1],
+)
 assert wrong[0] == right[0] and wrong[1] != right[1]

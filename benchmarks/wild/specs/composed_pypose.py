@@ -1,7 +1,9 @@
-"""The operators of pypose between an element of the algebra and one of the vectors or algebras they act on.
+"""The operators of pypose between an element of the algebra and one of the vectors or algebras they
+act on.
 
-Gradients with respect to a group element are those of a small motion to its left, so that only what starts in the algebra has a derivative in the
-ordinary sense. All four groups have the same seven operators.
+Gradients with respect to a group element are those of a small motion to its left, so that only what
+starts in the algebra has a derivative in the ordinary sense. All four groups have the same seven
+operators.
 """
 
 from __future__ import annotations

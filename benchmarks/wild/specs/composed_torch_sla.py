@@ -31,5 +31,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 def root(val: Tensor, b: Tensor) -> Tensor:
     """Of A x + 3 x + x³ = b."""
     matrix = SparseTensor(val, ROW, COL, (3, 3))
-    found: Tensor = matrix.nonlinear_solve(lambda x, A, b: A @ x + 3 * x + x**3 - b, torch.zeros(3, dtype=val.dtype), b, tol=1e-13)
+    found: Tensor = matrix.nonlinear_solve(
+        lambda x, A, b: A @ x + 3 * x + x**3 - b, torch.zeros(3, dtype=val.dtype), b, tol=1e-13
+    )
     return found

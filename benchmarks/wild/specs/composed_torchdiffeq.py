@@ -1,4 +1,5 @@
-"""The gradients of torchdiffeq: by the adjoint equation, at the time of an event, and within a step."""
+"""The gradients of torchdiffeq: by the adjoint equation, at the time of an event, and within a
+step."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ class _Field(nn.Module):
 
 
 def adjoint(x: Tensor, w: Tensor) -> Tensor:
-    end: Tensor = odeint_adjoint(_Field(w), x, torch.tensor([0.0, 0.5], dtype=x.dtype), adjoint_params=(w,), **EXACT)[-1]
+    end: Tensor = odeint_adjoint(
+        _Field(w), x, torch.tensor([0.0, 0.5], dtype=x.dtype), adjoint_params=(w,), **EXACT
+    )[-1]
     return end
 
 
 def adjoint_of_time(x: Tensor, t: Tensor) -> Tensor:
     field = _Field(torch.eye(2, dtype=x.dtype))
-    end: Tensor = odeint_adjoint(field, x, torch.stack([torch.zeros_like(t), t]), adjoint_params=(), **EXACT)[-1]
+    end: Tensor = odeint_adjoint(
+        field, x, torch.stack([torch.zeros_like(t), t]), adjoint_params=(), **EXACT
+    )[-1]
     return end
 
 
@@ -36,6 +41,11 @@ def within(x: Tensor, w: Tensor) -> Tensor:
 
 def event(x: Tensor) -> tuple[Tensor, Tensor]:
     """When, and where, a falling body meets the ground."""
-    time, states = odeint_event(lambda t, x: torch.stack([x[1], -torch.ones_like(x[1])]), x, torch.zeros((), dtype=x.dtype),
-                                event_fn=lambda t, x: x[0], **EXACT)
+    time, states = odeint_event(
+        lambda t, x: torch.stack([x[1], -torch.ones_like(x[1])]),
+        x,
+        torch.zeros((), dtype=x.dtype),
+        event_fn=lambda t, x: x[0],
+        **EXACT,
+    )
     return time, states[-1]

@@ -1,4 +1,5 @@
-"""The interpolations of torchkbnufft, by a sparse matrix and by a table, at fixed points of k-space."""
+"""The interpolations of torchkbnufft, by a sparse matrix and by a table, at fixed points of
+k-space."""
 
 from __future__ import annotations
 

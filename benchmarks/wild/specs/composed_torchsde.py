@@ -1,4 +1,5 @@
-"""A stochastic differential equation along one path of noise, solved by the reversible method whose adjoint is exact."""
+"""A stochastic differential equation along one path of noise, solved by the reversible method whose
+adjoint is exact."""
 
 from __future__ import annotations
 
@@ -24,6 +25,14 @@ class _Equation(nn.Module):
 def path(y: Tensor, w: Tensor) -> Tensor:
     times = torch.tensor([0.0, 0.5], dtype=y.dtype)
     noise = BrownianInterval(0.0, 0.5, size=(1, 2), dtype=y.dtype, entropy=7)
-    end: Tensor = sdeint_adjoint(_Equation(w), y, times, bm=noise, method="reversible_heun", adjoint_method="adjoint_reversible_heun",
-                                 adjoint_params=(w,), dt=0.125)[-1]
+    end: Tensor = sdeint_adjoint(
+        _Equation(w),
+        y,
+        times,
+        bm=noise,
+        method="reversible_heun",
+        adjoint_method="adjoint_reversible_heun",
+        adjoint_params=(w,),
+        dt=0.125,
+    )[-1]
     return end

@@ -17,7 +17,9 @@ def linear(A: Tensor, B: Tensor) -> Tensor:
 
 def linear_cg(A: Tensor, B: Tensor) -> Tensor:
     symmetric = A + A.mT
-    found: Tensor = solve(LinearOperator.m(symmetric, is_hermitian=True), B, method="cg", rtol=1e-12, atol=1e-13)
+    found: Tensor = solve(
+        LinearOperator.m(symmetric, is_hermitian=True), B, method="cg", rtol=1e-12, atol=1e-13
+    )
     return found
 
 
@@ -32,17 +34,31 @@ def davidson(A: Tensor) -> Tensor:
 
 
 def root(w: Tensor) -> Tensor:
-    found: Tensor = rootfinder(lambda y, w: y**3 + 3 * y - w, torch.zeros_like(w), params=(w,), f_tol=1e-13, x_tol=1e-13)
+    found: Tensor = rootfinder(
+        lambda y, w: y**3 + 3 * y - w, torch.zeros_like(w), params=(w,), f_tol=1e-13, x_tol=1e-13
+    )
     return found
 
 
 def fixed(w: Tensor) -> Tensor:
-    found: Tensor = equilibrium(lambda y, w: torch.cos(w * y) / 2, torch.zeros_like(w), params=(w,), f_tol=1e-13, x_tol=1e-13)
+    found: Tensor = equilibrium(
+        lambda y, w: torch.cos(w * y) / 2,
+        torch.zeros_like(w),
+        params=(w,),
+        f_tol=1e-13,
+        x_tol=1e-13,
+    )
     return found
 
 
 def minimum(w: Tensor) -> Tensor:
-    found: Tensor = minimize(lambda y, w: (y**4 + y**2 - w * y).sum(), torch.zeros_like(w), params=(w,), f_tol=1e-13, x_tol=1e-13)
+    found: Tensor = minimize(
+        lambda y, w: (y**4 + y**2 - w * y).sum(),
+        torch.zeros_like(w),
+        params=(w,),
+        f_tol=1e-13,
+        x_tol=1e-13,
+    )
     return found
 
 
@@ -52,6 +68,13 @@ def area(w: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def flow(y: Tensor, w: Tensor) -> Tensor:
-    found: Tensor = solve_ivp(lambda t, y, w: torch.tanh(w @ y), torch.tensor([0.0, 0.5], dtype=y.dtype), y, params=(w,),
-                              method="rk45", rtol=1e-11, atol=1e-12)
+    found: Tensor = solve_ivp(
+        lambda t, y, w: torch.tanh(w @ y),
+        torch.tensor([0.0, 0.5], dtype=y.dtype),
+        y,
+        params=(w,),
+        method="rk45",
+        rtol=1e-11,
+        atol=1e-12,
+    )
     return found

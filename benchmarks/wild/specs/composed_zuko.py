@@ -8,7 +8,9 @@ from zuko.utils import AdaptiveCheckpointAdjoint, Bisection, GaussLegendre
 
 
 def inverse(y: Tensor, w: Tensor) -> Tensor:
-    found: Tensor = Bisection.apply(lambda x: x + torch.tanh(w * x), y, torch.full_like(y, -10), torch.full_like(y, 10), 64, w)
+    found: Tensor = Bisection.apply(
+        lambda x: x + torch.tanh(w * x), y, torch.full_like(y, -10), torch.full_like(y, 10), 64, w
+    )
     return found
 
 
@@ -18,5 +20,7 @@ def area(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
 
 
 def flow(x: Tensor, t1: Tensor, w: Tensor) -> Tensor:
-    found: Tensor = AdaptiveCheckpointAdjoint.apply((1e-12, 1e-12, True), lambda t, x: torch.tanh(x @ w) + t, x, torch.zeros_like(t1), t1, w)
+    found: Tensor = AdaptiveCheckpointAdjoint.apply(
+        (1e-12, 1e-12, True), lambda t, x: torch.tanh(x @ w) + t, x, torch.zeros_like(t1), t1, w
+    )
     return found

@@ -11,11 +11,19 @@ Arguments = tuple[object, ...]
 
 
 def revtorch(seed: int, dtype: torch.dtype, device: str) -> Arguments:
-    return _numbers(seed, dtype, device), nn.ModuleList([_block("revtorch", seed, dtype, split_along_dim=2)]), False
+    return (
+        _numbers(seed, dtype, device),
+        nn.ModuleList([_block("revtorch", seed, dtype, split_along_dim=2)]),
+        False,
+    )
 
 
 def reformer(seed: int, dtype: torch.dtype, device: str) -> Arguments:
-    return _numbers(seed, dtype, device), nn.ModuleList([_block("reformer_pytorch.reversible", seed, dtype)]), {"f_args": {}, "g_args": {}}
+    return (
+        _numbers(seed, dtype, device),
+        nn.ModuleList([_block("reformer_pytorch.reversible", seed, dtype)]),
+        {"f_args": {}, "g_args": {}},
+    )
 
 
 def performer(seed: int, dtype: torch.dtype, device: str) -> Arguments:
@@ -44,7 +52,11 @@ def memory_efficient(seed: int, dtype: torch.dtype, device: str) -> Arguments:
 
 def _several(module: str, seed: int, dtype: torch.dtype, device: str) -> Arguments:
     """With one dict of arguments per block."""
-    return _numbers(seed, dtype, device), nn.ModuleList([_block(module, seed, dtype)]), [{"f_args": {}, "g_args": {}}]
+    return (
+        _numbers(seed, dtype, device),
+        nn.ModuleList([_block(module, seed, dtype)]),
+        [{"f_args": {}, "g_args": {}}],
+    )
 
 
 def _block(module: str, seed: int, dtype: torch.dtype, **more: int) -> nn.Module:
@@ -55,4 +67,6 @@ def _block(module: str, seed: int, dtype: torch.dtype, **more: int) -> nn.Module
 
 
 def _numbers(seed: int, dtype: torch.dtype, device: str) -> Tensor:
-    return torch.randn(1, 2, 4, generator=torch.Generator().manual_seed(seed), dtype=dtype).to(device)
+    return torch.randn(1, 2, 4, generator=torch.Generator().manual_seed(seed), dtype=dtype).to(
+        device
+    )

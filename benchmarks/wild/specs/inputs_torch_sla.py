@@ -1,4 +1,5 @@
-"""The entries of a matrix of three rows, where they stand, and what the solvers of torch-sla want besides."""
+"""The entries of a matrix of three rows, where they stand, and what the solvers of torch-sla want
+besides."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ def _entries(seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def _right(seed: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype).requires_grad_()
+    return (
+        torch.randn(3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        .to(dtype)
+        .requires_grad_()
+    )
 
 
 def scipy(seed: int, dtype: torch.dtype, device: str) -> Inputs:
@@ -27,12 +32,34 @@ def scipy(seed: int, dtype: torch.dtype, device: str) -> Inputs:
 
 
 def _pytorch(method: str, seed: int, dtype: torch.dtype, device: str) -> Inputs:
-    return _entries(seed, dtype), ROW, COL, SHAPE, _right(seed, dtype), method, 1e-15, 1e-14, 1000, "none", False
+    return (
+        _entries(seed, dtype),
+        ROW,
+        COL,
+        SHAPE,
+        _right(seed, dtype),
+        method,
+        1e-15,
+        1e-14,
+        1000,
+        "none",
+        False,
+    )
 
 
 def _batch(method: str, seed: int, dtype: torch.dtype, device: str) -> Inputs:
-    return _entries(seed, dtype).detach().expand(2, 7).clone().requires_grad_(), ROW, COL, SHAPE, \
-        torch.randn(2, 3, dtype=dtype, generator=torch.Generator().manual_seed(seed)).requires_grad_(), method, 1e-15, 1000
+    return (
+        _entries(seed, dtype).detach().expand(2, 7).clone().requires_grad_(),
+        ROW,
+        COL,
+        SHAPE,
+        torch.randn(
+            2, 3, dtype=dtype, generator=torch.Generator().manual_seed(seed)
+        ).requires_grad_(),
+        method,
+        1e-15,
+        1000,
+    )
 
 
 def det(seed: int, dtype: torch.dtype, device: str) -> Inputs:

@@ -9,4 +9,9 @@ def streams(seed: int, dtype: torch.dtype, device: str) -> tuple[object, ...]:
     from torchgpipe.stream import CPUStream
 
     source = torch.Generator().manual_seed(seed)
-    return CPUStream, CPUStream, torch.randn(2, 3, generator=source, dtype=dtype), torch.randn(2, generator=source, dtype=dtype)
+    return (
+        CPUStream,
+        CPUStream,
+        torch.randn(2, 3, generator=source, dtype=dtype),
+        torch.randn(2, generator=source, dtype=dtype),
+    )

@@ -31,9 +31,8 @@ from gradverify.numerics.verdict import MISMATCH, Limit
 
 # rungs of outputs that may have structure near x
 NEARER = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
-SPAN = (
-    1 << 17
-)  # elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
+# Elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
+SPAN = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -98,13 +97,11 @@ class Chunk:
         if not open_.any():
             return judged, quick
         d, mismatch = self._climbed(cells, d, open_)
-        if (
-            mismatch.any() and not self.bundle.grouped
-        ):  # those of a group are confirmed by moving each column alone
+        # Those of a group are confirmed by moving each column alone
+        if mismatch.any() and not self.bundle.grouped:
             d, unaffordable = self._confirmed(cells, d, mismatch)
-        lost = np.flatnonzero(
-            d.outcome == NON_FINITE
-        )  # a backward may well be non-finite all along such a column
+        # A backward may well be non-finite all along such a column
+        lost = np.flatnonzero(d.outcome == NON_FINITE)
         lost = lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]
         self.border[
             cells.column[lost[~self.samples.settles(cells.line[lost], cells.out[lost])]]

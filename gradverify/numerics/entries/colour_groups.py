@@ -27,7 +27,18 @@ from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_
 from gradverify.numerics.judging.run import Run
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import SMALL
-from gradverify.numerics.rungs import BASE, QUICK, RATIO, VISIBLE, Array, Index, Mask, in_range, pieces, step
+from gradverify.numerics.rungs import (
+    BASE,
+    QUICK,
+    RATIO,
+    VISIBLE,
+    Array,
+    Index,
+    Mask,
+    in_range,
+    pieces,
+    step,
+)
 from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY
@@ -38,9 +49,8 @@ from gradverify.numerics.verdict import Limit, Verdict
 PARTS = 4
 NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
 MOST_ENTRIES = 1 << 21  # off the pattern of a group that are kept
-LEAST_STEP = (
-    WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
-)  # of the scale: what a group's columns are moved by at least
+# Of the scale: what a group's columns are moved by at least
+LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 
 
 # ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
@@ -50,8 +60,8 @@ def analytic_values(
 ) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
     """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
     number the row groups that have numbers where none of their outputs depends on the input, with
-    the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the cotangents of
-    group members, continuous and signed; that of a lone one is 1."""
+    the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the
+    cotangents of group members, continuous and signed; that of a lone one is 1."""
     point, plans = run.point, [of[tensor] for tensor in spans]
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
@@ -403,9 +413,9 @@ class ColourGroups:
 
 
 def lasts(run: Run, line: Line, out: Index) -> bool:
-    """Does one of the outputs [k] that moved with a line, off the pattern, depend on it at x itself:
-    two calls, or four. What is not there (the next in a sort, the loser of a maximum) stops as the
-    step shrinks, unless noise would have hidden a linear dependence on the NEARER rung."""
+    """Does one of the outputs [k] that moved with a line, off the pattern, depend on it at x
+    itself: two calls, or four. What is not there (the next in a sort, the loser of a maximum) stops
+    as the step shrinks, unless noise would have hidden a linear dependence on the NEARER rung."""
 
     def moved(rung: int) -> Array:
         sides = (line.at(sign * step(line.scale, rung)) for sign in (1.0, -1.0))

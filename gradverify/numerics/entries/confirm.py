@@ -1,6 +1,8 @@
-"""Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5).
+"""Confirmation of single elements: the column moved alone by every step, against the VJP of the
+output alone (method.md section 5).
 
-So is the one element that was asked for, where no comparison of elements met it: part of a row that was compared as a sum, or a zero of both sides.
+So is the one element that was asked for, where no comparison of elements met it: part of a row that
+was compared as a sum, or a zero of both sides.
 """
 
 from __future__ import annotations
@@ -24,21 +26,28 @@ from gradverify.numerics.rungs import QUICK, Index
 from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
 
-# ---- Confirmation of single elements: the column moved alone by every step, against the VJP of the output alone (method.md section 5)
+# ---- Confirmation of single elements: the column moved alone by every step, against the VJP of the
+# output alone (method.md section 5)
 def measured_alone(run: Run, column: Index, out: Index) -> Judged:
-    """Elements (column, output) [E], in the order in which they were asked, and excused: one backward an output, 48 forward calls a column."""
+    """Elements (column, output) [E], in the order in which they were asked, and excused: one
+    backward an output, 48 forward calls a column."""
     a, d = run.analytic(column, out), LoneLadders(run, column, out).derivative()
     return excused(run, judged_now(run, column, out, a, d).with_limits())
 
 
 def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
-    """The elements after excuses, which were `before` them: a mismatch that was believed beside others that are none after all is measured alone.
+    """The elements after excuses, which were `before` them: a mismatch that was believed beside
+    others that are none after all is measured alone.
 
     The worst first, until one stands; 48 forward calls a column.
     """
     for _ in range(MOST_COLUMNS):
         wrong = judged.verdict == MISMATCH
-        if not wrong.any() or not ((before.verdict == MISMATCH) & ~wrong).any() or run.over_budget(EVERY_RUNG):
+        if (
+            not wrong.any()
+            or not ((before.verdict == MISMATCH) & ~wrong).any()
+            or run.over_budget(EVERY_RUNG)
+        ):
             return judged
         i = np.flatnonzero(wrong)
         i = i[judged.column[i] == judged.column[i[judged.take(i).worst_first()[0]]]]
@@ -50,7 +59,8 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
 
 @dataclass
 class Confirmations:
-    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or right (`cleared`), by (input, output) tensor."""
+    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or
+    right (`cleared`), by (input, output) tensor."""
 
     run: Run
     confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -62,7 +72,8 @@ class Confirmations:
 
     @property
     def budget_ended(self) -> bool:
-        """The budget does not afford another column, and an element that was measured alone is wrong: that is enough."""
+        """The budget does not afford another column, and an element that was measured alone is
+        wrong: that is enough."""
         return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
     def enough_confirmed(self, pair: tuple[int, int]) -> bool:
@@ -77,12 +88,15 @@ def with_asked(run: Run, pairs: list[Pair]) -> list[Pair]:
     if asked is None or column_at(run.point, asked.input, asked.input_index) is None:
         return pairs
     wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
-    return [replace(pair, asked=pair_of_one(run, asked).asked, by_itself=True) if is_wanted else pair
-            for is_wanted, pair in zip(wanted, pairs, strict=True)]
+    return [
+        replace(pair, asked=pair_of_one(run, asked).asked, by_itself=True) if is_wanted else pair
+        for is_wanted, pair in zip(wanted, pairs, strict=True)
+    ]
 
 
 def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
-    """The column that moves this coordinate of an input first; None where it only follows its mirror image."""
+    """The column that moves this coordinate of an input first; None where it only follows its
+    mirror image."""
     found = np.flatnonzero(point.columns.coordinate == int(point.starts[tensor]) + coordinate)
     return int(found[0]) if found.size else None
 
@@ -90,7 +104,10 @@ def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
 def pair_of_one(run: Run, asked: Asked) -> Pair:
     """A pair of this one element."""
     run, point, part = run.fresh(), run.point, run.point.parts[asked.output]
-    column, out = np.array([column_at(point, asked.input, asked.input_index)]), np.array([part.start + asked.output_index])
+    column, out = (
+        np.array([column_at(point, asked.input, asked.input_index)]),
+        np.array([part.start + asked.output_index]),
+    )
     with np.errstate(all="ignore"):
         run.learn_survey()
         judged = _judged(run, column, out)
@@ -105,7 +122,11 @@ def _judged(run: Run, column: Index, out: Index) -> Judged:
 
     _, climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
     judged = judged_now(run, column, out, a, climb.run())
-    return measured_alone(run, column, out) if judged.verdict[0] == Verdict.MISMATCH else excused(run, judged.with_limits())
+    return (
+        measured_alone(run, column, out)
+        if judged.verdict[0] == Verdict.MISMATCH
+        else excused(run, judged.with_limits())
+    )
 
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Climb]:

@@ -3,9 +3,9 @@ columns that each line shows.
 
 A line moves a column by itself, or a colour group of columns that no output shares
 (`colour_groups`): analytic values of a group come from compressed VJPs, and a mismatch of it is
-confirmed by moving its column alone. Memory is a tile of the analytic Jacobian and a chunk of lines within
-it, both of fixed size; never N × M. Where the Jacobian is larger than a tile, it is pulled back
-anew for each.
+confirmed by moving its column alone. Memory is a tile of the analytic Jacobian and a chunk of lines
+within it, both of fixed size; never N × M. Where the Jacobian is larger than a tile, it is pulled
+back anew for each.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ from gradverify.numerics.verdict import PASS, Verdict
 
 SLACK = 1e-3  # of the sum along the ray: its own curvature
 TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
-CHUNK_BYTES = (
-    16 * len(QUICK) + 24
-)  # an element of a lone column: both sides of the quick rungs, masks, tolerances
+# An element of a lone column: both sides of the quick rungs, masks, tolerances
+CHUNK_BYTES = 16 * len(QUICK) + 24
 # an element of a group whose derivative is solved: samples of the quick rungs, their steps,
 # columns, the derivative and its copies
 GROUP_BYTES = 600
@@ -154,7 +153,9 @@ class Sweep:
         weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
         confirmations = Confirmations(run)
         tensors = {
-            t: ColourGroups(run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool))
+            t: ColourGroups(
+                run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool)
+            )
             for t, plan in self.plans.items()
         }
         counts = {t: plan.groups.count for t, plan in self.plans.items()}
@@ -275,7 +276,9 @@ class Sweep:
                     )
                     elements, quick = judged.take(of_pair), quick[of_pair]
                 coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
-                tally.add(elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick)))
+                tally.add(
+                    elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick))
+                )
 
 
 def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:

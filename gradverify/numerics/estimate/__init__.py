@@ -1,1 +1,2 @@
-"""Derivatives with error bars from values of f along a line: steps, samples, Richardson extrapolation, noise, kinks and ambiguity."""
+"""Derivatives with error bars from values of f along a line: steps, samples, Richardson
+extrapolation, noise, kinks and ambiguity."""

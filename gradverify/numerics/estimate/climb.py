@@ -1,7 +1,9 @@
-"""Adaptive step selection: every derivative gets coarser steps where noise limits it and finer ones elsewhere, until its error suffices.
+"""Adaptive step selection: every derivative gets coarser steps where noise limits it and finer ones
+elsewhere, until its error suffices.
 
-Noise-limited elements get coarser rungs, also above the scale; the others finer ones; what three such steps leave climbs every rung.
-(All rungs at once: 41 calls a column instead of 7, and more undecided.)
+Noise-limited elements get coarser rungs, also above the scale; the others finer ones; what three
+such steps leave climbs every rung. (All rungs at once: 41 calls a column instead of 7, and more
+undecided.)
 """
 
 from __future__ import annotations
@@ -19,18 +21,23 @@ from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
-CLIMB_STEPS, NOISY_STEPS = 3, 7  # then every rung; where noise limits, coarser rungs go on: half as many undecided
-NOISE_SHARE = 0.25  # of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar however well it converges
+# Then every rung; where noise limits, coarser rungs go on: half as many undecided
+CLIMB_STEPS, NOISY_STEPS = 3, 7
+# Of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar
+# however well it converges
+NOISE_SHARE = 0.25
 FINEST = RUNGS - 1
 EVERY_RUNG = 2 * RUNGS  # forward calls that every rung of one line takes
 
 Judge = Callable[[Index, Derivative], Codes]
-"""Verdicts of elements (indices, their derivatives): what is settled, and what is surely a mismatch."""
+"""Verdicts of elements (indices, their derivatives): what is settled, and what is surely a
+mismatch."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What is known of the outputs: f(x), noise [M]; `unit()` their unit roundoff [M], read anew as values come in."""
+    """What is known of the outputs: f(x), noise [M]; `unit()` their unit roundoff [M], read anew as
+    values come in."""
 
     f0: Array
     sigma: Array
@@ -47,7 +54,8 @@ class Elements(Record):
 
 
 class Ladders:
-    """The samples of a set of elements on their lines, taken once each: at most RUNGS + 21 rungs of up, down, two steps."""
+    """The samples of a set of elements on their lines, taken once each: at most RUNGS + 21 rungs of
+    up, down, two steps."""
 
     def __init__(self, lines: Sequence[Line], outputs: Outputs, elements: Elements) -> None:
         self.lines, self.outputs, self.elements = lines, outputs, elements
@@ -56,10 +64,15 @@ class Ladders:
         self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
         self._sampled: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
-        self._selected = {n: selected(lines[n], elements.out[members]) for n, members in self._members.items()}
+        self._selected = {
+            n: selected(lines[n], elements.out[members]) for n, members in self._members.items()
+        }
         self._size, self._magnitude = np.empty((2, len(elements.line)))
         for n, members in self._members.items():
-            self._size[members], self._magnitude[members] = self._selected[n].size, self._selected[n].magnitude
+            self._size[members], self._magnitude[members] = (
+                self._selected[n].size,
+                self._selected[n].magnitude,
+            )
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -85,7 +98,18 @@ class Ladders:
                 self._sample(n, k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
         o, out = self.outputs, self.elements.out[i]
-        return Samples(up, down, step_up, step_down, o.f0[out], o.sigma[out], o.unit()[out], self._magnitude[i], self._size[i], o.rounds_x)
+        return Samples(
+            up,
+            down,
+            step_up,
+            step_down,
+            o.f0[out],
+            o.sigma[out],
+            o.unit()[out],
+            self._magnitude[i],
+            self._size[i],
+            o.rounds_x,
+        )
 
     def solve(self, i: Index, rungs: Iterable[int], full: bool) -> Derivative:
         """Elements i from these rungs."""
@@ -112,9 +136,11 @@ class Ladders:
 
 
 class Climb:
-    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step does.
+    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step
+    does.
 
-    After the `run`, `unconfirmed`: mismatches that only a part of the ladder has seen; `exhausted`: elements that have seen all of it [E].
+    After the `run`, `unconfirmed`: mismatches that only a part of the ladder has seen; `exhausted`:
+    elements that have seen all of it [E].
     """
 
     def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask) -> None:
@@ -124,7 +150,8 @@ class Climb:
         self.unconfirmed, self.exhausted = np.zeros((2, len(self._line)), bool)
 
     def run(self) -> Derivative:
-        """The derivatives of all elements, each climbed until it is settled or has seen every rung it may."""
+        """The derivatives of all elements, each climbed until it is settled or has seen every rung
+        it may."""
         left = self._left(np.arange(len(self._line)))
         for n in range(NOISY_STEPS):
             helped = left[~self.unconfirmed[left]]
@@ -153,9 +180,12 @@ class Climb:
         return i[open_]
 
     def _widen(self, helped: Index, first: bool) -> None:
-        """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f is rough."""
+        """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f
+        is rough."""
         noisy, unmoved = self._noisy(helped), self._unmoved[helped] & first
-        coarser, finer = (np.unique(self._line[helped[some & ~unmoved]]) for some in (noisy, ~noisy))
+        coarser, finer = (
+            np.unique(self._line[helped[some & ~unmoved]]) for some in (noisy, ~noisy)
+        )
         self._low[coarser] -= CLIMB
         self._low[np.unique(self._line[helped[unmoved]])] = 0
         self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
@@ -168,36 +198,57 @@ class Climb:
         low, high = self._low[self._line[i]], self._high[self._line[i]]
         for a, b in sorted(set(zip(low.tolist(), high.tolist(), strict=True))):
             same = i[(low == a) & (high == b)]
-            self.derivative = self.derivative.replaced(same, self.ladders.solve(same, range(a, b + 1), b >= FINEST))
+            self.derivative = self.derivative.replaced(
+                same, self.ladders.solve(same, range(a, b + 1), b >= FINEST)
+            )
 
     def _noisy(self, i: Index) -> Mask:
         d = self.derivative
         bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
-        return np.asarray(np.isfinite(bar) & (d.noise_bar[i] > NOISE_SHARE * bar) & smooth & ~d.unclear[i])
+        return np.asarray(
+            np.isfinite(bar) & (d.noise_bar[i] > NOISE_SHARE * bar) & smooth & ~d.unclear[i]
+        )
 
 
 def settled(d: Derivative, verdicts: Codes) -> Mask:
-    """By the verdict, not by the size of the bar: that saves a quarter of the calls at the same verdicts."""
+    """By the verdict, not by the size of the bar: that saves a quarter of the calls at the same
+    verdicts."""
     right = ~d.unclear & (verdicts == PASS)
     return np.asarray(right & d.smooth if d.rough else right)
 
 
-def derivative(line: Line, outputs: Outputs, *, rtol: float = 1e-6, atol: float | Array = 0.0, every_rung: bool = False) -> Derivative:
-    """Derivatives [M] of all outputs along one line, refined until each bar is within atol + rtol·|value| or nothing more helps.
+def derivative(
+    line: Line,
+    outputs: Outputs,
+    *,
+    rtol: float = 1e-6,
+    atol: float | Array = 0.0,
+    every_rung: bool = False,
+) -> Derivative:
+    """Derivatives [M] of all outputs along one line, refined until each bar is within atol +
+    rtol·|value| or nothing more helps.
 
-    `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is to stand rests on quick rungs alone.
+    `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is
+    to stand rests on quick rungs alone.
     """
     ladders = along_line(line, outputs)
     everything = np.arange(len(outputs.f0))
     wanted = np.broadcast_to(atol, everything.shape)
 
     def narrow(i: Index, d: Derivative) -> Codes:
-        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), PASS, UNDECIDED).astype(np.int8)
+        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), PASS, UNDECIDED).astype(
+            np.int8
+        )
 
     with np.errstate(all="ignore"):
         if every_rung:
             return ladders.every_rung()
-        return Climb(ladders, ladders.solve(everything, QUICK, False), narrow, np.zeros(len(everything), bool)).run()
+        return Climb(
+            ladders,
+            ladders.solve(everything, QUICK, False),
+            narrow,
+            np.zeros(len(everything), bool),
+        ).run()
 
 
 def along_line(line: Line, outputs: Outputs) -> Ladders:

@@ -1,8 +1,9 @@
 """How noisy a function is: the algorithm ECnoise, on nine points.
 
-J. Moré, S. Wild, Estimating Computational Noise, SIAM J. Sci. Comput. 33 (2011). Two departures: "values differ in the first digit" is
-taken relative to the size of f along the ladder (or it trips wherever f crosses zero), and differences that vanish exactly from the second
-order on mean "no noise" (a linear piece).
+J. Moré, S. Wild, Estimating Computational Noise, SIAM J. Sci. Comput. 33 (2011). Two departures:
+"values differ in the first digit" is taken relative to the size of f along the ladder (or it trips
+wherever f crosses zero), and differences that vanish exactly from the second order on mean "no
+noise" (a linear piece).
 """
 
 from __future__ import annotations
@@ -15,20 +16,31 @@ from operator import mul
 
 import numpy as np
 
-from gradverify.numerics.rungs import AnyArray, Array, Codes, Mask, nonzero, pieces, piecewise, repeated
+from gradverify.numerics.rungs import (
+    AnyArray,
+    Array,
+    Codes,
+    Mask,
+    nonzero,
+    pieces,
+    piecewise,
+    repeated,
+)
 
 POINTS = 9
 PIECE_OF_NOISE = 1 << 15  # values at a time: their differences are 36 times as many
 GAMMA = tuple(accumulate((0.5 * k / (2 * k - 1) for k in range(1, POINTS)), mul, initial=1.0))
 FLAT = 4.0  # three successive levels within this factor are the noise (Moré & Wild, section 5)
 FIRST_DIGIT = 0.1  # points that differ by more than this fraction of f are too far apart
-FINE = 1.1715 * 2.0**-30  # of the scale, between points; a power of two repeats the same rounding error
+# Of the scale, between points; a power of two repeats the same rounding error
+FINE = 1.1715 * 2.0**-30
 LEAST_ULPS, FEWEST_ULPS = 75, 4  # between points: at first, and after a finer second look
 FARTHER, CLOSER = 100.0, 0.01
 ATTEMPTS = 4
 REPEATS = 5  # identical calls, where two of them differ
 WIDEST = 1e-3  # of the scale: beyond, the function's own shape is no noise
-FEW_OUTPUTS = 0.01  # of them: nine more calls for so few are not worth it, they take their tensor's typical noise
+# Of them: nine more calls for so few are not worth it, they take their tensor's typical noise
+FEW_OUTPUTS = 0.01
 POOL_CAP = 1e-3  # the tensor's typical relative noise, passed on to its other outputs, at most
 
 
@@ -45,7 +57,8 @@ FOUND, CONSTANT, TOO_WIDE, WIDE_FLAT = (np.int8(each) for each in Ending)
 
 
 def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
-    """Standard deviation of the noise [m] of f at equally spaced points [9, m], and how each estimate ended [m].
+    """Standard deviation of the noise [m] of f at equally spaced points [9, m], and how each
+    estimate ended [m].
 
     `size` [m] is the magnitude of f along the ladder.
     """
@@ -63,7 +76,8 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     finite, differences = np.isfinite(largest), [points / nonzero(largest)]
     for _ in range(POINTS - 1):  # of the orders 1, 2, …: [9 − order, m] each
         differences.append(differences[-1][1:] - differences[-1][:-1])
-    # at least half of the steps between points change nothing; an order that vanishes leaves nothing of those above
+    # at least half of the steps between points change nothing; an order that vanishes leaves
+    # nothing of those above
     constant = finite & (np.add.reduce(differences[1] == 0, 0, dtype=np.int8) >= POINTS / 2)
     linear = finite & (differences[-1][0] == 0)
     level, hit = _flat_level(differences[1:])
@@ -77,7 +91,8 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
 
 def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
-    """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
+    """The first level [m] that opens a flat run, and whether there is one [m]. Levels: σ_k² = γ_k
+    mean(Δᵏf²), γ_k = (k!)²/(2k)!."""
     square = np.empty((len(differences), differences[0].shape[1]))
     for level, d in zip(square, differences, strict=True):
         np.einsum("ij,ij->j", d, d, out=level)
@@ -89,7 +104,8 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     for k in range(len(flat) - 1, -1, -1):
         opens = flat[k]
         if np.count_nonzero(opens):
-            opens &= np.minimum.reduce(differences[k], 0) * np.maximum.reduce(differences[k], 0) < 0  # a level of noise changes sign
+            # A level of noise changes sign
+            opens &= np.minimum.reduce(differences[k], 0) * np.maximum.reduce(differences[k], 0) < 0
             np.putmask(first, opens, square[k])
             found |= opens
     return np.sqrt(first, out=first), found
@@ -97,8 +113,8 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
 
 @dataclass(frozen=True)
 class Ray:
-    """One side of x along a signed direction: coordinates x, scale, sign [n]; their ulp [n], computed when it is needed; `evaluate` takes
-    coordinates [n] to values [m]."""
+    """One side of x along a signed direction: coordinates x, scale, sign [n]; their ulp [n],
+    computed when it is needed; `evaluate` takes coordinates [n] to values [m]."""
 
     x: Array
     scale: Array
@@ -108,22 +124,38 @@ class Ray:
     evaluate: Callable[[Array], Array]
 
     def points(self, spacing: Array, into: Array) -> Array:
-        """f at nine points, written `into` an array [9, m]; the first is one spacing away: a kink or jump at x is no noise."""
+        """f at nine points, written `into` an array [9, m]; the first is one spacing away: a kink
+        or jump at x is no noise."""
         for number, f in enumerate(into):
             f[:] = self.evaluate(self.point(spacing, number))
         return into
 
     def point(self, spacing: Array, number: int) -> Array:
         """The coordinates [n] of one of the nine, from 0 on."""
-        return self.cast(piecewise(lambda x, spacing, sign: x + (number + 1) * (spacing * sign), self.x, spacing, self.sign))
+        return self.cast(
+            piecewise(
+                lambda x, spacing, sign: x + (number + 1) * (spacing * sign),
+                self.x,
+                spacing,
+                self.sign,
+            )
+        )
 
     def odd(self, spacing: Array) -> Array:
         """The spacing as an odd number of ulps: exactly realised, and the low bits take part."""
-        return piecewise(lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp())
+        return piecewise(
+            lambda spacing, ulp: (2 * np.floor(spacing / (2 * ulp)) + 1) * ulp, spacing, self.ulp()
+        )
 
     def finest(self) -> Array:
         """The spacing to begin with [n]."""
-        return self.odd(piecewise(lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale), self.ulp(), self.scale))
+        return self.odd(
+            piecewise(
+                lambda ulp, scale: np.maximum(LEAST_ULPS * ulp, FINE * scale),
+                self.ulp(),
+                self.scale,
+            )
+        )
 
     def moved_by(self) -> Array:
         """The coordinates' change [n] between the ends of the nine points to begin with."""
@@ -132,8 +164,9 @@ class Ray:
 
 
 def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
-    """ECnoise [m] along the ray: once finer where too wide, coarser where f is constant on the points though the rungs moved it (`moved` [m]). And by
-    how much f changes over the finest points [m]."""
+    """ECnoise [m] along the ray: once finer where too wide, coarser where f is constant on the
+    points though the rungs moved it (`moved` [m]). And by how much f changes over the finest points
+    [m]."""
     spacing = ray.finest()
     points = ray.points(spacing, np.empty((POINTS, len(size))))
     change = points[-1] - points[0]
@@ -151,7 +184,9 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
         if np.count_nonzero(wanted) <= FEW_OUTPUTS * len(wanted) or attempt == ATTEMPTS - 1:
             break
         mostly_wide = float(np.mean(ending[wanted] >= TOO_WIDE)) > 0.5
-        spacing = np.maximum(spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp())
+        spacing = np.maximum(
+            spacing * (CLOSER if mostly_wide else FARTHER), FEWEST_ULPS * ray.ulp()
+        )
         if (spacing > WIDEST * ray.scale).all():
             break
         ray.points(ray.odd(spacing), points)
@@ -159,8 +194,8 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
 
 
 def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None = None) -> Array:
-    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else REPEATS of them. `before`: what an earlier one
-    gave, which is that one call where it agrees."""
+    """Standard deviation [m] over identical calls: one call where it agrees bitwise with f0, else
+    REPEATS of them. `before`: what an earlier one gave, which is that one call where it agrees."""
     if before is not None and np.array_equal(f0, before, equal_nan=True):
         return repeated(0.0, len(f0))
     again = evaluate()
@@ -170,17 +205,27 @@ def repeat_noise(evaluate: Callable[[], Array], f0: Array, before: Array | None 
     return np.asarray(np.nan_to_num(np.std(calls, axis=0, ddof=1)))
 
 
-def pooled(sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array | None = None) -> Array:
-    """Each output's own noise [m], and at least its tensor's typical relative noise: nine points can be lucky.
+def pooled(
+    sigma: Array, size: Array, outputs: Sequence[slice], modulus: Array | None = None
+) -> Array:
+    """Each output's own noise [m], and at least its tensor's typical relative noise: nine points
+    can be lucky.
 
-    `modulus` [m]: of complex outputs, what their noise is relative to (an imaginary part of nothing but rounding says nothing of the rest).
+    `modulus` [m]: of complex outputs, what their noise is relative to (an imaginary part of nothing
+    but rounding says nothing of the rest).
     """
     result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:
         sized = whole[part] > 0
-        relative = sigma[part] / whole[part] if sized.all() else np.divide(sigma[part], whole[part], out=np.zeros(len(sized)), where=sized)
+        relative = (
+            sigma[part] / whole[part]
+            if sized.all()
+            else np.divide(sigma[part], whole[part], out=np.zeros(len(sized)), where=sized)
+        )
         noisy = relative > 0
         seen = relative if noisy.all() else relative[noisy]
         if seen.size:
-            result[part] = np.maximum(sigma[part], min(float(np.median(seen)), POOL_CAP) * size[part])
+            result[part] = np.maximum(
+                sigma[part], min(float(np.median(seen)), POOL_CAP) * size[part]
+            )
     return result

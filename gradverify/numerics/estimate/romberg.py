@@ -1,7 +1,8 @@
-"""Richardson extrapolation of central differences in Romberg's table, with the noise carried along, and the choice of its best entry.
+"""Richardson extrapolation of central differences in Romberg's table, with the noise carried along,
+and the choice of its best entry.
 
-C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the rungs' ratio is no integer, noise is propagated through the table, and
-a value counts only where every finer rung agrees with it."""
+C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the rungs' ratio is no integer, noise
+is propagated through the table, and a value counts only where every finer rung agrees with it."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import NEAR, RATIO, VISIBLE, Array, Index, Mask, Z, nanmedian
 
-# ---- Richardson extrapolation of central differences in Romberg's table, with the noise carried along, and the choice of its best entry
+# ---- Richardson extrapolation of central differences in Romberg's table, with the noise carried
+# along, and the choice of its best entry
 ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
-CONFIRM = 4  # finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
+# Finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
+CONFIRM = 4
 LONG = 8
 
 
@@ -70,11 +73,17 @@ def table(D: Array, h: Array, noise: Array) -> Table:
 
 
 def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
-    """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks, jumps and aliases."""
+    """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks,
+    jumps and aliases."""
     n, m = D.shape
     t = table(D, h, noise)
     confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
-    value, bar, noise_bar, rung = np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1)
+    value, bar, noise_bar, rung = (
+        np.full(m, np.nan),
+        np.full(m, np.inf),
+        np.full(m, np.inf),
+        np.full(m, -1),
+    )
     for j in range(ORDERS):
         for k in range(max(j, 1), n):
             better = (t.bar[j, k] < bar) & confirmed[k]
@@ -89,54 +98,74 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
 
 
 def _confirmed(D: Array) -> Mask:
-    """Rungs that a value may be taken from: enough finer ones have a value, or the ladder is short."""
+    """Rungs that a value may be taken from: enough finer ones have a value, or the ladder is
+    short."""
     from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
     return np.asarray((from_here > CONFIRM) | (from_here[0] <= LONG))
 
 
 def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Best:
-    """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar is safety·|ΔD| + noise.
+    """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar
+    is safety·|ΔD| + noise.
 
-    Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must agree, as in `pick`.
+    Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must
+    agree, as in `pick`.
     """
     d, noise_bars = change / step, Z * np.sqrt(2) * noise / np.abs(step)
     trend = np.vstack([np.full(d.shape[1], np.inf), safety * np.abs(np.diff(d, axis=0))])
     bars = np.where(np.isfinite(trend + noise_bars), trend + noise_bars, np.inf)
-    agree = [((np.abs(d[k] - d[k + 1 :]) <= bars[k] + bars[k + 1 :]) | ~np.isfinite(d[k + 1 :])).all(0) for k in range(len(d))]
+    agree = [
+        ((np.abs(d[k] - d[k + 1 :]) <= bars[k] + bars[k + 1 :]) | ~np.isfinite(d[k + 1 :])).all(0)
+        for k in range(len(d))
+    ]
     bars = np.where(agree, bars, np.inf)
     rung, elements = np.argmin(bars, 0), np.arange(d.shape[1])
     return Best(d[rung, elements], bars[rung, elements], noise_bars[rung, elements], rung)
 
 
-# ---- Ambiguous derivatives: f in steps or ripples has one slope at the finest steps and another above them. A mismatch must miss both
+# ---- Ambiguous derivatives: f in steps or ripples has one slope at the finest steps and another
+# above them. A mismatch must miss both
 STEPS_BELOW = 4  # finest rungs that do not move a staircase
-STAIR_STEP = 4e-3 * RATIO  # of the scale: a staircase moves within it; beyond, it may be a flat function as well
-TREAD = 4.0  # roundings of f within which all finer rungs keep the slope of a tread that is not level, as x·round(x)
-SLANT_RISE = 1e3  # roundings of f that a step off such a tread rises at least: curvature appears little by little
-SETTLED = 0.5  # of the distance to the tread's slope: by so little the quotients above the steps differ, or there is no trend
-OF_X = 8  # roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 + tanh x)
+# Of the scale: a staircase moves within it; beyond, it may be a flat function as well
+STAIR_STEP = 4e-3 * RATIO
+# Roundings of f within which all finer rungs keep the slope of a tread that is not level, as
+# x·round(x)
+TREAD = 4.0
+# Roundings of f that a step off such a tread rises at least: curvature appears little by little
+SLANT_RISE = 1e3
+# Of the distance to the tread's slope: by so little the quotients above the steps differ, or there
+# is no trend
+SETTLED = 0.5
+# Roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 +
+# tanh x)
+OF_X = 8
 QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
 HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
-ONE_SIDE = 2.0  # times the noise of a central quotient: that of (f(x + h) - f(x)) / h, of the same h
+# Times the noise of a central quotient: that of (f(x + h) - f(x)) / h, of the same h
+ONE_SIDE = 2.0
 ABSENT = 1e-2  # of the noise: values that are smaller than this do not have it
 TIE = 1e-7  # of the scale: a kink or jump that is nearer to x is a tie
 TAIL = 5  # finest rungs asked for their own noise
 
 
 def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
-    """Quotients and noise [n, m] for the main reading of a full ladder, with a staircase's rise as its noise; value and bar [m] of the second
-    (NaN, inf: none), and whether that is the finer [m]."""
+    """Quotients and noise [n, m] for the main reading of a full ladder, with a staircase's rise as
+    its noise; value and bar [m] of the second (NaN, inf: none), and whether that is the finer
+    [m]."""
     level, wide, rise = _stairs(s)
     slanted, slant_rise = _slanted(s)
     stair = level | slanted
     noise = np.where(stair, np.maximum(s.noise, np.where(level, rise, slant_rise)), s.noise)
     quiet = _quiet(s, noise)
-    near = np.where(s.far, np.nan, s.quotient)  # no reading of the two may come from beyond the element's own scale
+    # No reading of the two may come from beyond the element's own scale
+    near = np.where(s.far, np.nan, s.quotient)
     quotient = np.where(stair, near, s.quotient)
     height = _hump(s, quotient, noise)
     hump = (height > 0) & ~stair & ~quiet
     wide = wide & ~stair & ~quiet & ~hump
-    second_noise = np.where(hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, rise), s.rounding))
+    second_noise = np.where(
+        hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, rise), s.rounding)
+    )
     value, bar = np.full(len(quiet), np.nan), np.full(len(quiet), np.inf)
     ambiguous = np.flatnonzero(stair | quiet | hump | wide)
     if ambiguous.size:
@@ -147,9 +176,11 @@ def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
 
 
 def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
-    """f still at the finest rungs, then moved by far more than rounding, and a little above on both sides (a kink's flat side would not be).
+    """f still at the finest rungs, then moved by far more than rounding, and a little above on both
+    sides (a kink's flat side would not be).
 
-    Elements [m] that do; those whose steps are so wide that they may be flat as well (there the trend is the second reading); by how much they move.
+    Elements [m] that do; those whose steps are so wide that they may be flat as well (there the
+    trend is the second reading); by how much they move.
     """
     n, m = s.up.shape
     elements = np.arange(m)
@@ -157,24 +188,37 @@ def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
     lost = np.cumprod(s.unusable[::-1], 0).sum(0)  # in float32 the finest rungs do not move x
     k = np.clip(n - 1 - still, 0, n - 1)
     rise = np.fmax(np.abs(s.up[k, elements] - s.f0), np.abs(s.down[k, elements] - s.f0)) / s.largest
-    steps = (still - lost >= STEPS_BELOW) & (still < n) & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
+    steps = (
+        (still - lost >= STEPS_BELOW)
+        & (still < n)
+        & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
+    )
     steps &= _both_sides(s, k) & (s.h[k, elements] < NEAR * s.scale)
     narrow = (still < n - 2) & (s.h[k, elements] < STAIR_STEP * s.scale)
     return steps & narrow, steps & ~narrow, rise
 
 
 def _slanted(s: Samples) -> tuple[Mask, Array]:
-    """One slope on four fine rungs or more, left by a step on the next, and above the steps another one: a narrow type inside, or f in float32.
+    """One slope on four fine rungs or more, left by a step on the next, and above the steps another
+    one: a narrow type inside, or f in float32.
 
-    (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope between them.)
+    (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope
+    between them.)
     """
     n, elements = len(s.up), np.arange(len(s.f0))
     q, slack = s.quotient, TREAD * s.rounding / s.h
-    apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.unusable[1:] & ~s.unusable[:-1]  # rungs k and k + 1
-    k = n - 2 - np.argmax(apart[::-1], 0)  # the finest rung that took a step; the slope is that of rung k + 1
-    long = apart.any(0) & (np.where(np.arange(n)[:, None] > k, ~s.unusable, False).sum(0) >= STEPS_BELOW)
+    # Rungs k and k + 1
+    apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.unusable[1:] & ~s.unusable[:-1]
+    # The finest rung that took a step; the slope is that of rung k + 1
+    k = n - 2 - np.argmax(apart[::-1], 0)
+    long = apart.any(0) & (
+        np.where(np.arange(n)[:, None] > k, ~s.unusable, False).sum(0) >= STEPS_BELOW
+    )
     slope = q[k + 1, elements]
-    up, down = np.abs((s.up - s.f0) / s.largest - slope * s.step_up), np.abs((s.down - s.f0) / s.largest + slope * s.step_down)
+    up, down = (
+        np.abs((s.up - s.f0) / s.largest - slope * s.step_up),
+        np.abs((s.down - s.f0) / s.largest + slope * s.step_down),
+    )
     rise = np.fmax(up[k, elements], down[k, elements])
     sudden = rise > SLANT_RISE * s.rounding[k, elements]
     both = np.fmin(up, down) > SLANT_RISE * s.rounding  # a kink leaves the line on one side only
@@ -183,7 +227,8 @@ def _slanted(s: Samples) -> tuple[Mask, Array]:
 
 
 def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
-    """Do the three quotients above the finest rung that takes steps on both sides differ less from each other than from the tread's slope?"""
+    """Do the three quotients above the finest rung that takes steps on both sides differ less from
+    each other than from the tread's slope?"""
     n, elements = len(s.up), np.arange(len(s.f0))
     k = n - 1 - np.argmax(both[::-1], 0)
     above = [s.quotient[np.maximum(k - i, 0), elements] for i in (1, 2, 3)]
@@ -193,13 +238,15 @@ def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
 
 
 def _both_sides(s: Samples, k: Index) -> Mask:
-    """Does f move on both sides two rungs above k [m], or, near the edge of a step, on the next rung above k where it takes another step?"""
+    """Does f move on both sides two rungs above k [m], or, near the edge of a step, on the next
+    rung above k where it takes another step?"""
     n, m = s.up.shape
     elements = np.arange(m)
     both = (s.up != s.f0) & (s.down != s.f0)
     above = np.arange(n)[:, None] <= k
     held = (s.up == s.up[k, elements]) & (s.down == s.down[k, elements]) & (s.h < NEAR * s.scale)
-    onward = n - 1 - np.argmax((above & ~held)[::-1], 0)  # the finest rung above k where f is not what it is at k
+    # The finest rung above k where f is not what it is at k
+    onward = n - 1 - np.argmax((above & ~held)[::-1], 0)
     other = (above & ~held).any(0) & (s.h[onward, elements] < NEAR * s.scale)
     return np.asarray(both[np.maximum(k - 2, 0), elements] | (other & both[onward, elements]))
 
@@ -208,13 +255,17 @@ def _quiet(s: Samples, noise: Array) -> Mask:
     """Finest differences far below the noise that was measured, which is far above rounding [m]."""
     finest = np.abs(s.up - s.down)[-TAIL:] / s.largest
     typical = nanmedian(noise[-TAIL:])
-    return np.asarray((finest < typical / QUIET).all(0) & (typical > VISIBLE * nanmedian(s.rounding[-TAIL:])))
+    return np.asarray(
+        (finest < typical / QUIET).all(0) & (typical > VISIBLE * nanmedian(s.rounding[-TAIL:]))
+    )
 
 
 def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
-    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on three rungs or more; else 0.
+    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on
+    three rungs or more; else 0.
 
-    Steps and ripples are on both sides of x. A kink or jump that lies beside x, as the limit of a clamp, leaves one side as smooth as it is at x.
+    Steps and ripples are on both sides of x. A kink or jump that lies beside x, as the limit of a
+    clamp, leaves one side as smooth as it is at x.
     """
     grow, d = _growing(s, quotient, noise)
     height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
@@ -222,21 +273,26 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
     if (found & beside).any():
         for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
-            found &= ~beside | _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[0].any(0)
+            found &= ~beside | _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[
+                0
+            ].any(0)
     return np.where(found, height, 0.0)
 
 
 def _growing(s: Samples, quotient: Array, noise: Array) -> tuple[Mask, Array]:
-    """Where quotients [n, m] differ by more than at the rung before, beyond the noise [n - 2, m]; and by how much they differ [n - 1, m]."""
+    """Where quotients [n, m] differ by more than at the rung before, beyond the noise [n - 2, m];
+    and by how much they differ [n - 1, m]."""
     h, d = s.h, np.abs(quotient[1:] - quotient[:-1])
     beyond = d[1:] > Z * (noise[1:-1] / h[1:-1] + noise[2:] / h[2:])
     return (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond, d
 
 
 def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:
-    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked again where it is higher, or nothing was found.
+    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked
+    again where it is higher, or nothing was found.
 
-    A pole close to x looks like noise from further away: nothing counts that was found where f is far smaller than such noise.
+    A pole close to x looks like noise from further away: nothing counts that was found where f is
+    far smaller than such noise.
     """
     n, none = len(quotient), best.rung < 0
     used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.unusable & ~none
@@ -253,5 +309,7 @@ def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tu
     noise = np.where(higher | none, np.maximum(noise, level), noise)
     best = best.better(again, pick(quotient[:, again], s.h[:, again], noise[:, again], True))
     at = best.rung[again], again
-    poles = again[np.fmax(np.abs(s.up[at]), np.abs(s.down[at])) / s.largest[again] < ABSENT * noise[at]]
+    poles = again[
+        np.fmax(np.abs(s.up[at]), np.abs(s.down[at])) / s.largest[again] < ABSENT * noise[at]
+    ]
     return best.replaced(poles, Best.none(len(poles))), noise

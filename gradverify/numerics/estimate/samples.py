@@ -1,4 +1,5 @@
-"""f at a sequence of steps around x, for many elements at once, and what follows without any judgement: quotients, rounding, noise."""
+"""f at a sequence of steps around x, for many elements at once, and what follows without any
+judgement: quotients, rounding, noise."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ import numpy as np
 from gradverify.numerics.records import Record
 from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, Z, nanmedian, step
 
-# ---- f at a sequence of steps around x, for many elements at once, and what follows without any judgement: quotients, rounding, noise
-DWARFS = 1e50  # times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
+# ---- f at a sequence of steps around x, for many elements at once, and what follows without any
+# judgement: quotients, rounding, noise
+# times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
+DWARFS = 1e50
 SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
 PLATEAU = 1e-2  # of the scale: how far a plateau reaches on one side at least
 PLATEAU_STEPS = 4  # at which f rests
@@ -22,10 +25,12 @@ LOW_UNIT = 8 * U64  # above: the forward computes in less than float64
 
 @dataclass(frozen=True)
 class Samples(Record):
-    """f at x + step_up and x − step_down (realised steps): all [n, m], f NaN where it has no value; the rest [m].
+    """f at x + step_up and x − step_down (realised steps): all [n, m], f NaN where it has no value;
+    the rest [m].
 
-    `magnitude` and `scale` are |x| and the scale along each element's line; `rounds_x`: a low-precision forward rounds x too.
-    Derived quantities are relative to `largest`, the largest |f| of the element, so that 1e300 and 1e-300 are alike.
+    `magnitude` and `scale` are |x| and the scale along each element's line; `rounds_x`: a
+    low-precision forward rounds x too. Derived quantities are relative to `largest`, the largest
+    |f| of the element, so that 1e300 and 1e-300 are alike.
     """
 
     up: Array
@@ -41,7 +46,8 @@ class Samples(Record):
 
     @cached_property
     def unusable(self) -> Mask:
-        """Rungs without a value on both sides, or beyond the element's own scale with values that dwarf all nearer ones."""
+        """Rungs without a value on both sides, or beyond the element's own scale with values that
+        dwarf all nearer ones."""
         size = np.maximum(np.abs(self.up), np.abs(self.down))
         near = np.where(self.far | ~np.isfinite(size), 0.0, size).max(0)
         return np.asarray(~np.isfinite(size) | (self.far & (near > 0) & (size / DWARFS > near)))
@@ -57,7 +63,8 @@ class Samples(Record):
 
     @property
     def width(self) -> Array:
-        """From x − step_down to x + step_up [n, m]; or [n, 1] where all elements have the same steps."""
+        """From x − step_down to x + step_up [n, m]; or [n, 1] where all elements have the same
+        steps."""
         one = slice(1) if self.step_up.strides[1] == self.step_down.strides[1] == 0 else slice(None)
         return self.step_up[:, one] + self.step_down[:, one]
 
@@ -78,17 +85,19 @@ class Samples(Record):
 
     @cached_property
     def rests_within(self) -> Array:
-        """The widest step [m], of those that are not far, at which f and at all finer ones is bitwise f(x); -inf where there is none."""
+        """The widest step [m], of those that are not far, at which f and at all finer ones is
+        bitwise f(x); -inf where there is none."""
         resting = np.cumprod((self.still | self.unusable)[::-1], 0)[::-1].astype(bool)
         return np.asarray(np.where(resting & ~self.unusable & ~self.far, self.h, -np.inf).max(0))
 
     @cached_property
     def on_plateau(self) -> Mask:
-        """Elements [m] that rest at four of the finest steps and more, and on one side of x as far as PLATEAU: a clamp
-        near its limit, the smaller of two nearly equal numbers under a maximum.
+        """Elements [m] that rest at four of the finest steps and more, and on one side of x as far
+        as PLATEAU: a clamp near its limit, the smaller of two nearly equal numbers under a maximum.
 
-        The slope from that side is 0, so that 0 is right whether f bends at x or not. Steps of a staircase are on
-        both sides. In fewer bits than float64 what rounds to one number looks so, too (1 + tanh x at -8).
+        The slope from that side is 0, so that 0 is right whether f bends at x or not. Steps of a
+        staircase are on both sides. In fewer bits than float64 what rounds to one number looks so,
+        too (1 + tanh x at -8).
         """
         near = ~self.unusable & (self.h <= PLATEAU * self.scale)
         one_side = ((self.up == self.f0) | ~near).all(0) | ((self.down == self.f0) | ~near).all(0)
@@ -110,7 +119,11 @@ class Samples(Record):
     @cached_property
     def quotient(self) -> Array:
         """Central difference quotients."""
-        return np.where(self.unusable, np.nan, (self.up / self.largest - self.down / self.largest) / (2 * self.h))
+        return np.where(
+            self.unusable,
+            np.nan,
+            (self.up / self.largest - self.down / self.largest) / (2 * self.h),
+        )
 
     @cached_property
     def second(self) -> Array:
@@ -123,7 +136,8 @@ class Samples(Record):
 
     @cached_property
     def noise(self) -> Array:
-        """Standard deviation of f at each rung: measured, at least rounding, and |f'| u |x| where the forward rounds x."""
+        """Standard deviation of f at each rung: measured, at least rounding, and |f'| u |x| where
+        the forward rounds x."""
         noise = np.maximum(self.sigma / self.largest, self.rounding)
         low = self.unit > LOW_UNIT
         if not (self.rounds_x and low.any()):
@@ -132,11 +146,14 @@ class Samples(Record):
         return np.where(low, np.maximum(noise, through_x), noise)
 
 
-# ---- f along a line x + t·d, which moves one input element, a group of them or all, and its values at x ± h·d
+# ---- f along a line x + t·d, which moves one input element, a group of them or all, and its values
+# at x ± h·d
 class Line(Protocol):
-    """f along x + t·d. `scale`: the natural size of t. `size`, `magnitude`: that size and |x| as the realised change measures them.
+    """f along x + t·d. `scale`: the natural size of t. `size`, `magnitude`: that size and |x| as
+    the realised change measures them.
 
-    Where a line moves several columns, each output has its own: `size`, `magnitude` and the realised change are then arrays [M].
+    Where a line moves several columns, each output has its own: `size`, `magnitude` and the
+    realised change are then arrays [M].
     """
 
     @property
@@ -149,7 +166,8 @@ class Line(Protocol):
     def magnitude(self) -> float | Array: ...
 
     def at(self, t: float) -> tuple[Array, float | Array] | None:
-        """f [M] (NaN where it has no value: exceptions, outside the domain) and the change that rounding left; None where x does not move."""
+        """f [M] (NaN where it has no value: exceptions, outside the domain) and the change that
+        rounding left; None where x does not move."""
         ...
 
 
@@ -181,7 +199,8 @@ class Selected:
 
 
 def selected(line: Line, out: Index) -> Line:
-    """The line with these outputs alone: its own, `of(out)`, where it has one that has less to do for some outputs."""
+    """The line with these outputs alone: its own, `of(out)`, where it has one that has less to do
+    for some outputs."""
     part: Line = line.of(out) if hasattr(line, "of") else Selected(line, out)
     return part
 
@@ -196,7 +215,8 @@ class Rung(NamedTuple):
 
 
 def one_side(line: Line, k: int, f0: Array) -> Rung | None:
-    """The upper sample of one rung, one call, with f(x) [M] for the lower one; None where x does not move."""
+    """The upper sample of one rung, one call, with f(x) [M] for the lower one; None where x does
+    not move."""
     h = step(line.scale, k)
     up = line.at(h) if math.isfinite(h) else None
     return None if up is None else Rung(up[0], f0, up[1], 0.0)
@@ -212,5 +232,14 @@ def sample_rung(line: Line, k: int) -> Rung | None:
     if isinstance(up[1], float) or not (up[1] < 0).any():
         return Rung(up[0], down[0], up[1], -down[1])
     back = up[1] < 0  # columns that this line moves the other way
-    return Rung(*(np.where(back, other, one) for one, other in
-                  ((up[0], down[0]), (down[0], up[0]), (up[1], down[1]), (-down[1], -up[1]))))
+    return Rung(
+        *(
+            np.where(back, other, one)
+            for one, other in (
+                (up[0], down[0]),
+                (down[0], up[0]),
+                (up[1], down[1]),
+                (-down[1], -up[1]),
+            )
+        )
+    )

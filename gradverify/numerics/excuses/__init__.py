@@ -1,1 +1,2 @@
-"""Reasons why a mismatch may be none: each a function of what is known (`Run`) and of the elements as they were judged."""
+"""Reasons why a mismatch may be none: each a function of what is known (`Run`) and of the elements
+as they were judged."""

@@ -1,7 +1,9 @@
-"""Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9, moves in steps of the rounding of 1.
+"""Mismatches that cancellation inside f may explain: 1 + erf(x) near −1, or 1 − cos(x) at 1e-9,
+moves in steps of the rounding of 1.
 
-Such a step can hold the whole ladder: f is constant there, or has a slope of its own, as exactly as a smooth function. The rounding of the numbers
-that cancel inside f is the noise that a mismatch must exceed, at the steps of its difference or at any rung. Nothing is called where it exceeds the
+Such a step can hold the whole ladder: f is constant there, or has a slope of its own, as exactly as
+a smooth function. The rounding of the numbers that cancel inside f is the noise that a mismatch
+must exceed, at the steps of its difference or at any rung. Nothing is called where it exceeds the
 most that this noise can be.
 """
 
@@ -19,17 +21,24 @@ from gradverify.numerics.judging.run import Run
 from gradverify.numerics.rungs import BASE, U64, Array, Index, Mask, Z
 from gradverify.numerics.verdict import MISMATCH, UNDECIDED, Limit
 
-STEPLESS = 0.01  # of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+# Of a derivative: a bar in which no steps hide, as they would differ from rung to rung by more
+STEPLESS = 0.01
 INSIDE = 8.0  # roundings of f: more noise comes from larger numbers inside it
 ALIKE = 32.0  # times: so much may two measures of one noise differ
 STEPS = 1e-5  # of what an output was seen to be: how far it may move at once by steps of rounding
 
 
 def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Mismatches that the rounding of cancelling numbers may explain are undecided, with bars no narrower than what the widest steps can tell.
+    """Mismatches that the rounding of cancelling numbers may explain are undecided, with bars no
+    narrower than what the widest steps can tell.
 
-    36 or 72 forward calls, and 48 a column of those that it hides at the steps of their differences."""
-    wrong = (judged.verdict == MISMATCH) & np.isfinite(judged.analytic) & ~beyond_cancelling(run, judged)
+    36 or 72 forward calls, and 48 a column of those that it hides at the steps of their
+    differences."""
+    wrong = (
+        (judged.verdict == MISMATCH)
+        & np.isfinite(judged.analytic)
+        & ~beyond_cancelling(run, judged)
+    )
     wrong &= judged.derivative.unchanged | hidden_by_cancelling(run, judged, run.most_noise)
     if wrong.any():
         wrong &= judged.derivative.unchanged | hidden_by_cancelling(run, judged)
@@ -39,30 +48,51 @@ def excuse_cancelled(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
-    """Undecided elements of an f that moves in steps, where these are the rounding of larger numbers inside it; and those judged above the steps.
+    """Undecided elements of an f that moves in steps, where these are the rounding of larger
+    numbers inside it; and those judged above the steps.
 
-    Where random rounding of every operation in float64 makes of f about what its noise is, f at rest on a tread is rounding too: such elements are
-    judged by the reading above the steps, under the measured noise. Other steps belong to the function (`round(y * 1e3) / 1e3`, a cast), and leave
-    it open. 6 forward calls, and those of the noise.
+    Where random rounding of every operation in float64 makes of f about what its noise is, f at
+    rest on a tread is rounding too: such elements are judged by the reading above the steps, under
+    the measured noise. Other steps belong to the function (`round(y * 1e3) / 1e3`, a cast), and
+    leave it open. 6 forward calls, and those of the noise.
     """
     i = np.flatnonzero((judged.verdict == UNDECIDED) & (judged.limit == Limit.STAIRCASE))
     if not i.size:
         return judged, i
-    (spread, coarsest), noise, least = run.spread, run.noise, INSIDE * run.point.unit * np.abs(run.point.f0)
+    (spread, coarsest), noise, least = (
+        run.spread,
+        run.noise,
+        INSIDE * run.point.unit * np.abs(run.point.f0),
+    )
     judged = judged.undecided(i[(spread > least)[judged.out[i]]], Limit.CANCELS)
-    as_noisy = (np.minimum(spread, noise) > least) & (spread < ALIKE * noise) & (noise < ALIKE * spread) & (coarsest <= U64)
+    as_noisy = (
+        (np.minimum(spread, noise) > least)
+        & (spread < ALIKE * noise)
+        & (noise < ALIKE * spread)
+        & (coarsest <= U64)
+    )
     i = i[as_noisy[judged.out[i]] & (judged.derivative.second[i] == 0)]
     if not i.size:
         return judged, i
     above = judged.take(i)
-    wider = np.maximum(_under(run, above, np.maximum(run.inner_noise, spread)[above.out]) - above.derivative.noise_bar, 0.0)
-    d = replace(above.derivative, second=np.full(len(i), np.nan), bar=above.derivative.bar + wider, noise_bar=above.derivative.noise_bar + wider)
+    wider = np.maximum(
+        _under(run, above, np.maximum(run.inner_noise, spread)[above.out])
+        - above.derivative.noise_bar,
+        0.0,
+    )
+    d = replace(
+        above.derivative,
+        second=np.full(len(i), np.nan),
+        bar=above.derivative.bar + wider,
+        noise_bar=above.derivative.noise_bar + wider,
+    )
     above = replace(above, derivative=d)
     return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits()), i
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
-    """Where the budget is spent: mismatches that rounding might explain are undecided beside one that it cannot; as they are where there is none."""
+    """Where the budget is spent: mismatches that rounding might explain are undecided beside one
+    that it cannot; as they are where there is none."""
     if run.over_budget(EVERY_RUNG):
         wrong = judged.verdict == MISMATCH
         certain = wrong & beyond_cancelling(run, judged)
@@ -71,30 +101,41 @@ def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
 
 
 def beyond_cancelling(run: Run, judged: Judged) -> Mask:
-    """Mismatches [E] that stand against the noise that cancelling numbers can bring into f, by their derivatives as they are."""
+    """Mismatches [E] that stand against the noise that cancelling numbers can bring into f, by
+    their derivatives as they are."""
     d, noise = judged.derivative, run.most_noise[judged.out]
     resolved = d.smooth & (run.noise[judged.out] > 0) & (d.bar <= STEPLESS * np.abs(d.value))
     still = d.unchanged & _hold_single_numbers(run, judged)
-    most = Z * np.maximum(noise, STEPS * run.survey.size[judged.out]) / (BASE * run.point.columns.scale[judged.column])
-    stands = judged.verdicts_with(np.where(d.unchanged, most, _under(run, judged, noise))) == MISMATCH
+    most = (
+        Z
+        * np.maximum(noise, STEPS * run.survey.size[judged.out])
+        / (BASE * run.point.columns.scale[judged.column])
+    )
+    stands = (
+        judged.verdicts_with(np.where(d.unchanged, most, _under(run, judged, noise))) == MISMATCH
+    )
     return np.asarray(stands & (resolved | still | ~np.isfinite(judged.analytic)))
 
 
 def hidden_by_cancelling(run: Run, judged: Judged, noise: Array | None = None) -> Mask:
-    """Elements [E] that are no mismatch under the noise [M] of cancelling numbers (None: as measured), at the very steps of their differences."""
+    """Elements [E] that are no mismatch under the noise [M] of cancelling numbers (None: as
+    measured), at the very steps of their differences."""
     noise = run.inner_noise if noise is None else noise
     return np.asarray(judged.verdicts_with(_under(run, judged, noise[judged.out])) != MISMATCH)
 
 
 def _standing(run: Run, part: Judged) -> Mask:
-    """Which mismatches [E] stand when their columns climb every rung under the measured noise: the likeliest first, a few columns."""
+    """Which mismatches [E] stand when their columns climb every rung under the measured noise: the
+    likeliest first, a few columns."""
     noise = run.inner_noise
     change = np.abs(part.analytic - part.derivative.value) * run.point.columns.scale[part.column]
 
     def stands(columns: Index) -> Mask:
         few = part.take(columns)
         d = LoneLadders(run, few.column, few.out).derivative(noise)
-        return np.asarray(few.verdicts_with(np.where(d.unchanged, _unseen_slope(run, few), 0.0), d) == MISMATCH)
+        return np.asarray(
+            few.verdicts_with(np.where(d.unchanged, _unseen_slope(run, few), 0.0), d) == MISMATCH
+        )
 
     return standing(part.column, np.argsort(-change / noise[part.out], kind="stable"), stands)
 
@@ -102,12 +143,16 @@ def _standing(run: Run, part: Judged) -> Mask:
 def _unseen_slope(run: Run, judged: Judged) -> Array:
     """How large a derivative [E] may be of which no rung shows anything."""
     scale = run.point.columns.scale[judged.column]
-    wide = run.survey.wide[run.point.columns.tensor[judged.column], judged.out]  # steps go beyond the scale of the inputs
-    return np.asarray(Z * run.inner_noise[judged.out] / (BASE * np.where(wide, np.maximum(scale, 1.0), scale)))
+    # Steps go beyond the scale of the inputs
+    wide = run.survey.wide[run.point.columns.tensor[judged.column], judged.out]
+    return np.asarray(
+        Z * run.inner_noise[judged.out] / (BASE * np.where(wide, np.maximum(scale, 1.0), scale))
+    )
 
 
 def _under(run: Run, judged: Judged, noise: Array) -> Array:
-    """How far the derivatives [E] may be off under another noise [E] at the same steps; no number where nothing is known of theirs.
+    """How far the derivatives [E] may be off under another noise [E] at the same steps; no number
+    where nothing is known of theirs.
 
     The quotient comes first: products of numbers as small as 1e-300 are 0."""
     used, scale = run.noise[judged.out], run.point.columns.scale[judged.column]
@@ -116,7 +161,8 @@ def _under(run: Run, judged: Judged, noise: Array) -> Array:
 
 
 def _hold_single_numbers(run: Run, judged: Judged) -> Mask:
-    """Elements [E] whose column holds a number that no other column of its tensor does: a tie hides from single columns."""
+    """Elements [E] whose column holds a number that no other column of its tensor does: a tie hides
+    from single columns."""
     c, single = run.point.columns, np.zeros(len(judged.analytic), bool)
     for tensor in np.unique(c.tensor[judged.column]).tolist():
         values, counts = np.unique(c.x[c.of(tensor)], return_counts=True)

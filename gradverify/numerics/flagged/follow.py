@@ -121,6 +121,7 @@ class FollowedPair:
         counts = [0] * len(Outcome)
         counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = self.wrong, undecided
         counts[Outcome.PASS] = total - self.wrong - undecided
+        # A few lines were followed: they show no cause
         return replace(
             entries,
             elements=total,
@@ -133,7 +134,7 @@ class FollowedPair:
             lines=mode.lines,
             largest=max(entries.largest, STANDS if screened.stands else 0.0),
             entries=None,
-        )  # a few lines were followed: they show no cause
+        )
 
     def _stays_open(
         self, entries: Judged, pair: Screened, rows: bool, line: int | None = None

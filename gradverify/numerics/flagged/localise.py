@@ -174,9 +174,7 @@ class Search:
         move, scale = np.zeros(len(self.columns)), self.point.columns.scale[self.columns[columns]]
         move[columns] = probe.move[columns]
         norm = np.full(1, float(np.sqrt(np.sum((probe.gradient[columns] * scale) ** 2))))
-        noise = np.sqrt(
-            np.sum((probe.weights * self.noise[self.part]) ** 2, keepdims=True)
-        )
+        noise = np.sqrt(np.sum((probe.weights * self.noise[self.part]) ** 2, keepdims=True))
         d = self._derivative(
             move,
             lambda change: probe.weights[None] @ change,

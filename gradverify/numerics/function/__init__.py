@@ -1,1 +1,2 @@
-"""A function of tensors as a map Rⁿ → Rᵐ around one point: its coordinates and buffers, calls and their time, precision per column."""
+"""A function of tensors as a map Rⁿ → Rᵐ around one point: its coordinates and buffers, calls and
+their time, precision per column."""

@@ -1,6 +1,8 @@
-"""The inputs' own memory: perturbed in place and restored, so that every call sees the same addresses.
+"""The inputs' own memory: perturbed in place and restored, so that every call sees the same
+addresses.
 
-What is written stays until something else is, or until it is restored: the calls along a line write the same coordinates, each time all of them.
+What is written stays until something else is, or until it is restored: the calls along a line write
+the same coordinates, each time all of them.
 
 Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 5).
 """
@@ -22,7 +24,8 @@ from gradverify.numerics.rungs import AnyArray, Array, Index, in_a_row, joined
 
 @dataclass(frozen=True)
 class TensorPart:
-    """The coordinates of one tensor among those of a selection: their places in the tensor, and which of the selection they are."""
+    """The coordinates of one tensor among those of a selection: their places in the tensor, and
+    which of the selection they are."""
 
     tensor: int
     places: Index | slice
@@ -31,14 +34,16 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class Selection:
-    """Coordinates that are written together, and the numbers that stand there at the point of the check."""
+    """Coordinates that are written together, and the numbers that stand there at the point of the
+    check."""
 
     parts: tuple[TensorPart, ...]
     original: Array
 
 
 class Buffers:
-    """A copy of each input. Their real coordinates are numbered through in logical order: those of tensor t are starts[t] … starts[t + 1] − 1.
+    """A copy of each input. Their real coordinates are numbered through in logical order: those of
+    tensor t are starts[t] … starts[t + 1] − 1.
 
     `x`: the coordinates, where the caller holds them already.
     """
@@ -57,10 +62,17 @@ class Buffers:
         if not len(coordinates):
             return Selection((), np.zeros(0))
         run = in_a_row(coordinates)
-        low, high = (run.start, run.stop - 1) if isinstance(run, slice) else (int(coordinates.min()), int(coordinates.max()))
+        low, high = (
+            (run.start, run.stop - 1)
+            if isinstance(run, slice)
+            else (int(coordinates.min()), int(coordinates.max()))
+        )
         first = bisect_right(self._starts, low) - 1
         if high < self._starts[first + 1]:
-            return Selection((TensorPart(first, _counted_from(run, self._starts[first]), slice(None)),), self.x[run])
+            return Selection(
+                (TensorPart(first, _counted_from(run, self._starts[first]), slice(None)),),
+                self.x[run],
+            )
         parts = []
         for t, (start, stop) in enumerate(pairwise(self._starts)):
             which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
@@ -89,19 +101,30 @@ class Buffers:
                 continue
             whole = numbers(self.tensors[part.tensor]).copy()
             whole[part.places] = x[part.which]
-            self._real[part.tensor].copy_(torch.from_numpy(whole).reshape(self._real[part.tensor].shape))
+            self._real[part.tensor].copy_(
+                torch.from_numpy(whole).reshape(self._real[part.tensor].shape)
+            )
 
 
 def _counted_from(places: Index | slice, start: int) -> Index | slice:
     """Counted from `start` on."""
     if not start:
         return places
-    return slice(places.start - start, places.stop - start) if isinstance(places, slice) else places - start
+    return (
+        slice(places.start - start, places.stop - start)
+        if isinstance(places, slice)
+        else places - start
+    )
 
 
 def _memory(t: Tensor) -> AnyArray | None:
-    """The numbers of a real tensor in logical order, as a view; None where there is none (not contiguous, on a GPU, bfloat16)."""
-    if t.device.type != "cpu" or not t.is_contiguous() or t.dtype not in (torch.float64, torch.float32, torch.float16):
+    """The numbers of a real tensor in logical order, as a view; None where there is none (not
+    contiguous, on a GPU, bfloat16)."""
+    if (
+        t.device.type != "cpu"
+        or not t.is_contiguous()
+        or t.dtype not in (torch.float64, torch.float32, torch.float16)
+    ):
         return None
     memory: AnyArray = t.reshape(-1).numpy()
     return memory

@@ -19,18 +19,27 @@ from gradverify.torch_private import is_zerotensor
 
 # ---- Torch's dtypes by their names, and by each its unit roundoff
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in dtypes.TABLE}
-UNITS: Mapping[torch.dtype, float] = {DTYPES[name]: held.roundoff for name, held in dtypes.TABLE.items() if held.roundoff is not None}
+UNITS: Mapping[torch.dtype, float] = {
+    DTYPES[name]: held.roundoff for name, held in dtypes.TABLE.items() if held.roundoff is not None
+}
 SINGLE = tuple(DTYPES[name] for name in dtypes.WIDER)
 DOUBLE = tuple(dict.fromkeys(DTYPES[name] for name in dtypes.WIDER.values()))
-WIDE: Mapping[torch.dtype, torch.dtype] = {DTYPES[name]: DTYPES[wide] for name, wide in dtypes.WIDER.items()}
+WIDE: Mapping[torch.dtype, torch.dtype] = {
+    DTYPES[name]: DTYPES[wide] for name, wide in dtypes.WIDER.items()
+}
 """What runs in single precision → the same in double."""
-SIXTEEN: Mapping[torch.dtype, torch.dtype] = {DTYPES[name]: DTYPES[wide] for name in dtypes.LEGS if (wide := dtypes.TABLE[name].double)}
+SIXTEEN: Mapping[torch.dtype, torch.dtype] = {
+    DTYPES[name]: DTYPES[wide] for name in dtypes.LEGS if (wide := dtypes.TABLE[name].double)
+}
 """What is judged in two legs → what its first leg is in."""
-REAL: Mapping[torch.dtype, torch.dtype] = {DTYPES[name]: DTYPES[real] for name in dtypes.COMPLEX if (real := dtypes.TABLE[name].real)}
+REAL: Mapping[torch.dtype, torch.dtype] = {
+    DTYPES[name]: DTYPES[real] for name in dtypes.COMPLEX if (real := dtypes.TABLE[name].real)
+}
 """The real type of a complex one."""
 
 
-# ---- Tensors as their real coordinates: R^n for real tensors, R^2n (re, im, re, im, …) for complex ones
+# ---- Tensors as their real coordinates: R^n for real tensors, R^2n (re, im, re, im, …) for complex
+# ones
 Part = Literal["re", "im"]
 
 
@@ -39,7 +48,7 @@ def flat_real(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
-    if is_zerotensor(tensor):       # NumPy refuses it
+    if is_zerotensor(tensor):  # NumPy refuses it
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
@@ -48,7 +57,11 @@ def flat_real(tensor: Tensor) -> Tensor:
 
 def flat_all(tensors: Sequence[Tensor]) -> Tensor:
     """The real coordinates of several tensors, one after the other: [n1 + n2 + …]."""
-    return torch.cat([flat_real(tensor) for tensor in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
+    return (
+        torch.cat([flat_real(tensor) for tensor in tensors])
+        if tensors
+        else torch.zeros(0, dtype=torch.float64)
+    )
 
 
 def numbers(tensor: Tensor) -> Array:
@@ -57,17 +70,21 @@ def numbers(tensor: Tensor) -> Array:
         return np.asarray(flat_real(tensor).numpy())
     try:
         flat: Array = tensor.detach().numpy().reshape(-1)
-    except (RuntimeError, TypeError):       # a lazy negative, zeros without memory, another device or layout
+    # A lazy negative, zeros without memory, another device or layout
+    except (RuntimeError, TypeError):
         return np.asarray(flat_real(tensor).numpy())
     return flat
 
 
 def real_shape(shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
-    """The shape of a tensor's real coordinates: re and im of a complex one along an axis of their own."""
+    """The shape of a tensor's real coordinates: re and im of a complex one along an axis of their
+    own."""
     return (*shape, 2) if dtype.is_complex else tuple(shape)
 
 
-def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int) -> Tensor:
+def one_hot(
+    shape: Sequence[int], dtype: torch.dtype, device: torch.device, coordinate: int
+) -> Tensor:
     """A cotangent: 1 (or i) at one real coordinate, zero elsewhere."""
     cotangent = torch.zeros(tuple(shape), dtype=dtype, device=device)
     (torch.view_as_real(cotangent) if dtype.is_complex else cotangent).view(-1)[coordinate] = 1.0
@@ -75,14 +92,17 @@ def one_hot(shape: Sequence[int], dtype: torch.dtype, device: torch.device, coor
 
 
 def rms(magnitude: Array) -> float:
-    """The root mean square of the finite magnitudes, 0 where there are none; squares neither overflow nor vanish."""
+    """The root mean square of the finite magnitudes, 0 where there are none; squares neither
+    overflow nor vanish."""
     finite = np.isfinite(magnitude)
     magnitude = magnitude if finite.all() else magnitude[finite]
     largest = float(magnitude.max(initial=0.0))
     return largest * float(np.sqrt(np.mean((magnitude / largest) ** 2))) if largest else 0.0
 
 
-def place(shape: Sequence[int], is_complex: bool, coordinate: int) -> tuple[tuple[int, ...], Part | None]:
+def place(
+    shape: Sequence[int], is_complex: bool, coordinate: int
+) -> tuple[tuple[int, ...], Part | None]:
     """The index (and part) of a real coordinate in a tensor of that shape."""
     part: Part | None = None
     if is_complex:
@@ -94,14 +114,16 @@ def place(shape: Sequence[int], is_complex: bool, coordinate: int) -> tuple[tupl
     return tuple(reversed(index)), part
 
 
-# ---- The real coordinates of a function's inputs: what one perturbation moves, its size, its domain and its precision
+# ---- The real coordinates of a function's inputs: what one perturbation moves, its size, its
+# domain and its precision
 @dataclass(frozen=True)
 class Columns(Record):
-    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign, tensor, x, scale, the tensor's RMS,
-    domain.
+    """Arrays [C]: coordinate within all inputs, its mirror image (−1: none) and the mirror's sign,
+    tensor, x, scale, the tensor's RMS, domain.
 
     Numbers that all columns have in common take the memory of one.
-    `scale` is |x|, or the tensor's RMS where x is 0 or not finite. `x` may be the memory of the input, which is never written to.
+    `scale` is |x|, or the tensor's RMS where x is 0 or not finite. `x` may be the memory of the
+    input, which is never written to.
     """
 
     coordinate: Index
@@ -128,7 +150,8 @@ class Columns(Record):
         tensors = int(self.tensor[-1]) + 1 if len(self.tensor) else 0
         if tensors == 1 and self.whole:
             return {0: self.coordinate}
-        ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()     # they are numbered through
+        # They are numbered through
+        ends = np.searchsorted(self.tensor, np.arange(tensors + 1)).tolist()
         return {tensor: np.arange(start, end) for tensor, (start, end) in enumerate(pairwise(ends))}
 
     def of(self, tensor: int) -> Index:
@@ -164,14 +187,21 @@ class Columns(Record):
         return bool(self.single.any())
 
     def combined(self, g: Array) -> Array:
-        """Gradients in all input coordinates […, N] as one number a column […, C]: for pairs the sum of both."""
+        """Gradients in all input coordinates […, N] as one number a column […, C]: for pairs the
+        sum of both."""
         if not self.paired and g.shape[-1] == len(self):
             return g
-        return np.where(self.mirror >= 0, g[..., self.coordinate] + self.sign * g[..., self.mirror], g[..., self.coordinate])
+        return np.where(
+            self.mirror >= 0,
+            g[..., self.coordinate] + self.sign * g[..., self.mirror],
+            g[..., self.coordinate],
+        )
 
     def any_of(self, coordinates: Mask) -> Mask:
         """Columns [C] that move one of these coordinates [N]."""
-        return np.asarray(coordinates[self.coordinate] | ((self.mirror >= 0) & coordinates[self.mirror]))
+        return np.asarray(
+            coordinates[self.coordinate] | ((self.mirror >= 0) & coordinates[self.mirror])
+        )
 
     def cast(self, x: Array, columns: Index) -> Array:
         """Rounded to the inputs' precision."""
@@ -187,32 +217,56 @@ class Columns(Record):
         return bool(np.isfinite(self.x).all())
 
     def ulp(self, columns: Index) -> Array:
-        """The distance [k] between the numbers at x, or at the scale where x is 0; of columns in ascending order."""
+        """The distance [k] between the numbers at x, or at the scale where x is 0; of columns in
+        ascending order."""
         selected = in_a_row(columns)
         x = np.abs(self.x[selected])
         at = x if x.all() else np.where(x != 0, x, self.scale[selected])
         if not self.rounded:
             return np.asarray(np.spacing(at, out=at))
-        return np.where(self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at))
+        return np.where(
+            self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at)
+        )
 
 
-def columns_of(inputs: Sequence[Tensor], domains: Sequence[tuple[float, float] | None], symmetric: Sequence[bool],
-               specified: Sequence[Tensor | None] = ()) -> Columns:
-    """The columns of all inputs, in order. `specified`: the elements that a sparse input has; None (or nothing at all): every one."""
+def columns_of(
+    inputs: Sequence[Tensor],
+    domains: Sequence[tuple[float, float] | None],
+    symmetric: Sequence[bool],
+    specified: Sequence[Tensor | None] = (),
+) -> Columns:
+    """The columns of all inputs, in order. `specified`: the elements that a sparse input has; None
+    (or nothing at all): every one."""
     parts, start = [], 0
     masks = specified or [None] * len(inputs)
-    for n, (t, domain, pairs, mask) in enumerate(zip(inputs, domains, symmetric, masks, strict=True)):
+    for n, (t, domain, pairs, mask) in enumerate(
+        zip(inputs, domains, symmetric, masks, strict=True)
+    ):
         x = numbers(t)
         held, end = np.arange(len(x)) if mask is None else _held(t, mask), start + len(x)
         x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
-        coordinate, mirror, sign = held + start if start else held, repeated(np.intp(-1), len(x)), repeated(1.0, len(x))
+        coordinate, mirror, sign = (
+            held + start if start else held,
+            repeated(np.intp(-1), len(x)),
+            repeated(1.0, len(x)),
+        )
         if pairs:
             keep, mirror, sign = _pairs(t)
-            coordinate, mirror, x, scale = coordinate[keep], np.where(mirror >= 0, mirror + start, -1), x[keep], scale[keep]
+            coordinate, mirror, x, scale = (
+                coordinate[keep],
+                np.where(mirror >= 0, mirror + start, -1),
+                x[keep],
+                scale[keep],
+            )
         low, high = domain or (-np.inf, np.inf)
-        of_all = (repeated(value, len(coordinate)) for value in (typical, float(low), float(high), np.bool_(t.dtype in SINGLE)))
-        parts.append((coordinate, mirror, sign, repeated(np.intp(n), len(coordinate)), x, scale, *of_all))
+        of_all = (
+            repeated(value, len(coordinate))
+            for value in (typical, float(low), float(high), np.bool_(t.dtype in SINGLE))
+        )
+        parts.append(
+            (coordinate, mirror, sign, repeated(np.intp(n), len(coordinate)), x, scale, *of_all)
+        )
         start = end
     return Columns(*map(joined, zip(*parts, strict=True)))
 
@@ -224,17 +278,21 @@ def _held(t: Tensor, mask: Tensor) -> Index:
 
 
 def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
-    """The scale [n] of each real coordinate x of a tensor, those at `held`, and what is typical of them."""
+    """The scale [n] of each real coordinate x of a tensor, those at `held`, and what is typical of
+    them."""
     magnitude = np.abs(x)
     if t.is_complex():
-        moduli = np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
+        moduli = (
+            np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
+        )
         magnitude = np.repeat(moduli, 2)[held]
     typical, usual = rms(magnitude) or 1.0, (magnitude > 0) & (magnitude < np.inf)
     return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
 
 
 def mirror_of(t: Tensor) -> tuple[Index, Array]:
-    """For each real coordinate of a batch of square matrices its place in the (conjugate) transpose, and the sign it has there."""
+    """For each real coordinate of a batch of square matrices its place in the (conjugate)
+    transpose, and the sign it has there."""
     place = torch.arange(t.numel()).reshape(t.shape).mT.reshape(-1).numpy()
     if not t.is_complex():
         return place, np.ones(len(place))
@@ -242,7 +300,8 @@ def mirror_of(t: Tensor) -> tuple[Index, Array]:
 
 
 def _pairs(t: Tensor) -> tuple[Index, Index, Array]:
-    """Columns of a symmetric (Hermitian) input: upper triangle with its mirror, the diagonal alone and, where complex, real."""
+    """Columns of a symmetric (Hermitian) input: upper triangle with its mirror, the diagonal alone
+    and, where complex, real."""
     mirror, sign = mirror_of(t)
     coordinate = np.arange(len(mirror))
     keep = coordinate[(coordinate < mirror) | ((coordinate == mirror) & (sign > 0))]

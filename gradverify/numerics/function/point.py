@@ -1,4 +1,5 @@
-"""A function around one point: values and VJPs at moved inputs, counted and timed, with the precision that their bits show."""
+"""A function around one point: values and VJPs at moved inputs, counted and timed, with the
+precision that their bits show."""
 
 from __future__ import annotations
 
@@ -19,12 +20,27 @@ from gradverify.model.fault import UserCodeError
 from gradverify.numerics.function.buffers import Buffers, Selection
 from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
-from gradverify.numerics.rungs import U32, U64, ULP, Array, Index, in_a_row, joined, pieces, piecewise, repeated
+from gradverify.numerics.rungs import (
+    U32,
+    U64,
+    ULP,
+    Array,
+    Index,
+    in_a_row,
+    joined,
+    pieces,
+    piecewise,
+    repeated,
+)
 from gradverify.numerics.seeds import Seed
 
-# ---- How long a call takes: the least of several, and without the time that the machine gave to others meanwhile
-SLICE = 2e-3  # seconds: a shorter call mostly runs undivided (beside six busy loops the least of 25 calls of 1.4 ms: 1.34 to 1.42; of 25 ms: to 438)
-SCHEDULED = Path("/proc/thread-self/schedstat")  # of Linux: nanoseconds run, nanoseconds waited for a processor, slices
+# ---- How long a call takes: the least of several, and without the time that the machine gave to
+# others meanwhile
+# seconds: a shorter call mostly runs undivided (beside six busy loops the least of 25 calls of 1.4
+# ms: 1.34 to 1.42; of 25 ms: to 438)
+SLICE = 2e-3
+# Of Linux: nanoseconds run, nanoseconds waited for a processor, slices
+SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 def waited() -> float:
@@ -37,7 +53,8 @@ def waited() -> float:
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds since some moment, and those of them that went to other programs; CPU seconds of this process; seconds until which `timeout` counts."""
+    """Seconds since some moment, and those of them that went to other programs; CPU seconds of this
+    process; seconds until which `timeout` counts."""
 
     now: Callable[[], float] = perf_counter
     waited: Callable[[], float] = waited
@@ -46,7 +63,8 @@ class Clock:
 
 
 class Stopwatch:
-    """`fastest`: seconds of the fastest call so far; infinite where there was none. `calls`: how many were timed."""
+    """`fastest`: seconds of the fastest call so far; infinite where there was none. `calls`: how
+    many were timed."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.fastest = clock, math.inf
@@ -55,7 +73,8 @@ class Stopwatch:
 
     def start(self) -> None:
         self._began = self.clock.now()
-        self._waited = self.clock.waited() if SLICE < self.fastest < math.inf else math.inf  # short calls are not worth asking
+        # Short calls are not worth asking
+        self._waited = self.clock.waited() if SLICE < self.fastest < math.inf else math.inf
 
     def stop(self) -> None:
         lost = self.clock.waited() - self._waited if self._waited < math.inf else 0.0
@@ -65,24 +84,28 @@ class Stopwatch:
             self.fastest = max(took, 0.0)
 
 
-# ---- A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of its Jacobian by backward, every call counted
+# ---- A function of tensors as a map Rᶜ → Rᴹ around one point: values at perturbed inputs, rows of
+# its Jacobian by backward, every call counted
 SAMPLED = 4096  # values a call whose bits are looked at
 
 
 class Function(Protocol):
     """What is checked. The caller counts its calls; `inputs` are never written.
 
-    It may have more, for which it is not asked by a protocol, as Python 3.11 takes tens of microseconds to say whether an object is one:
+    It may have more, for which it is not asked by a protocol, as Python 3.11 takes tens of
+    microseconds to say whether an object is one:
 
     - `narrow`, where backward is of less precision than the values (None: it is not);
-    - `here()`, the values at its own inputs where it was called there already, in memory that no backward writes into (None: ask `values`);
+    - `here()`, the values at its own inputs where it was called there already, in memory that no
+      backward writes into (None: ask `values`);
     - `earlier`, what it gave there before that (None: nothing);
-    - `shaken(inputs, number)`, as `values`, each operation off by up to two roundings at random in its own dtype, in another way for each number; and
-      the coarsest of their roundoffs;
-    - `shaken_vjp(number, cotangents, inputs, roundings)`, as `vjp` and the forward before it, the inputs off by up to so many roundings at random
-      and each operation in float64 by two (stochastic arithmetic), in another way for each number (None: it raised);
-    - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for cotangents [n, *shape of y] of one output (None: they
-      are to come one by one).
+    - `shaken(inputs, number)`, as `values`, each operation off by up to two roundings at random in
+      its own dtype, in another way for each number; and the coarsest of their roundoffs;
+    - `shaken_vjp(number, cotangents, inputs, roundings)`, as `vjp` and the forward before it, the
+      inputs off by up to so many roundings at random and each operation in float64 by two
+      (stochastic arithmetic), in another way for each number (None: it raised);
+    - `vjps(output, cotangents, wanted)`, the gradients of these inputs [n, *shape of x] for
+      cotangents [n, *shape of y] of one output (None: they are to come one by one).
     """
 
     @property
@@ -91,46 +114,67 @@ class Function(Protocol):
         ...
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The differentiable outputs at perturbed inputs; may raise. The inputs are lent for the call only."""
+        """The differentiable outputs at perturbed inputs; may raise. The inputs are lent for the
+        call only."""
         ...
 
-    def vjp(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor]:
-        """One gradient per input (None among the cotangents: zeros), at `inputs` or at the function's own."""
+    def vjp(
+        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+    ) -> Sequence[Tensor]:
+        """One gradient per input (None among the cotangents: zeros), at `inputs` or at the
+        function's own."""
         ...
 
 
 class Narrow(Protocol):
-    """The backward of a function that takes and returns float64, where it computes in less than that: what is compared is its float32 self."""
+    """The backward of a function that takes and returns float64, where it computes in less than
+    that: what is compared is its float32 self."""
 
     @property
     def unit(self) -> float:
         """Its unit roundoff."""
         ...
 
-    def full(self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None) -> Sequence[Tensor] | None:
+    def full(
+        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+    ) -> Sequence[Tensor] | None:
         """As `Function.vjp`, by the backward in float64; None where it refuses that."""
         ...
 
-    def perturbed(self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """As `full`, where forward and backward round as in float32, at random; in another way for each number."""
+    def perturbed(
+        self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]
+    ) -> Sequence[Tensor] | None:
+        """As `full`, where forward and backward round as in float32, at random; in another way for
+        each number."""
         ...
 
 
 class Point:
-    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer per input in place and restores it.
+    """The function around its inputs. Counts `forward` and `backward` calls; perturbs one buffer
+    per input in place and restores it.
 
-    `seed`: of everything that is drawn at random. `batched`: whether VJPs come in batches; None where nobody has tried. `compared`: the
-    output tensors of which a batch agreed with a plain backward. `before`: f [M] as an earlier call at the point gave it, if one did.
+    `seed`: of everything that is drawn at random. `batched`: whether VJPs come in batches; None
+    where nobody has tried. `compared`: the output tensors of which a batch agreed with a plain
+    backward. `before`: f [M] as an earlier call at the point gave it, if one did.
     """
 
-    def __init__(self, function: Function, columns: Columns, clock: Clock | None = None, seed: Seed = Seed()) -> None:
-        self.function, self.columns, self.seed, self.forward, self.backward = function, columns, seed, 0, 0
+    def __init__(
+        self, function: Function, columns: Columns, clock: Clock | None = None, seed: Seed = Seed()
+    ) -> None:
+        self.function, self.columns, self.seed, self.forward, self.backward = (
+            function,
+            columns,
+            seed,
+            0,
+            0,
+        )
         self._watch = Stopwatch(clock or Clock())
         self.narrow: Narrow | None = getattr(function, "narrow", None)
         self._inputs = Buffers(function.inputs, columns.x if columns.whole else None)
         self._last: tuple[Index, Selection] | None = None
         self._unit: Array | None = None
-        self._shaken: tuple[tuple[int, float], list[Array | None]] | None = None     # the last row that was rounded, way by way
+        # The last row that was rounded, way by way
+        self._shaken: tuple[tuple[int, float], list[Array | None]] | None = None
         self.batched: bool | None = None
         self.compared = set[tuple[int, int]]()
         self.starts, self.x = self._inputs.starts, self._inputs.x
@@ -141,7 +185,8 @@ class Point:
         values = [numbers(o) for o in outputs]
         self._lengths = [len(v) for v in values]
         self.parts = [slice(a, b) for a, b in pairwise(accumulate(self._lengths, initial=0))]
-        self.f0 = joined(values if here is not None else [v.copy() for v in values])     # `here` gives copies
+        # `here` gives copies
+        self.f0 = joined(values if here is not None else [v.copy() for v in values])
         earlier = None if here is None else getattr(function, "earlier", None)
         self.before = None if earlier is None else joined([numbers(y) for y in earlier])
         self._bits = [Bits().seen(v[:SAMPLED]) for v in values]
@@ -149,16 +194,23 @@ class Point:
 
     @property
     def fastest(self) -> float:
-        """Seconds of the fastest forward call but the first: that a machine stalls says nothing of the function."""
+        """Seconds of the fastest forward call but the first: that a machine stalls says nothing of
+        the function."""
         return self._watch.fastest
 
     @property
     def unit(self) -> Array:
         """Unit roundoff [M] of each output, from its dtype and from the bits seen so far."""
         if self._unit is None:
-            self._unit = joined([repeated(max(UNITS.get(dtype, U64), bits.unit), part.stop - part.start)
-                                 for part, (_, dtype, _), bits in zip(self.parts, self.shapes, self._bits, strict=True)])
-            self._unit.flags.writeable = False      # everybody reads the same one
+            self._unit = joined(
+                [
+                    repeated(max(UNITS.get(dtype, U64), bits.unit), part.stop - part.start)
+                    for part, (_, dtype, _), bits in zip(
+                        self.parts, self.shapes, self._bits, strict=True
+                    )
+                ]
+            )
+            self._unit.flags.writeable = False  # everybody reads the same one
         return self._unit
 
     @property
@@ -186,7 +238,8 @@ class Point:
         return self._evaluated()
 
     def _evaluated(self, lent: bool = False) -> Array:
-        """f [M] at the inputs as they have been written; `lent`: in memory that the next call may use again."""
+        """f [M] at the inputs as they have been written; `lent`: in memory that the next call may
+        use again."""
         self.forward += 1
         self._watch.start()
         try:
@@ -198,21 +251,30 @@ class Point:
         if [len(p) for p in parts] != self._lengths:
             return np.full(len(self.f0), np.nan)
         if self._unsure:
-            self._bits = [b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b for b, p in zip(self._bits, parts, strict=True)]
+            self._bits = [
+                b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b
+                for b, p in zip(self._bits, parts, strict=True)
+            ]
             self._unit, self._unsure = None, any(bits.single for bits in self._bits)
         if len(parts) == 1:
             return parts[0] if lent else parts[0].copy()
         return np.concatenate([*parts, np.zeros(0)])
 
     def values_at(self, columns: Index, x: Array) -> Array:
-        """f [M] with these columns [k] set to x [k]; all NaN, without a call, where one of them would leave its domain."""
+        """f [M] with these columns [k] set to x [k]; all NaN, without a call, where one of them
+        would leave its domain."""
         c = self.columns
-        if np.isnan(x).any() if c.free else not ((c.low[columns] <= x) & (x <= c.high[columns])).all():
+        if (
+            np.isnan(x).any()
+            if c.free
+            else not ((c.low[columns] <= x) & (x <= c.high[columns])).all()
+        ):
             return np.full(len(self.f0), np.nan)
         return self.values_inside(columns, x)
 
     def values_inside(self, columns: Index, x: Array, lent: bool = False) -> Array:
-        """As `values_at`, of x known to lie within the domains; `lent`: in memory that the next call may use again."""
+        """As `values_at`, of x known to lie within the domains; `lent`: in memory that the next
+        call may use again."""
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
@@ -222,7 +284,11 @@ class Point:
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""
         if self._last is None or self._last[0] is not columns:
-            changed = columns if self.columns.whole else self._changes(columns, self.columns.x[columns])[0]
+            changed = (
+                columns
+                if self.columns.whole
+                else self._changes(columns, self.columns.x[columns])[0]
+            )
             self._last = columns, self._inputs.selected(changed)
         return self._last[1]
 
@@ -243,7 +309,8 @@ class Point:
         return full
 
     def row(self, output: int, x: Array | None = None) -> Array:
-        """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at coordinates x; for pairs the sum of both."""
+        """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at
+        coordinates x; for pairs the sum of both."""
         self.backward += 1
         cotangents = self._one(output)
         if x is None:
@@ -252,22 +319,32 @@ class Point:
         return self.by_column(self.function.vjp(cotangents, self._inputs.tensors))
 
     def row_in_float64(self, output: int, x: Array | None = None) -> Array | None:
-        """As `row`, by the function's own backward in the precision of its values; None where there is none but the one that is compared."""
+        """As `row`, by the function's own backward in the precision of its values; None where there
+        is none but the one that is compared."""
         self.backward += 1
         if x is not None:
             self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
-        gradients = self.narrow.full(self._one(output), None if x is None else self._inputs.tensors) if self.narrow else None
+        gradients = (
+            self.narrow.full(self._one(output), None if x is None else self._inputs.tensors)
+            if self.narrow
+            else None
+        )
         return None if gradients is None else self.by_column(gradients)
 
     def row_rounding(self, output: int, ways: int, roundings: float = ULP) -> Array | None:
-        """What rounding makes of a row at the point [C], one standard deviation of so many ways to round every operation at random: in float32 of
-        `row_in_float64` where gradients come in float32, else of `row`, at inputs so many roundings away. None where the function offers fewer than
-        two."""
+        """What rounding makes of a row at the point [C], one standard deviation of so many ways to
+        round every operation at random: in float32 of `row_in_float64` where gradients come in
+        float32, else of `row`, at inputs so many roundings away. None where the function offers
+        fewer than two."""
         narrow, asked = self.narrow, (output, roundings)
         if self._shaken is None or self._shaken[0] != asked:
             self._shaken = asked, []
         rows = self._shaken[1]
-        shaken = partial(self.function.shaken_vjp, roundings=roundings) if hasattr(self.function, "shaken_vjp") else None
+        shaken = (
+            partial(self.function.shaken_vjp, roundings=roundings)
+            if hasattr(self.function, "shaken_vjp")
+            else None
+        )
         rounded = narrow.perturbed if narrow else shaken
         for number in range(len(rows), ways if rounded else 0):
             self.backward += 1
@@ -277,8 +354,9 @@ class Point:
         return np.asarray(np.std(given, 0, ddof=1)) if len(given) > 1 else None
 
     def spread(self, ways: int) -> tuple[Array, float]:
-        """What rounding does to each output [M], one standard deviation of so many ways to round every operation, and the coarsest roundoff among
-        these; 0 where that is not offered, or fewer than two of them have values."""
+        """What rounding does to each output [M], one standard deviation of so many ways to round
+        every operation, and the coarsest roundoff among these; 0 where that is not offered, or
+        fewer than two of them have values."""
         found, coarsest = list[Array](), 0.0
         if hasattr(self.function, "shaken"):
             for number in range(ways):
@@ -311,7 +389,8 @@ class Point:
         return self.columns.combined(np.concatenate([numbers(t) for t in gradients]))
 
 
-# ---- Lines through the inputs of a function of tensors: one real coordinate by itself, or several moved together
+# ---- Lines through the inputs of a function of tensors: one real coordinate by itself, or several
+# moved together
 @dataclass(frozen=True)
 class ElementLine:
     """The line of one column: t is the change of x, `scale` may be raised above |x|."""
@@ -334,7 +413,11 @@ class ElementLine:
     def at(self, t: float) -> tuple[Array, float] | None:
         columns, x, single = self._start
         to = float(np.float32(x + t)) if single else x + t
-        return None if to == x or not math.isfinite(to) else (self.point.values_at(columns, np.array([to])), to - x)
+        return (
+            None
+            if to == x or not math.isfinite(to)
+            else (self.point.values_at(columns, np.array([to])), to - x)
+        )
 
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
@@ -345,7 +428,8 @@ def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
 
 @dataclass(frozen=True)
 class DirectionLine:
-    """Several columns moved together: x + t·direction. The realised t is the projection of the realised change on the direction.
+    """Several columns moved together: x + t·direction. The realised t is the projection of the
+    realised change on the direction.
 
     `direction` [k] should have the columns' own scales in it, so that t = 1 is their natural size.
     """
@@ -365,15 +449,27 @@ class DirectionLine:
         """x and scale [k] of the columns, and what the direction projects to."""
         moved = in_a_row(self.columns)
         x, scale = self.point.columns.x[moved], self.point.columns.scale[moved]
-        with np.errstate(all="ignore"):     # squares of denormal numbers: nothing moves then
-            return x, scale, sum(float(self.direction[part] @ (self.direction[part] / scale[part] ** 2)) for part in pieces(len(x)))
+        with np.errstate(all="ignore"):  # squares of denormal numbers: nothing moves then
+            return (
+                x,
+                scale,
+                sum(
+                    float(self.direction[part] @ (self.direction[part] / scale[part] ** 2))
+                    for part in pieces(len(x))
+                ),
+            )
 
     def at(self, t: float) -> tuple[Array, float] | None:
         x, scale, whole = self._projection
-        to = self.point.columns.cast(piecewise(lambda x, direction: x + t * direction, x, self.direction), self.columns)
+        to = self.point.columns.cast(
+            piecewise(lambda x, direction: x + t * direction, x, self.direction), self.columns
+        )
         with np.errstate(all="ignore"):
-            projected = sum(float((to[part] - x[part]) @ (self.direction[part] / scale[part] ** 2)) for part in pieces(len(x)))
+            projected = sum(
+                float((to[part] - x[part]) @ (self.direction[part] / scale[part] ** 2))
+                for part in pieces(len(x))
+            )
             by = projected / whole if whole else 0.0
-        if by == 0 or not math.isfinite(by):    # nothing moves, or not to a finite number
+        if by == 0 or not math.isfinite(by):  # nothing moves, or not to a finite number
             return None
         return self.point.values_at(self.columns, to), by

@@ -1,4 +1,5 @@
-"""Lines through x that move one input coordinate, or a colour group of coordinates that no output shares; and whose derivative each output shows."""
+"""Lines through x that move one input coordinate, or a colour group of coordinates that no output
+shares; and whose derivative each output shows."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern
 # ---- bundle
 @dataclass(frozen=True)
 class GroupLine:
-    """Several columns moved together: t moves column c by t·move[c]. `column_of` [M]: the column whose derivative each output shows, or NO_ENTRY.
+    """Several columns moved together: t moves column c by t·move[c]. `column_of` [M]: the column
+    whose derivative each output shows, or NO_ENTRY.
 
-    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN) there. `out`: the outputs that the line
-    shows, those of `column_of`; None: all.
+    What leaves its domain or does not move stays where it is, and its outputs have no value (NaN)
+    there. `out`: the outputs that the line shows, those of `column_of`; None: all.
     """
 
     point: Point
@@ -63,22 +65,34 @@ class GroupLine:
         return self.point.columns.x[place], self.move[place]
 
     def values(self, to: Array, stuck: Mask | None, lent: bool = False) -> Array:
-        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]. `lent`: as `Point.within` has it."""
-        f = self.point.values_inside(self.columns, to, lent) if stuck is None else self.point.values_at(self.columns, to)
+        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k].
+        `lent`: as `Point.within` has it."""
+        f = (
+            self.point.values_inside(self.columns, to, lent)
+            if stuck is None
+            else self.point.values_at(self.columns, to)
+        )
         f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.in_pattern & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
         by = change[0].take(self.place)
-        return self.values(to[0], stuck if stuck is None else stuck[0]), by if self.whole else np.where(self.in_pattern, by, t)
+        return self.values(
+            to[0], stuck if stuck is None else stuck[0]
+        ), by if self.whole else np.where(self.in_pattern, by, t)
 
     def of(self, out: Index) -> GroupLine:
-        return replace(self, column_of=self.column_of[out], out=out if self.out is None else self.out[out])
+        return replace(
+            self, column_of=self.column_of[out], out=out if self.out is None else self.out[out]
+        )
 
 
-def steps(point: Point, columns: Index, x: Array, move: Array, t: Array) -> tuple[Array, Array, Mask | None]:
-    """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck, and which are (None: none) [r, k] each."""
+def steps(
+    point: Point, columns: Index, x: Array, move: Array, t: Array
+) -> tuple[Array, Array, Mask | None]:
+    """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck,
+    and which are (None: none) [r, k] each."""
     c, by = point.columns, t[:, None] * move
     to = c.cast(x + by, columns)
     change = to - x
@@ -92,7 +106,8 @@ def steps(point: Point, columns: Index, x: Array, move: Array, t: Array) -> tupl
 
 @dataclass(frozen=True)
 class Bundle:
-    """n lines. column_of [n, M]: the column whose derivative each output shows along each line; tensor [n]: whose columns they are."""
+    """n lines. column_of [n, M]: the column whose derivative each output shows along each line;
+    tensor [n]: whose columns they are."""
 
     lines: Sequence[Line]
     column_of: Index
@@ -110,14 +125,21 @@ class Bundle:
     @cached_property
     def columns(self) -> Index:
         """All columns of all lines."""
-        columns = [line.columns if isinstance(line, GroupLine) else self.column_of[n, :1] for n, line in enumerate(self.lines)]
+        columns = [
+            line.columns if isinstance(line, GroupLine) else self.column_of[n, :1]
+            for n, line in enumerate(self.lines)
+        ]
         return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
 
 def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
     """Every column on a line of its own; `wide`: with at least unit scale."""
     column_of = np.broadcast_to(columns[:, None], (len(columns), len(point.f0)))
-    return Bundle([element_line(point, int(c), wide) for c in columns], column_of, point.columns.tensor[columns])
+    return Bundle(
+        [element_line(point, int(c), wide) for c in columns],
+        column_of,
+        point.columns.tensor[columns],
+    )
 
 
 @dataclass(frozen=True)
@@ -151,7 +173,10 @@ class Plan:
             column_of = np.where(column_of == NO_ENTRY, NO_ENTRY, column_of + self.first)
         move = self.weights * point.columns.scale
         members = (self.first + np.flatnonzero(self.colour == first + n) for n in range(count))
-        lines = [GroupLine(point, columns, move, row) for columns, row in zip(members, column_of, strict=True)]
+        lines = [
+            GroupLine(point, columns, move, row)
+            for columns, row in zip(members, column_of, strict=True)
+        ]
         return Bundle(lines, column_of, np.full(count, self.tensor))
 
 
@@ -175,6 +200,7 @@ class Structure:
 
 def widened(bundle: Bundle, point: Point) -> Bundle:
     """The same lines with at least unit scale, for what does not move nearer."""
+
     def wide(n: int, line: Line) -> Line:
         if not isinstance(line, GroupLine):
             return element_line(point, int(bundle.column_of[n, 0]), wide=True)
@@ -184,13 +210,15 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
     return replace(bundle, lines=[wide(n, line) for n, line in enumerate(bundle.lines)])
 
 
-# ---- Elements of the Jacobian as flat index arrays: the line, output and column of each; and gathers of what is known by line, output or column
+# ---- Elements of the Jacobian as flat index arrays: the line, output and column of each; and
+# gathers of what is known by line, output or column
 T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each shows."""
+    """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each
+    shows."""
 
     bundle: Bundle
     line: Index
@@ -213,6 +241,8 @@ class Cells:
 
 
 def cells_where(bundle: Bundle, mask: Mask, first: int) -> Cells:
-    """The elements of a bundle where the mask [n, outs], of outputs from the `first` on, is true."""
-    line, out = np.nonzero(mask) if mask.any() else np.zeros((2, 0), np.intp)  # to find nothing takes NumPy as long as to find much
+    """The elements of a bundle where the mask [n, outs], of outputs from the `first` on, is
+    true."""
+    # To find nothing takes NumPy as long as to find much
+    line, out = np.nonzero(mask) if mask.any() else np.zeros((2, 0), np.intp)
     return Cells(bundle, line, out + first)

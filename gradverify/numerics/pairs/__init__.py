@@ -1,1 +1,2 @@
-"""What came of each (input, output) pair: its elements as they are streamed, and their statistics."""
+"""What came of each (input, output) pair: its elements as they are streamed, and their
+statistics."""

@@ -1,4 +1,5 @@
-"""Statistics of an (input, output) pair while its elements are streamed: counts of outcomes, extremes and the worst elements."""
+"""Statistics of an (input, output) pair while its elements are streamed: counts of outcomes,
+extremes and the worst elements."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import Array, Index, Mask, nonzero
 from gradverify.numerics.verdict import Limit
 
-# ---- Statistics of an (input, output) pair while its elements are streamed: counts of outcomes, extremes and the worst elements
+# ---- Statistics of an (input, output) pair while its elements are streamed: counts of outcomes,
+# extremes and the worst elements
 KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
 MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
@@ -24,7 +26,8 @@ OUTCOMES = tuple(Outcome)
 
 
 class KeptEntries:
-    """The elements of a pair as they come, but for right zeros, as long as they are no more than KEPT; the ratio of all that are mismatches."""
+    """The elements of a pair as they come, but for right zeros, as long as they are no more than
+    KEPT; the ratio of all that are mismatches."""
 
     def __init__(self) -> None:
         self._low, self._high = -np.inf, np.inf
@@ -35,24 +38,44 @@ class KeptEntries:
         wrong = entries.outcome == np.int8(Outcome.MISMATCH)
         if wrong.any():
             low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
-            self._low, self._high = max(self._low, float(low.max())), min(self._high, float(high.min()))
-        shown = np.flatnonzero((entries.outcome != np.int8(Outcome.PASS)) | (entries.analytic != 0) | (entries.numeric != 0))
+            self._low, self._high = (
+                max(self._low, float(low.max())),
+                min(self._high, float(high.min())),
+            )
+        shown = np.flatnonzero(
+            (entries.outcome != np.int8(Outcome.PASS))
+            | (entries.analytic != 0)
+            | (entries.numeric != 0)
+        )
         self._dropped = self._dropped or self._count + len(shown) > KEPT
         if not self._dropped:
             self._parts.append(entries.take(shown))
             self._count += len(shown)
 
     def joined(self, everything: bool) -> Entries | None:
-        """`everything`: all elements of the pair were compared, the zeros of both sides among them. None where nothing was added."""
+        """`everything`: all elements of the pair were compared, the zeros of both sides among them.
+        None where nothing was added."""
         if not self._parts:
             return None
-        return replace(joined(self._parts), complete=everything and not self._dropped, ratio=(self._low, self._high))
+        return replace(
+            joined(self._parts),
+            complete=everything and not self._dropped,
+            ratio=(self._low, self._high),
+        )
 
 
 class Tally:
-    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its map of errors; `asked`: one of any pair."""
+    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its
+    map of errors; `asked`: one of any pair."""
 
-    def __init__(self, input_: int, output: int, shape: tuple[int, int], keep: int, asked: Asked | None = None) -> None:
+    def __init__(
+        self,
+        input_: int,
+        output: int,
+        shape: tuple[int, int],
+        keep: int,
+        asked: Asked | None = None,
+    ) -> None:
         self.input, self.output, self._keep = input_, output, keep
         self._asked = asked if asked and asked[:2] == (input_, output) else None
         self.asked: ElementRecord | None = None
@@ -65,7 +88,8 @@ class Tally:
         self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
     def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
-        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic value is zero or negligible."""
+        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic
+        value is zero or negligible."""
         self.elements += a.size + int(masked.sum())
         self.masked += int(masked.sum())
         self.quick += a.size
@@ -75,7 +99,8 @@ class Tally:
         self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
 
     def add_structural(self, count: int, resolution: float) -> None:
-        """Elements that f does not depend on and whose analytic value is 0, by the structure of both."""
+        """Elements that f does not depend on and whose analytic value is 0, by the structure of
+        both."""
         self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
         self.elements, self.quick = self.elements + count, self.quick + count
         self.counts[Outcome.PASS] += count
@@ -86,7 +111,7 @@ class Tally:
             self.elements += count
             self.counts[Outcome.UNDECIDED] += count
             self._limits[Limit.BUDGET] += count
-            self.largest = np.inf       # who knows
+            self.largest = np.inf  # who knows
 
     def leave_rest(self) -> None:
         """The same of all elements that were not added yet."""
@@ -105,7 +130,9 @@ class Tally:
         off = np.abs(elements.analytic - elements.numeric)
         self._measure(elements, off, passed)
         if not isinstance(passed, slice):
-            self._limits.update(limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE)
+            self._limits.update(
+                limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
+            )
         self._keep_worst(elements, off)
         self._keep_asked(elements, off)
         self._entries.add(elements)
@@ -115,10 +142,19 @@ class Tally:
         a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         size, known = np.maximum(a, value), passed
         if not isinstance(passed, slice):
-            known = passed | (elements.outcome == Outcome.MISMATCH) | (elements.outcome == Outcome.UNDECIDED)
+            known = (
+                passed
+                | (elements.outcome == Outcome.MISMATCH)
+                | (elements.outcome == Outcome.UNDECIDED)
+            )
         relative = np.where(size > elements.floor, off / nonzero(size), 0.0)
-        self.resolution = max(self.resolution, _largest((elements.tolerance + elements.bar)[passed]))
-        self.max_abs, self.max_rel = max(self.max_abs, _largest(off[known])), max(self.max_rel, _largest(relative[known]))
+        self.resolution = max(
+            self.resolution, _largest((elements.tolerance + elements.bar)[passed])
+        )
+        self.max_abs, self.max_rel = (
+            max(self.max_abs, _largest(off[known])),
+            max(self.max_rel, _largest(relative[known])),
+        )
         deviates = (off > DEVIATES * elements.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
         if deviates.any():
             self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
@@ -132,7 +168,12 @@ class Tally:
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
-            shown = np.where(elements.outcome == np.int8(Outcome.KINK), 0.0, ratio) if elements.outcome.any() else ratio   # a subgradient is right
+            # A subgradient is right
+            shown = (
+                np.where(elements.outcome == np.int8(Outcome.KINK), 0.0, ratio)
+                if elements.outcome.any()
+                else ratio
+            )
             self._ratios[elements.output, elements.input] = shown
         self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
@@ -140,32 +181,86 @@ class Tally:
 
     def _keep_asked(self, elements: Entries, off: Array) -> None:
         if self._asked:
-            i = np.flatnonzero((elements.output == self._asked.output_index) & (elements.input == self._asked.input_index))
+            i = np.flatnonzero(
+                (elements.output == self._asked.output_index)
+                & (elements.input == self._asked.input_index)
+            )
             self.asked = next(_records(elements, off, i), self.asked)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
         return Pair(
-            self.input, self.output, self.elements, tuple(self.counts.tolist()), self.masked, self.quick, self.resolution, self.max_abs,
-            self.max_rel, self.deviation, self.largest, tuple(self.worst), tuple(self._limits.most_common()), unit, low_precision,
-            ratios=self._ratios, entries=self._entries.joined(self.elements == self._all), asked=self.asked)
+            self.input,
+            self.output,
+            self.elements,
+            tuple(self.counts.tolist()),
+            self.masked,
+            self.quick,
+            self.resolution,
+            self.max_abs,
+            self.max_rel,
+            self.deviation,
+            self.largest,
+            tuple(self.worst),
+            tuple(self._limits.most_common()),
+            unit,
+            low_precision,
+            ratios=self._ratios,
+            entries=self._entries.joined(self.elements == self._all),
+            asked=self.asked,
+        )
 
 
 def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
     """Elements i by themselves; `ratio` [E] ranks them."""
     e = elements
-    numbers = (e.outcome, ratio, e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance, e.limit, e.left, e.right, e.floor)
-    for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(*(x[i].tolist() for x in numbers), strict=True):
+    numbers = (
+        e.outcome,
+        ratio,
+        e.output,
+        e.input,
+        e.analytic,
+        e.numeric,
+        e.bar,
+        e.tolerance,
+        e.limit,
+        e.left,
+        e.right,
+        e.floor,
+    )
+    for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(
+        *(x[i].tolist() for x in numbers), strict=True
+    ):
         left, right = (NAN, NAN) if left != left else (left, right)
-        yield ElementRecord((code, off_by, -in_, -out), out, in_, a, value, bar, tolerance, OUTCOMES[code], limit, left, right, floor)
+        yield ElementRecord(
+            (code, off_by, -in_, -out),
+            out,
+            in_,
+            a,
+            value,
+            bar,
+            tolerance,
+            OUTCOMES[code],
+            limit,
+            left,
+            right,
+            floor,
+        )
 
 
 def _worst(ratio: Array, elements: Entries, keep: int) -> Index:
-    """The worst elements that do not pass, by outcome and then by ratio, among equals the first ones; or else the worst that passes."""
+    """The worst elements that do not pass, by outcome and then by ratio, among equals the first
+    ones; or else the worst that passes."""
     open_ = np.flatnonzero(elements.outcome)  # PASS is 0
     if open_.size:
-        return np.asarray(open_[np.lexsort((-ratio[open_], -elements.outcome[open_].astype(int)))[:keep]])
+        return np.asarray(
+            open_[np.lexsort((-ratio[open_], -elements.outcome[open_].astype(int)))[:keep]]
+        )
     best = np.flatnonzero(ratio == ratio.max(initial=0.0))[:keep]
-    return best if len(best) < 2 else best[np.lexsort((elements.output[best], elements.input[best]))[:1]]
+    return (
+        best
+        if len(best) < 2
+        else best[np.lexsort((elements.output[best], elements.input[best]))[:1]]
+    )
 
 
 def _largest(a: Array) -> float:
@@ -173,20 +268,32 @@ def _largest(a: Array) -> float:
     return np.inf if largest != largest else largest
 
 
-# ---- Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome turned into undecided
+# ---- Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome
+# turned into undecided
 def mismatches(pair: Pair) -> Entries | None:
     """All of them; None where not all are known."""
     kept, count = pair.entries, pair.count(Outcome.MISMATCH)
-    if kept is not None and np.count_nonzero(wrong := kept.outcome == np.int8(Outcome.MISMATCH)) == count:
+    if (
+        kept is not None
+        and np.count_nonzero(wrong := kept.outcome == np.int8(Outcome.MISMATCH)) == count
+    ):
         return kept.take(np.flatnonzero(wrong))
     records = [record for record in pair.worst if record.outcome is Outcome.MISMATCH]
     if len(records) < count:
         return None
     places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
-    numbers = np.array([(record.analytic, record.numeric, record.bar, record.tolerance, record.floor) for record in records], float).reshape(-1, 5)
+    numbers = np.array(
+        [
+            (record.analytic, record.numeric, record.bar, record.tolerance, record.floor)
+            for record in records
+        ],
+        float,
+    ).reshape(-1, 5)
     analytic, numeric, bar, tolerance, floor = numbers.T
     outcome = np.full(count, Outcome.MISMATCH, np.int8)
-    return Entries.without_kinks(places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {})
+    return Entries.without_kinks(
+        places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {}
+    )
 
 
 def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
@@ -197,6 +304,13 @@ def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
     limits_first = ((why, moved + limits.pop(why, 0)), *limits.items())
     entries = pair.entries
     if entries is not None:
-        outcomes = np.where(entries.outcome == np.int8(outcome), np.int8(Outcome.UNDECIDED), entries.outcome)
+        outcomes = np.where(
+            entries.outcome == np.int8(outcome), np.int8(Outcome.UNDECIDED), entries.outcome
+        )
         entries = replace(entries, ratio=(-np.inf, np.inf), outcome=outcomes)
-    return replace(pair.relabelled(outcome, Outcome.UNDECIDED, why), counts=tuple(counts), limits=limits_first, entries=entries)
+    return replace(
+        pair.relabelled(outcome, Outcome.UNDECIDED, why),
+        counts=tuple(counts),
+        limits=limits_first,
+        entries=entries,
+    )

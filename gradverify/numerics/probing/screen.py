@@ -48,7 +48,8 @@ from gradverify.numerics.tolerance import guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
 DIRECTIONS = 2  # of rows: what hides from one by chance does not hide from both
-# of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by chance
+# of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by
+# chance
 VERIFIED_ALONG = 1
 PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
 SEEN = 4  # times the largest relative deviation of its elements: what their sum may be off by
@@ -345,11 +346,12 @@ def _screened(
             np.arange(each.analytic.shape[1]),
         )
         floor = np.sqrt(each.of_outputs(lambda piece: floors[piece] ** 2))
+        # A term may hide there
         floor = np.where(
             floor == 0,
             WEIGHTS[0] * floors[part].min(initial=np.inf) if part.stop > part.start else 0.0,
             floor,
-        )  # a term may hide there
+        )
         count, doubt = (
             np.ones(len(numbers), bool),
             np.full(len(numbers), not schedule.only_off and surveyed.unmoved(tensor, o)),

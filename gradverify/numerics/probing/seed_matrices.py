@@ -44,16 +44,18 @@ from gradverify.numerics.tolerance import Magnitudes, floors, stands_out
 
 # ---- Derivatives along a probe of weighted sums of how far the outputs moved, each with its error
 # bar
+# Rungs that open lines see next: kinks and curvature are smaller there ...
 FINER = (
     (7, 8, 9),
     (9, 10, 11),
-)  # rungs that open lines see next: kinks and curvature are smaller there ...
+)
+# ... and noise is here; those above the scale up to 1
 COARSER = (
     (0, 1, 2, 3),
     (-2, -1, 0),
     (-5, -4, -3),
     (-8, -7, -6),
-)  # ... and noise is here; those above the scale up to 1
+)
 LOW_START, LOW_FINER = (2, 3, 4), (QUICK, FINER[0])  # rounding to float32 drowns the usual ones
 DROWNS = RATIO**-2  # of a bar: noise larger than this makes it wider on finer rungs
 
@@ -151,18 +153,19 @@ def random_cotangent(point: Point, output: int, purpose: str, *which: object) ->
 
 # ---- What a screen knows of f before it probes: its noise, what is rounding and what is a change,
 # and how far a line may be off
+# Of a line's norm, or of the sum of magnitudes; bars are 1e-11, and 1e-4 where float32 is inside
 SCREEN, SCREEN_LOW = (
     1e-8,
     1e-3,
-)  # of a line's norm, or of the sum of magnitudes; bars are 1e-11, and 1e-4 where float32 is inside
+)
 SCREEN_NARROW = 1e-4  # where only backward does: its sums over 10⁶ elements are good to 6e-5
+# ... and this much of it for what agrees within a bar that no rung makes smaller
 SLACK, SLACK_LOW = (
     1e-6,
     1e-2,
-)  # ... and this much of it for what agrees within a bar that no rung makes smaller
-SQRT3 = (
-    3.0**0.5
-)  # a rounding error is uniform: its standard deviation is its largest value over this
+)
+# A rounding error is uniform: its standard deviation is its largest value over this
+SQRT3 = 3.0**0.5
 
 
 @dataclass(frozen=True)

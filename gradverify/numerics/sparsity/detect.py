@@ -172,9 +172,8 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
                 np.where(hit, np.maximum(high, at), high),
                 stray | (moved & ~hit),
             )
-        silent = (
-            low > high
-        )  # a tie, or noise: what was known is kept; moved from outside, nothing is known
+        # A tie, or noise: what was known is kept; moved from outside, nothing is known
+        silent = low > high
         low, high = np.where(silent, first, low), np.where(silent, last, high)
         low, high = np.where(stray, 0, low), np.where(stray, count - 1, high)
         pending = pending.copy()
@@ -234,10 +233,11 @@ ALONE_UP_TO = 16  # up to which each is, where outputs depend on several
 OPENING = 2  # calls after which an axis may look dense
 SINGLES = 4  # slices perturbed alone before an axis is called dense
 EVIDENCE = 12  # different slices that must be heard as guessed: by chance 6⁻¹² of the time
+# Calls a question: the second of two moves the other way, and sees what a tie hid
 ONCE_THEN_BOTH_WAYS = (
     1,
     2,
-)  # calls a question: the second of two moves the other way, and sees what a tie hid
+)
 
 
 @dataclass(frozen=True)
@@ -369,11 +369,12 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     if not known.any() and not pending.any():
         return Windows(zeros, repeated(np.intp(n - 1), axis.outputs), moved)
     pending = pending & ~known & moved
+    # Most depend on slices of one word
     if (
         pending.any()
         and not code.exact
         and np.mean(np.sum(responses, 0)[pending] == code.weight) > 0.5
-    ):  # most depend on slices of one word
+    ):
         longer = code.extended()
         code, responses = (
             longer,
@@ -431,9 +432,8 @@ def _dense(axis: Axis, opening: Sequence[Mask], seed: Seed) -> Mask:
     for part in suspects:
         heard = singles[:, part]
         heard = heard[heard.any(1)].astype(np.float32)
-        dense[part] = len(heard) > 1 and bool(
-            (heard @ heard.T > 0).all()
-        )  # any two that moved something have an output in common
+        # Any two that moved something have an output in common
+        dense[part] = len(heard) > 1 and bool((heard @ heard.T > 0).all())
     return dense
 
 
@@ -462,11 +462,12 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
         for stride in dict.fromkeys([axis.stride, *of_output]) if pending[part].any() else ():
             if not total or not stride or total % (stride * axis.length):
                 continue
+            # Each slice's outputs are those of one place of the middle axis
             in_order = (
                 -1,
                 axis.length,
                 stride,
-            )  # each slice's outputs are those of one place of the middle axis
+            )
             heard = bits[part].reshape(in_order)
             if not (heard & ~words).any() and int((heard == words).any((0, 2)).sum()) >= min(
                 EVIDENCE, axis.length // 2 + 1

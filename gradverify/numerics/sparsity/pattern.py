@@ -1,7 +1,9 @@
-"""Sparsity pattern: which elements of an input tensor can move which of an output tensor, and so what may be perturbed, or pulled back, together.
+"""Sparsity pattern: which elements of an input tensor can move which of an output tensor, and so
+what may be perturbed, or pulled back, together.
 
-A pattern is a product of windows: along each input axis every output depends on the slices low … high. One slice is a window of width 1,
-a band is a narrow one, all of an axis a wide one. Outputs that share no input are one row group; groups of columns are in `colouring`."""
+A pattern is a product of windows: along each input axis every output depends on the slices low …
+high. One slice is a window of width 1, a band is a narrow one, all of an axis a wide one. Outputs
+that share no input are one row group; groups of columns are in `colouring`."""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ NO_ENTRY = -1  # in place of a row, column, block or slice: the pattern has no e
 
 @dataclass(frozen=True)
 class Pattern:
-    """One (input tensor, output tensor) pair. `shape`: the input as real numbers (complex: with a last axis of 2).
+    """One (input tensor, output tensor) pair. `shape`: the input as real numbers (complex: with a
+    last axis of 2).
 
-    low, high: one array [M] per input axis, the first and last slice that each real output coordinate depends on; low > high on every
-    axis where an output depends on nothing. 0-dim inputs have no axes: `nothing` [M] says which outputs do not depend on them.
+    low, high: one array [M] per input axis, the first and last slice that each real output
+    coordinate depends on; low > high on every axis where an output depends on nothing. 0-dim inputs
+    have no axes: `nothing` [M] says which outputs do not depend on them.
     `pointwise`: known to be the identity, each output depends on the input in its own place.
     """
 
@@ -54,11 +58,15 @@ class Pattern:
         if low is high:
             return 1
         wide = high - low
-        return int(np.max(np.where(self.nothing, 0, wide) if self.nothing.any() else wide, initial=0)) + 1
+        return (
+            int(np.max(np.where(self.nothing, 0, wide) if self.nothing.any() else wide, initial=0))
+            + 1
+        )
 
     @cached_property
     def single(self) -> tuple[int, ...]:
-        """The axes along which every output depends on one slice at most: what lies on different slices is independent."""
+        """The axes along which every output depends on one slice at most: what lies on different
+        slices is independent."""
         return tuple(k for k, width in enumerate(self.widths) if width == 1)
 
     @cached_property
@@ -72,7 +80,8 @@ class Pattern:
         return _row_groups(self)
 
     def block_of_outputs(self, part: slice = slice(None)) -> Index:
-        """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends on nothing."""
+        """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends
+        on nothing."""
         nothing = self.nothing[part]
         block = np.zeros(len(nothing), np.intp)
         for k in self.single:
@@ -80,7 +89,8 @@ class Pattern:
         return np.where(nothing, NO_ENTRY, block) if nothing.any() else block
 
     def block_of_inputs(self, part: slice | Index = slice(None)) -> Index:
-        """The independent block [N] of each input coordinate, or of some of them, numbered as those of the outputs."""
+        """The independent block [N] of each input coordinate, or of some of them, numbered as those
+        of the outputs."""
         place = np.arange(*part.indices(self.size)) if isinstance(part, slice) else part
         block = np.zeros(len(place), np.intp)
         for k in self.single:
@@ -101,7 +111,8 @@ def dense(shape: Sequence[int], outputs: int) -> Pattern:
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on nothing are in the first one."""
+    """The outputs of one pattern in groups that share no input. `group` [M]; outputs that depend on
+    nothing are in the first one."""
 
     pattern: Pattern
     group: Index
@@ -112,7 +123,9 @@ class RowGroups:
         """The outputs by group, and where each group begins."""
         if self.pattern.pointwise:
             return np.arange(len(self.pattern)), np.array([0, len(self.pattern)])
-        return np.argsort(self.group, kind="stable"), np.cumsum(np.bincount(self.group + 1, minlength=self.count + 1))
+        return np.argsort(self.group, kind="stable"), np.cumsum(
+            np.bincount(self.group + 1, minlength=self.count + 1)
+        )
 
     def members(self, group: int) -> Index:
         """The outputs of a group, ascending."""
@@ -125,10 +138,14 @@ class RowGroups:
         ends = begins[groups.start : groups.stop + 1].tolist()
         rows = order[ends[0] : ends[-1]]
         of_rows = weights.take(rows)
-        return [(rows[a - ends[0] : b - ends[0]], of_rows[a - ends[0] : b - ends[0]]) for a, b in pairwise(ends)]
+        return [
+            (rows[a - ends[0] : b - ends[0]], of_rows[a - ends[0] : b - ends[0]])
+            for a, b in pairwise(ends)
+        ]
 
     def rows_of(self, groups: range) -> Index:
-        """The output of each of these groups that depends on each input coordinate [groups, N]; NO_ENTRY where none does."""
+        """The output of each of these groups that depends on each input coordinate [groups, N];
+        NO_ENTRY where none does."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
         if self.pattern.pointwise:
@@ -137,7 +154,10 @@ class RowGroups:
         pattern, rows = self.pattern, order[begins[groups.start] : begins[groups.stop]]
         nothing = pattern.nothing[rows]
         rows = rows[~nothing] if nothing.any() else rows
-        place, inside = ((self.group[rows] - groups.start) * pattern.size)[:, None], np.ones((len(rows), 1), bool)
+        place, inside = (
+            ((self.group[rows] - groups.start) * pattern.size)[:, None],
+            np.ones((len(rows), 1), bool),
+        )
         for k, width in enumerate(pattern.widths):
             at, every = pattern.low[k][rows][:, None], (len(rows), place.shape[1] * width)
             if width == 1:
@@ -163,7 +183,8 @@ class RowGroups:
 
 
 def row_groups(pattern: Pattern) -> RowGroups:
-    """Outputs that differ in a slice of a single axis, or in windows of a band that do not meet, share no input."""
+    """Outputs that differ in a slice of a single axis, or in windows of a band that do not meet,
+    share no input."""
     return pattern.rows
 
 
@@ -178,10 +199,15 @@ def _row_groups(pattern: Pattern) -> RowGroups:
         if count and (low == low[0]).all() and (high == high[0]).all():
             continue  # one window
         position, apart = (low, 1) if width == 1 else _windows(low, high)
-        kind = _numbered(kind * (int(position.max(initial=0)) + 1) + position) if kind.any() else _numbered(position)
+        kind = (
+            _numbered(kind * (int(position.max(initial=0)) + 1) + position)
+            if kind.any()
+            else _numbered(position)
+        )
         if apart > 1:
             colours = _numbered(colours * apart + position % apart)
-    group, alone = np.zeros(len(pattern), np.intp), int(kind.max(initial=-1)) + 1 == count  # each of its own kind
+    # Each of its own kind
+    group, alone = np.zeros(len(pattern), np.intp), int(kind.max(initial=-1)) + 1 == count
     if not alone:
         colours = colours * (count + 1) + rank_among(kind) if colours.any() else rank_among(kind)
     group[live] = _numbered(colours)
@@ -189,11 +215,14 @@ def _row_groups(pattern: Pattern) -> RowGroups:
 
 
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
-    """The position of each window [m] among the distinct ones by their low, then high end, and how many positions apart none meet."""
+    """The position of each window [m] among the distinct ones by their low, then high end, and how
+    many positions apart none meet."""
     span = int(high.max(initial=0)) + 1
     windows, position = np.unique(low * span + high, return_inverse=True)
     starts, ends = windows // span, np.maximum.accumulate(windows % span)
-    apart = int(np.max(np.searchsorted(starts, ends, side="right") - np.arange(len(starts)), initial=1))
+    apart = int(
+        np.max(np.searchsorted(starts, ends, side="right") - np.arange(len(starts)), initial=1)
+    )
     return position, apart
 
 
@@ -224,24 +253,38 @@ def _numbered(label: Index) -> Index:
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the matrix, so that a group has one row for both."""
+    """Patterns of a tensor; where its columns are pairs (p, q), (q, p), with windows as wide as the
+    matrix, so that a group has one row for both."""
     if not (point.columns.paired and (point.columns.mirror[point.columns.of(tensor)] >= 0).any()):
         return tuple(patterns)
     last = 3 if point.function.inputs[tensor].is_complex() else 2
-    return tuple(_widened(pattern, range(len(pattern.shape) - last, len(pattern.shape))) for pattern in patterns)
+    return tuple(
+        _widened(pattern, range(len(pattern.shape) - last, len(pattern.shape)))
+        for pattern in patterns
+    )
 
 
 def _widened(pattern: Pattern, axes: range) -> Pattern:
     def bounds(old: Sequence[Index], end: Callable[[int], int]) -> tuple[Index, ...]:
-        return tuple(np.where(pattern.nothing, bound, end(pattern.shape[k])) if k in axes else bound for k, bound in enumerate(old))
+        return tuple(
+            np.where(pattern.nothing, bound, end(pattern.shape[k])) if k in axes else bound
+            for k, bound in enumerate(old)
+        )
 
-    return replace(pattern, low=bounds(pattern.low, lambda n: 0), high=bounds(pattern.high, lambda n: n - 1), pointwise=False)
+    return replace(
+        pattern,
+        low=bounds(pattern.low, lambda n: 0),
+        high=bounds(pattern.high, lambda n: n - 1),
+        pointwise=False,
+    )
 
 
-# ---- Column groups of a sparsity pattern: columns that no output shares have one colour and are perturbed together (Curtis, Powell, Reid 1974)
+# ---- Column groups of a sparsity pattern: columns that no output shares have one colour and are
+# perturbed together (Curtis, Powell, Reid 1974)
 @dataclass(frozen=True)
 class ColumnGroups:
-    """The columns of one input tensor in groups of one colour, valid for all its patterns (one per output tensor) at once."""
+    """The columns of one input tensor in groups of one colour, valid for all its patterns (one per
+    output tensor) at once."""
 
     patterns: tuple[Pattern, ...]
     widths: tuple[int, ...]
@@ -260,8 +303,8 @@ class ColumnGroups:
         return colour
 
     def columns_of(self, groups: range) -> Index:
-        """The column of each of these groups, counted within the tensor, that each output of all output tensors depends on [groups, M]; NO_ENTRY
-        where none does."""
+        """The column of each of these groups, counted within the tensor, that each output of all
+        output tensors depends on [groups, M]; NO_ENTRY where none does."""
         residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
         columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
@@ -289,5 +332,9 @@ def _one_of(places: Index) -> Index:
 
 
 def column_groups(patterns: Sequence[Pattern]) -> ColumnGroups:
-    """Groups of one tensor's columns; `patterns` are those of the tensor with each output tensor."""
-    return ColumnGroups(tuple(patterns), tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)))
+    """Groups of one tensor's columns; `patterns` are those of the tensor with each output
+    tensor."""
+    return ColumnGroups(
+        tuple(patterns),
+        tuple(int(max(widths)) for widths in zip(*(p.widths for p in patterns), strict=True)),
+    )

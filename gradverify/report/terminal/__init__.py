@@ -1,1 +1,2 @@
-"""What a person sees, one view per file. `view.py` puts them in order; `canvas.py` turns them into text."""
+"""What a person sees, one view per file. `view.py` puts them in order; `canvas.py` turns them into
+text."""

@@ -1,4 +1,5 @@
-"""From rich renderables to a string, under settings that no environment variable can change; a piece that cannot be drawn costs itself."""
+"""From rich renderables to a string, under settings that no environment variable can change; a
+piece that cannot be drawn costs itself."""
 
 from __future__ import annotations
 
@@ -17,18 +18,32 @@ HEIGHT = 50
 
 
 def paint(pieces: Iterable[RenderableType], look: Look) -> str:
-    """Every piece on lines of its own. Text is wrapped, unless it is marked `no_wrap` or the look says that nothing is."""
+    """Every piece on lines of its own. Text is wrapped, unless it is marked `no_wrap` or the look
+    says that nothing is."""
     console = _console(look)
     for piece in pieces:
-        console.print(piece, soft_wrap=isinstance(piece, Text) and (not look.wrap or bool(piece.no_wrap)))
+        console.print(
+            piece, soft_wrap=isinstance(piece, Text) and (not look.wrap or bool(piece.no_wrap))
+        )
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return text if look.color else "".join(line.rstrip() + "\n" for line in text.splitlines())
 
 
 def _console(look: Look) -> Console:
     return Console(
-        file=StringIO(), width=look.columns, height=HEIGHT, force_terminal=look.color, force_interactive=False, no_color=not look.color,
-        color_system="standard" if look.color else None, legacy_windows=False, markup=False, emoji=False, highlight=False, _environ={})
+        file=StringIO(),
+        width=look.columns,
+        height=HEIGHT,
+        force_terminal=look.color,
+        force_interactive=False,
+        no_color=not look.color,
+        color_system="standard" if look.color else None,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={},
+    )
 
 
 def indented(text: Text, spaces: int, look: Look, code: bool = False) -> RenderableType:
@@ -41,16 +56,24 @@ def indented(text: Text, spaces: int, look: Look, code: bool = False) -> Rendera
 
 
 def uncut(text: Text, look: Look) -> Text:
-    """The text on one line in the plain format, for ids and places that are searched for or copied."""
+    """The text on one line in the plain format, for ids and places that are searched for or
+    copied."""
     text.no_wrap = not look.boxes
     return text
 
 
-def shielded(what: str, pieces: Callable[[], Iterable[RenderableType]], look: Look) -> Sequence[RenderableType]:
+def shielded(
+    what: str, pieces: Callable[[], Iterable[RenderableType]], look: Look
+) -> Sequence[RenderableType]:
     """The pieces, tried on a canvas of their own; or a line that says what is missing."""
     try:
         drawn = tuple(pieces())
         paint(drawn, look)
     except Exception as error:
-        return (Text(f"{what} is missing: gradverify itself failed to draw it ({described(error)})", style="yellow"),)
+        return (
+            Text(
+                f"{what} is missing: gradverify itself failed to draw it ({described(error)})",
+                style="yellow",
+            ),
+        )
     return drawn

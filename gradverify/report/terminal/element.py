@@ -1,4 +1,5 @@
-"""One element as a person reads it: the verdict in a sentence, the numbers behind it, every rung."""
+"""One element as a person reads it: the verdict in a sentence, the numbers behind it, every
+rung."""
 
 from __future__ import annotations
 
@@ -31,7 +32,13 @@ def render(e: Element, look: Look) -> str:
 def not_run(check: CaseResult, look: Look) -> str:
     """Why a check could not be run, with the user's own frames; for stderr."""
     bare = plain(look)
-    head = uncut(Text(f"{one_line(check.id)} could not be run" + (f": {clean(check.reason)}" if check.reason else "")), bare)
+    head = uncut(
+        Text(
+            f"{one_line(check.id)} could not be run"
+            + (f": {clean(check.reason)}" if check.reason else "")
+        ),
+        bare,
+    )
     told = (piece for found in check.findings for piece in finding(found, check, bare))
     return paint([head, *told], bare).rstrip("\n")
 
@@ -40,8 +47,19 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
     m = e.measured
     outcome = m.fixed.outcome if m.fixed else m.outcome
     word = Text(outcome.replace("_", "-").upper(), style=STYLES.get(outcome, "yellow"))
-    yield uncut(Text.assemble(word, f"  {one_line(e.name)}  ", (f"{_named(e.input)} : {_named(e.output)}", "bold")), look)
-    yield uncut(Text(f"{one_line(e.function.target)} on {e.device}, {e.dtype}, from {one_line(e.spec)}", style="dim"), look)
+    yield uncut(
+        Text.assemble(
+            word, f"  {one_line(e.name)}  ", (f"{_named(e.input)} : {_named(e.output)}", "bold")
+        ),
+        look,
+    )
+    yield uncut(
+        Text(
+            f"{one_line(e.function.target)} on {e.device}, {e.dtype}, from {one_line(e.spec)}",
+            style="dim",
+        ),
+        look,
+    )
     yield from (Text(clean(note)) for note in (e.conclusion, e.in_check, *e.notes) if note)
     yield Text("")
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -52,15 +70,35 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
     yield facts
     yield Text("")
     # do the two sides show anything? At a kink, at a jump, or where one of them has no values
-    sided = m.sides is not None or m.outcome == "jump" or any(
-        math.isnan(rung.quotient) and not (math.isnan(rung.left) and math.isnan(rung.right)) for rung in m.rungs)
-    grid = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim")
-    for header in ("", "step", "quotient", "error estimate", "from backward", *(("left slope", "right slope") if sided else ())):
+    sided = (
+        m.sides is not None
+        or m.outcome == "jump"
+        or any(
+            math.isnan(rung.quotient) and not (math.isnan(rung.left) and math.isnan(rung.right))
+            for rung in m.rungs
+        )
+    )
+    grid = Table(
+        box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim"
+    )
+    for header in (
+        "",
+        "step",
+        "quotient",
+        "error estimate",
+        "from backward",
+        *(("left slope", "right slope") if sided else ()),
+    ):
         grid.add_column(header, justify="right", no_wrap=True)
     for place, rung in enumerate(m.rungs):
         chosen = m.chosen is not None and m.chosen.rung == place
-        cells = [numbers.error(rung.step), numbers.number(rung.quotient, QUOTIENT_DIGITS), "-" if math.isinf(rung.bar) else numbers.bar(rung.bar),
-                 numbers.bar(abs(rung.quotient - m.analytic)), *((numbers.number(rung.left), numbers.number(rung.right)) if sided else ())]
+        cells = [
+            numbers.error(rung.step),
+            numbers.number(rung.quotient, QUOTIENT_DIGITS),
+            "-" if math.isinf(rung.bar) else numbers.bar(rung.bar),
+            numbers.bar(abs(rung.quotient - m.analytic)),
+            *((numbers.number(rung.left), numbers.number(rung.right)) if sided else ()),
+        ]
         grid.add_row(look.glyphs.arrow if chosen else "", *cells, style="bold" if chosen else "")
     yield grid
 
@@ -71,7 +109,11 @@ def _named(element: Place) -> str:
 
 def _facts(e: Element, m: Measured, look: Look) -> Iterator[tuple[str, str]]:
     def reading(value: str, bar: float) -> str:
-        return f"{value}, without an error bar" if math.isinf(bar) else f"{value} {look.glyphs.plus_minus}{numbers.bar(bar)}"
+        return (
+            f"{value}, without an error bar"
+            if math.isinf(bar)
+            else f"{value} {look.glyphs.plus_minus}{numbers.bar(bar)}"
+        )
 
     analytic, numeric = numbers.pair(m.analytic, m.numeric)
     beside = f", moved together with {_named(e.pair)}" if e.pair else ""
@@ -84,18 +126,45 @@ def _facts(e: Element, m: Measured, look: Look) -> Iterator[tuple[str, str]]:
     else:
         yield "numeric", reading(numeric, m.bar)
         if m.chosen:
-            yield "rests on", f"step {numbers.bar(m.rungs[m.chosen.rung].step)}{HOW_OFTEN[m.chosen.order]}"
+            yield (
+                "rests on",
+                f"step {numbers.bar(m.rungs[m.chosen.rung].step)}{HOW_OFTEN[m.chosen.order]}",
+            )
         if m.second:
-            yield "or else", f"{reading(numbers.number(m.second.value), m.second.bar)}, as consistent, on other steps"
-        yield "error", f"{numbers.error(m.error)}, {numbers.ratio(m.error, m.tolerance.value)} times the tolerance"
+            yield (
+                "or else",
+                f"{reading(numbers.number(m.second.value), m.second.bar)}, as consistent, on "
+                "other steps",
+            )
+        yield (
+            "error",
+            f"{numbers.error(m.error)}, {numbers.ratio(m.error, m.tolerance.value)} times the "
+            "tolerance",
+        )
     t, f = m.tolerance, m.fixed
-    yield "tolerance", f"{numbers.bar(t.value)} = atol {t.atol:g} + max(rtol {t.rtol:g} * {numbers.number(t.size)}, floor {numbers.bar(t.floor)})"
+    yield (
+        "tolerance",
+        f"{numbers.bar(t.value)} = atol {t.atol:g} + max(rtol {t.rtol:g} * "
+        f"{numbers.number(t.size)}, floor {numbers.bar(t.floor)})",
+    )
     if f:
-        yield "at eps", (f"step {f.step:g}: quotient {numbers.number(f.quotient)}, error {numbers.error(abs(m.analytic - f.quotient))}, "
-                         f"tolerance {numbers.bar(f.tolerance)} (atol {f.atol:g}, rtol {f.rtol:g})")
-    yield "noise of f", f"{numbers.bar(m.sigma)} (standard deviation), unit roundoff {numbers.bar(m.unit)}"
+        yield (
+            "at eps",
+            (
+                f"step {f.step:g}: quotient {numbers.number(f.quotient)}, error "
+                f"{numbers.error(abs(m.analytic - f.quotient))}, "
+                f"tolerance {numbers.bar(f.tolerance)} (atol {f.atol:g}, rtol {f.rtol:g})"
+            ),
+        )
+    yield (
+        "noise of f",
+        f"{numbers.bar(m.sigma)} (standard deviation), unit roundoff {numbers.bar(m.unit)}",
+    )
     if m.truncation:
-        yield "truncation", f"about {numbers.bar(m.truncation.factor)} * step^{m.truncation.power:.2f}"
+        yield (
+            "truncation",
+            f"about {numbers.bar(m.truncation.factor)} * step^{m.truncation.power:.2f}",
+        )
     if m.limit:
         yield "limited by", clean(m.limit)
     yield "calls", f"{m.forward} forward, {m.backward} backward"

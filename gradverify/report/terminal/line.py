@@ -1,4 +1,5 @@
-"""One line per check: verdict, name, elements compared, the smallest error it could have seen; below it what needs saying, and what `-v` adds."""
+"""One line per check: verdict, name, elements compared, the smallest error it could have seen;
+below it what needs saying, and what `-v` adds."""
 
 from __future__ import annotations
 
@@ -24,13 +25,19 @@ CALLS, SECONDS = 5 + len(" calls"), len("1234.5 s") - 1
 SHORT_WORD = len("XPASS") + 1
 """All verdicts but the rare UNDECIDED and NOT RUN, which move their own name to the right."""
 
-SENTENCE, TITLE, CODES = len("would catch any absolute error above 3.1e-10"), len("nothing to compare"), len("GV101, GV111")
-"""Widths of the phrase: the sentence on a pass, which else stands below; a code with its name; two codes."""
+SENTENCE, TITLE, CODES = (
+    len("would catch any absolute error above 3.1e-10"),
+    len("nothing to compare"),
+    len("GV101, GV111"),
+)
+"""Widths of the phrase: the sentence on a pass, which else stands below; a code with its name; two
+codes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """`word`, `name` and `phrase` are widths; calls and seconds are left out where there is no room for them."""
+    """`word`, `name` and `phrase` are widths; calls and seconds are left out where there is no room
+    for them."""
 
     word: int
     phrase: int
@@ -46,36 +53,59 @@ class Columns:
     @property
     def width(self) -> int:
         """Of the whole line."""
-        return self.word + self.to_phrase + self.phrase + self.calls * (GAP + CALLS) + self.seconds * (GAP + SECONDS)
+        return (
+            self.word
+            + self.to_phrase
+            + self.phrase
+            + self.calls * (GAP + CALLS)
+            + self.seconds * (GAP + SECONDS)
+        )
 
 
 FORMS = (
-    Columns(WORD_WIDTH + GAP, SENTENCE), Columns(SHORT_WORD, SENTENCE),
-    Columns(WORD_WIDTH + GAP, SENTENCE, calls=False), Columns(SHORT_WORD, SENTENCE, calls=False),
-    Columns(WORD_WIDTH + GAP, TITLE), Columns(WORD_WIDTH + GAP, CODES), Columns(SHORT_WORD, CODES),
-    Columns(SHORT_WORD, CODES, calls=False), Columns(SHORT_WORD, CODES, calls=False, seconds=False))
+    Columns(WORD_WIDTH + GAP, SENTENCE),
+    Columns(SHORT_WORD, SENTENCE),
+    Columns(WORD_WIDTH + GAP, SENTENCE, calls=False),
+    Columns(SHORT_WORD, SENTENCE, calls=False),
+    Columns(WORD_WIDTH + GAP, TITLE),
+    Columns(WORD_WIDTH + GAP, CODES),
+    Columns(SHORT_WORD, CODES),
+    Columns(SHORT_WORD, CODES, calls=False),
+    Columns(SHORT_WORD, CODES, calls=False, seconds=False),
+)
 
 
 def fitted(name_width: int, look: Look) -> Columns:
     """The first form that fits; in the narrowest one the names get what is left."""
     form = next((form for form in FORMS if form.width + name_width <= look.columns), FORMS[-1])
-    return Columns(form.word, form.phrase, form.calls, form.seconds, min(name_width, look.columns - form.width))
+    return Columns(
+        form.word, form.phrase, form.calls, form.seconds, min(name_width, look.columns - form.width)
+    )
 
 
 JACOBIAN = ("GV101", "GV111")
-"""The rules that compare the elements of the Jacobian; other rules compare the same elements again."""
+"""The rules that compare the elements of the Jacobian; other rules compare the same elements
+again."""
 
 LOW = "GV112"
-"""The rule whose pass says in which precision the function was held against the Jacobian, and what it would have seen there."""
+"""The rule whose pass says in which precision the function was held against the Jacobian, and what
+it would have seen there."""
 
 NAME_LIMIT = 48
 
 
 def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[RenderableType]:
     """The line, then one indented line for each reason and each warning."""
-    head, name = (status.word(check).ljust(columns.word - 1) + " ", status.style(check)), one_line(check.name)
-    late = max(0, cell_len(head[0]) - columns.word)     # a word that is wider than its column
-    body = _reason(check, look, columns) if check.verdict in ("skip", "not_run") else _body(check, look, columns)
+    head, name = (
+        (status.word(check).ljust(columns.word - 1) + " ", status.style(check)),
+        one_line(check.name),
+    )
+    late = max(0, cell_len(head[0]) - columns.word)  # a word that is wider than its column
+    body = (
+        _reason(check, look, columns)
+        if check.verdict in ("skip", "not_run")
+        else _body(check, look, columns)
+    )
     whole = Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
     if not look.boxes or (cell_len(name) <= columns.name and whole.cell_len <= look.columns):
         yield whole
@@ -109,17 +139,25 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
-    nouns, times = {comparison.lines or "elements" for comparison in shown}, "call " if calls == 1 else "calls"
-    noun: str = nouns.pop() if len(nouns) == 1 else "elements"       # or the lines of a Jacobian that were compared instead
-    noun = noun[:len(noun) - (elements == 1)].ljust(len("elements"))
-    text = f"{elements:>{columns.name + GAP + COUNT},} {noun}  {phrase(check, shown, columns.phrase):<{columns.phrase}}"
+    nouns, times = (
+        {comparison.lines or "elements" for comparison in shown},
+        "call " if calls == 1 else "calls",
+    )
+    # Or the lines of a Jacobian that were compared instead
+    noun: str = nouns.pop() if len(nouns) == 1 else "elements"
+    noun = noun[: len(noun) - (elements == 1)].ljust(len("elements"))
+    text = (
+        f"{elements:>{columns.name + GAP + COUNT},} {noun}  "
+        f"{phrase(check, shown, columns.phrase):<{columns.phrase}}"
+    )
     text += f"  {calls:>5} {times}" if columns.calls else ""
     text += f"  {seconds(check.seconds):>7}" if columns.seconds else ""
     return Text(text + _beside(check, look, columns))
 
 
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
-    """The comparisons whose elements the line counts: of a failure, those of the rules that failed; among them the Jacobian's, or all without any."""
+    """The comparisons whose elements the line counts: of a failure, those of the rules that failed;
+    among them the Jacobian's, or all without any."""
     failed = {finding.code for finding in check.findings if finding.severity == "error"}
     own = tuple(comparison for comparison in check.comparisons if comparison.rule in failed)
     among = own or check.comparisons
@@ -129,11 +167,22 @@ def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
 def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
     """What came of it in at most so many columns, or in the fewest."""
     if check.verdict == "pass":
-        return _fitting(width, *(("nothing to compare", "nothing") if not sum(each.elements for each in shown) else (sensitivity(shown), "")))
+        return _fitting(
+            width,
+            *(
+                ("nothing to compare", "nothing")
+                if not sum(each.elements for each in shown)
+                else (sensitivity(shown), "")
+            ),
+        )
     if check.verdict == "undecided":
         return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
     errors = [finding for finding in check.findings if finding.severity == "error"]
-    return _fitting(width, ", ".join(dict.fromkeys(map(title_of, errors))), ", ".join(dict.fromkeys(finding.code for finding in errors)))
+    return _fitting(
+        width,
+        ", ".join(dict.fromkeys(map(title_of, errors))),
+        ", ".join(dict.fromkeys(finding.code for finding in errors)),
+    )
 
 
 def _fitting(width: int, *texts: str) -> str:
@@ -142,7 +191,8 @@ def _fitting(width: int, *texts: str) -> str:
 
 
 def sensitivity(shown: Sequence[Comparison]) -> str:
-    """The one sentence on a pass. Nothing where the resolution is 0: every gradient is, and no error was too small to see."""
+    """The one sentence on a pass. Nothing where the resolution is 0: every gradient is, and no
+    error was too small to see."""
     smallest = max((comparison.resolution for comparison in shown), default=0.0)
     return f"would catch any absolute error above {bar(smallest)}" if smallest else ""
 
@@ -151,13 +201,20 @@ def _open(shown: tuple[Comparison, ...]) -> str:
     """What was compared but not judged: `3 kinks, 14 undecided`."""
     kinks = sum(comparison.kinks for comparison in shown)
     undecided = sum(comparison.undecided + comparison.non_finite for comparison in shown)
-    return ", ".join([counted(kinks, "kink")] * bool(kinks) + [f"{undecided} undecided"] * bool(undecided))
+    return ", ".join(
+        [counted(kinks, "kink")] * bool(kinks) + [f"{undecided} undecided"] * bool(undecided)
+    )
 
 
 def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
-    """The elements of a pass that finite differences left open, at the end of its line, where there is room."""
+    """The elements of a pass that finite differences left open, at the end of its line, where there
+    is room."""
     text = _open(judged_comparisons(check)) if check.verdict == "pass" else ""
-    return f"  {text}" if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns) else ""
+    return (
+        f"  {text}"
+        if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns)
+        else ""
+    )
 
 
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
@@ -167,38 +224,72 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield Text(f"on {device_of(check)}", style="dim")
     if check.verdict == "pass":
         shown = judged_comparisons(check)
-        below = [sensitivity(shown) if not phrase(check, shown, columns.phrase) else "", "" if _beside(check, look, columns) else _open(shown)]
+        below = [
+            sensitivity(shown) if not phrase(check, shown, columns.phrase) else "",
+            "" if _beside(check, look, columns) else _open(shown),
+        ]
         yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
-        yield from (Text(clean(rule.reason), style="dim") for rule in check.rules if rule.code == LOW and rule.status == "ran" and rule.reason)
+        yield from (
+            Text(clean(rule.reason), style="dim")
+            for rule in check.rules
+            if rule.code == LOW and rule.status == "ran" and rule.reason
+        )
     left, part = left_out(check.rules)
     if left or part:
-        listed = "; in part: ".join(filter(None, (", ".join(left), ", ".join(part)))) if left else f"parts of {', '.join(part)}"
+        listed = (
+            "; in part: ".join(filter(None, (", ".join(left), ", ".join(part))))
+            if left
+            else f"parts of {', '.join(part)}"
+        )
         yield Text(f"left out for the budget: {listed} (raise `budget`)", style="dim")
     if status.left_open(check):
         yield Text(f"note: {status.left_open(check)}")
     if not status.is_red(check):
-        for finding in check.findings:      # of a check that is ok for its baseline a known error that the line's reason does not tell already
-            if check.baselined and finding.known and finding.severity == "error" and finding.message != check.reason:
-                yield Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}")
+        # Of a check that is ok for its baseline a known error that the line's reason does not tell
+        # already
+        for finding in check.findings:
+            if (
+                check.baselined
+                and finding.known
+                and finding.severity == "error"
+                and finding.message != check.reason
+            ):
+                yield Text.assemble(
+                    ("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}"
+                )
         for finding in check.findings:
             if finding.severity == "warning" and finding.code not in check.expect:
                 hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
-                yield Text.assemble(("warning ", "yellow"), f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}")
+                yield Text.assemble(
+                    ("warning ", "yellow"),
+                    f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}",
+                )
 
 
-KINK = "at a kink the slopes on both sides differ: backward passes with either of them, or with one between"
-OPEN = "undecided elements could not be judged: the error bar is wider than the tolerance, or the function steps or is not finite there"
+KINK = (
+    "at a kink the slopes on both sides differ: backward passes with either of them, or with one "
+    "between"
+)
+OPEN = (
+    "undecided elements could not be judged: the error bar is wider than the tolerance, or the "
+    "function steps or is not finite there"
+)
 FEW = "; a check passes with at most one in 10,000 of them (or a single one)"
 FEW_LINES = "; a check passes with at most one in 10,000 of them"
 
-NAMED = 8       # codes in a row that somebody reads
+NAMED = 8  # codes in a row that somebody reads
 STATUS = {"ran": "ran", "not_applicable": "not applicable", "ignored": "ignored"}
 
 
-def details(check: CaseResult, look: Look, indent: int, origins: Mapping[str, str] | None = None) -> Iterator[RenderableType]:
-    """`origins`: setting → the place that named it; where it is known, what nobody named is left out."""
-    yield from (indented(Text(line, style="dim"), indent, look) for line in _lines(check, look, origins))
+def details(
+    check: CaseResult, look: Look, indent: int, origins: Mapping[str, str] | None = None
+) -> Iterator[RenderableType]:
+    """`origins`: setting → the place that named it; where it is known, what nobody named is left
+    out."""
+    yield from (
+        indented(Text(line, style="dim"), indent, look) for line in _lines(check, look, origins)
+    )
 
 
 def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> Iterator[str]:
@@ -211,55 +302,89 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
         yield f"could miss: {clean(check.could_miss)}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open_words(check)
-    # those that were ignored without a word of their own share one line, which names them where they are few
+    # those that were ignored without a word of their own share one line, which names them where
+    # they are few
     rules = sorted(check.rules, key=lambda rule: rule.code)
     silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]
     yield from (_rule(rule) for rule in rules if rule.code not in silent)
     if silent:
         yield f"ignored: {', '.join(silent) if len(silent) <= NAMED else 'all other rules'}"
     if check.changed:
-        yield f"the check {', '.join(check.changed)}: that was put back, or no other check ran in its process"
+        yield (
+            f"the check {', '.join(check.changed)}: that was put back, or no other check ran in "
+            "its process"
+        )
     if check.verdict not in ("skip", "not_run"):
-        held = f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}" if check.device_memory is not None else ""
+        held = (
+            f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}"
+            if check.device_memory is not None
+            else ""
+        )
         yield f"in all: {_calls(check.calls)}, {seconds(check.seconds)}{held}"
 
 
 def _settings(check: CaseResult, origins: Mapping[str, str] | None) -> str:
     if origins is None:
-        return ", ".join(f"{one_line(name)} {_value(value)}" for name, value in check.settings.items() if value is not None)
+        return ", ".join(
+            f"{one_line(name)} {_value(value)}"
+            for name, value in check.settings.items()
+            if value is not None
+        )
     named = {name: value for name, value in check.settings.items() if name in origins}
-    return ", ".join(f"{one_line(name)} {_value(value)} ({one_line(origins[name])})" for name, value in named.items())
+    return ", ".join(
+        f"{one_line(name)} {_value(value)} ({one_line(origins[name])})"
+        for name, value in named.items()
+    )
 
 
 def _value(value: Json) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{one_line(str(name))}={_value(item)}" for name, item in value.items())
-    return one_line(", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value))
+    return one_line(
+        ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value)
+    )
 
 
 def _comparison(comparison: Comparison, look: Look) -> str:
     y = output(comparison.output, comparison.output_name)
     pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {y}" if comparison.input else y
-    counts = {"wrong": comparison.mismatched, "at a kink": comparison.kinks, "undecided": comparison.undecided,
-              "non-finite": comparison.non_finite}
-    parts = [counted(comparison.elements, (comparison.lines or "elements")[:-1]), *(f"{count:,} {what}" for what, count in counts.items() if count)]
-    if comparison.worst or not comparison.lines:        # of lines that all pass no element was looked at
-        parts.append(f"largest error {error(comparison.max_abs_error)} absolute, {error(comparison.max_rel_error)} relative")
+    counts = {
+        "wrong": comparison.mismatched,
+        "at a kink": comparison.kinks,
+        "undecided": comparison.undecided,
+        "non-finite": comparison.non_finite,
+    }
+    parts = [
+        counted(comparison.elements, (comparison.lines or "elements")[:-1]),
+        *(f"{count:,} {what}" for what, count in counts.items() if count),
+    ]
+    # Of lines that all pass no element was looked at
+    if comparison.worst or not comparison.lines:
+        parts.append(
+            f"largest error {error(comparison.max_abs_error)} absolute, "
+            f"{error(comparison.max_rel_error)} relative"
+        )
     parts += filter(None, [sensitivity([comparison]) if not comparison.mismatched else ""])
     nearest = comparison.worst[0] if comparison.worst else None
     if nearest and nearest.outcome == "pass":
-        parts.append(f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance")
+        parts.append(
+            f"the nearest at {ratio(nearest.abs_error, nearest.tolerance)} of its tolerance"
+        )
     if comparison.row_groups and not comparison.groups:
         parts.append(counted(comparison.row_groups, "row group"))
     if comparison.groups:
-        rows = f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
+        rows = (
+            f" and {counted(comparison.row_groups, 'row group')}" if comparison.row_groups else ""
+        )
         parts.append(f"{counted(comparison.groups, 'column group')}{rows}")
     return f"{comparison.rule} {pair}: {', '.join(parts)}"
 
 
 def _rule(rule: RuleRun) -> str:
     calls = f", {_calls(rule.calls)}" if rule.status == "ran" and rule.calls != Calls() else ""
-    return f"{rule.code} {STATUS[rule.status]}{calls}" + (f": {clean(rule.reason)}" if rule.reason else "")
+    return f"{rule.code} {STATUS[rule.status]}{calls}" + (
+        f": {clean(rule.reason)}" if rule.reason else ""
+    )
 
 
 def _calls(calls: Calls) -> str:

@@ -1,4 +1,5 @@
-"""One panel per failure: every finding of the check, what the user's code printed, and the command that shows just this again."""
+"""One panel per failure: every finding of the check, what the user's code printed, and the command
+that shows just this again."""
 
 from __future__ import annotations
 
@@ -23,27 +24,35 @@ from gradverify.report.terminal.table import error_map, table
 REPEATED = "GV223"
 """Where the spec's own indices repeat, it is the elements of GV101 (in `also`) that say so."""
 VALUES = ("GV1", "GV007")
-"""Findings with these codes are about numbers, so a table of their pair belongs to them whichever rule compared it."""
+"""Findings with these codes are about numbers, so a table of their pair belongs to them whichever
+rule compared it."""
 
 WITHOUT_TABLE = ("GV102",)
 """Where backward returned nothing: every analytic value of the table would be 0."""
 
 WRITES = ("GV202", "GV203", "GV204")
-"""Findings on tensors that were written into: what they stand for beside themselves may lie at another input."""
+"""Findings on tensors that were written into: what they stand for beside themselves may lie at
+another input."""
 
 
 def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[RenderableType]:
     """Sentence and cause, tables, hint, the line of source, the user's frames."""
     kind = ("warning ", "bold yellow") if found.severity == "warning" else ("", "bold red")
     pair = f"  {pair_of(found)}" if pair_of(found) else ""
-    yield Text.assemble((f"{kind[0]}{title_of(found)}", kind[1]), (pair, "bold"), ("  known" if found.known else "", "yellow"))
+    yield Text.assemble(
+        (f"{kind[0]}{title_of(found)}", kind[1]),
+        (pair, "bold"),
+        ("  known" if found.known else "", "yellow"),
+    )
     yield Text(clean(found.message))
     if found.cause:
         yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {clean(found.cause.detail)}")
     for comparison in comparisons_of(found, check):
         yield from shielded("the table of elements", partial(table, comparison, look), look)
         if comparison.error_map:
-            yield from shielded("the error map", partial(error_map, comparison.error_map, look), look)
+            yield from shielded(
+                "the error map", partial(error_map, comparison.error_map, look), look
+            )
     if found.hint:
         yield Text.assemble(("hint: ", "bold"), clean(found.hint))
     if found.also:
@@ -57,12 +66,19 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
 
 def also(found: Finding) -> str:
     """The codes that the finding stands for beside its own, and what is to be thought of them."""
-    return f"also: {', '.join(found.also)}" + (", to be judged once nothing is written there" if found.code in WRITES else " at the same pair")
+    return f"also: {', '.join(found.also)}" + (
+        ", to be judged once nothing is written there"
+        if found.code in WRITES
+        else " at the same pair"
+    )
 
 
 def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
-    """Those of the finding's own rule at its pair; where it has none and is about values, the Jacobian's at that pair that did not come out clean."""
-    at_pair = [c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output]
+    """Those of the finding's own rule at its pair; where it has none and is about values, the
+    Jacobian's at that pair that did not come out clean."""
+    at_pair = [
+        c for c in check.comparisons if c.input == (found.input or "") and c.output == found.output
+    ]
     rules = (found.code, *found.also) if found.code == REPEATED else (found.code,)
     own = [comparison for comparison in at_pair if comparison.rule in rules]
     if found.code in WITHOUT_TABLE:
@@ -70,7 +86,9 @@ def comparisons_of(found: Finding, check: CaseResult) -> tuple[Comparison, ...]:
     if own or not found.code.startswith(VALUES):
         return tuple(own)
     claimed = {other.code for other in check.findings}
-    return tuple(comparison for comparison in at_pair if comparison.worst and comparison.rule not in claimed)
+    return tuple(
+        comparison for comparison in at_pair if comparison.worst and comparison.rule not in claimed
+    )
 
 
 def _frames(frames: Sequence[Frame], own: str | None, look: Look) -> Iterator[RenderableType]:
@@ -96,8 +114,12 @@ PRINTED_LINES = 20
 
 
 def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator[RenderableType]:
-    """Framed, or as plain lines under a title; below it the command that shows it again, where `argv` can be had."""
-    word, name = Text(status.word(check), style=status.style(check)), Text(one_line(check.name), style="bold")
+    """Framed, or as plain lines under a title; below it the command that shows it again, where
+    `argv` can be had."""
+    word, name = (
+        Text(status.word(check), style=status.style(check)),
+        Text(one_line(check.name), style="bold"),
+    )
     title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
     if not look.boxes:
         yield uncut(Text.assemble("== ", title, " =="), look)
@@ -118,7 +140,10 @@ def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
 
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    place = f"{one_line(check.function.target)} on {device_of(check)}, {check.dtype}, from {one_line(check.spec.path)}:{check.spec.line}"
+    place = (
+        f"{one_line(check.function.target)} on {device_of(check)}, {check.dtype}, from "
+        f"{one_line(check.spec.path)}:{check.spec.line}"
+    )
     yield uncut(Text(place, style="dim"), look)
     broken = status.broken_expectation(check)
     if broken:
@@ -136,12 +161,19 @@ def missing(check: CaseResult) -> Iterator[str]:
     """What a fault of ours has cost beside the verdict, which has its reason."""
     for fault in check.faults:
         if not fault.costs or check.verdict != "error":
-            stands = "the verdict rests on the other rules" if fault.costs else "the verdict does not depend on it"
+            stands = (
+                "the verdict rests on the other rules"
+                if fault.costs
+                else "the verdict does not depend on it"
+            )
             yield clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}")
 
 
 def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:
-    counted = [(line, len(list(same))) for line, same in groupby(uncolored(check.captured or "").strip("\n").splitlines())]
+    counted = [
+        (line, len(list(same)))
+        for line, same in groupby(uncolored(check.captured or "").strip("\n").splitlines())
+    ]
     lines = [line if times == 1 else f"{line}  ({times} times)" for line, times in counted]
     if not lines:
         return

@@ -6,13 +6,23 @@ from gradverify.model.result import CaseResult
 
 WORD_WIDTH = len("UNDECIDED")
 
-STYLES = {"PASS": "green", "XFAIL": "green", "FAIL": "bold red", "XPASS": "bold red", "ERROR": "bold red", "UNDECIDED": "yellow", "SKIP": "yellow",
-          "REQUIRED": "bold red", "NOT RUN": "dim", "KNOWN": "yellow"}
+STYLES = {
+    "PASS": "green",
+    "XFAIL": "green",
+    "FAIL": "bold red",
+    "XPASS": "bold red",
+    "ERROR": "bold red",
+    "UNDECIDED": "yellow",
+    "SKIP": "yellow",
+    "REQUIRED": "bold red",
+    "NOT RUN": "dim",
+    "KNOWN": "yellow",
+}
 
 
 def word(check: CaseResult) -> str:
-    """PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL where a failure was expected, XPASS where it did not happen; KNOWN where a baseline
-    names every error."""
+    """PASS, FAIL, UNDECIDED, ERROR, SKIP, NOT RUN; XFAIL where a failure was expected, XPASS where
+    it did not happen; KNOWN where a baseline names every error."""
     if check.baselined:
         return "KNOWN"
     if check.verdict == "pass" and check.ok is False:
@@ -38,25 +48,43 @@ def is_red(check: CaseResult) -> bool:
 
 def has_details(check: CaseResult) -> bool:
     """Is there more to show of it than its line?"""
-    return bool(check.findings or check.faults) or check.verdict in ("fail", "error", "undecided") or is_red(check)
+    return (
+        bool(check.findings or check.faults)
+        or check.verdict in ("fail", "error", "undecided")
+        or is_red(check)
+    )
 
 
 def broken_expectation(check: CaseResult) -> str | None:
-    """What `expect` said and what came instead; None where a plain pass was expected, or all is as expected."""
+    """What `expect` said and what came instead; None where a plain pass was expected, or all is as
+    expected."""
     if check.expect == "pass" or check.ok is not False or check.verdict in ("skip", "not_run"):
         return None
     found = list(dict.fromkeys(finding.code for finding in check.findings))
     if check.expect == "fail":
-        return f"expected to fail, but the verdict is {check.verdict}" if found else "expected to fail, but passed"
+        return (
+            f"expected to fail, but the verdict is {check.verdict}"
+            if found
+            else "expected to fail, but passed"
+        )
     wanted = ", ".join(check.expect)
-    return f"expected {wanted}; found {', '.join(found)}" if found else f"expected {wanted}, but passed"
+    return (
+        f"expected {wanted}; found {', '.join(found)}"
+        if found
+        else f"expected {wanted}, but passed"
+    )
 
 
 def left_open(check: CaseResult) -> str | None:
-    """Which expected failures were not judged, as their rules were not to run; None where all were."""
+    """Which expected failures were not judged, as their rules were not to run; None where all
+    were."""
     codes = check.not_judged
     which = "whose rules were" if len(codes) > 1 else "whose rule was"
-    return f"expected {', '.join(codes)}, {which} not to run: not judged" if codes and check.verdict not in ("skip", "not_run") else None
+    return (
+        f"expected {', '.join(codes)}, {which} not to run: not judged"
+        if codes and check.verdict not in ("skip", "not_run")
+        else None
+    )
 
 
 def excuse(check: CaseResult) -> str:

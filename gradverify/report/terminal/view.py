@@ -1,4 +1,5 @@
-"""The whole of what a person sees, and its parts as a run prints them: a line as each check ends, panels and summary at the end."""
+"""The whole of what a person sees, and its parts as a run prints them: a line as each check ends,
+panels and summary at the end."""
 
 from __future__ import annotations
 
@@ -27,75 +28,148 @@ def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
     ran = [check for check in report.checks if check.verdict not in ("skip", "not_run")]
     if most is None or not ran:
         return
-    shown = sorted(ran, key=lambda check: -check.seconds)[:most or None]
-    yield Text(f"the slowest {len(shown)} of {counted(len(ran), 'check')}:" if len(shown) < len(ran) else "how long each check took:")
+    shown = sorted(ran, key=lambda check: -check.seconds)[: most or None]
+    yield Text(
+        f"the slowest {len(shown)} of {counted(len(ran), 'check')}:"
+        if len(shown) < len(ran)
+        else "how long each check took:"
+    )
     for check in shown:
         calls = check.calls.forward + check.calls.backward
-        yield Text(f"{seconds(check.seconds):>10} {calls:>9,} {'call ' if calls == 1 else 'calls'}  {one_line(check.name)}", no_wrap=True)
+        yield Text(
+            f"{seconds(check.seconds):>10} {calls:>9,} {'call ' if calls == 1 else 'calls'}  "
+            f"{one_line(check.name)}",
+            no_wrap=True,
+        )
     yield Text("")
 
 
-SAID = {"FAIL": "failed", "XPASS": "passed unexpectedly", "ERROR": "could not be judged", "REQUIRED": "skipped though required",
-        "UNDECIDED": "undecided", "PASS": "passed", "XFAIL": "failed as expected", "KNOWN": "known", "SKIP": "skipped", "NOT RUN": "not run"}
+SAID = {
+    "FAIL": "failed",
+    "XPASS": "passed unexpectedly",
+    "ERROR": "could not be judged",
+    "REQUIRED": "skipped though required",
+    "UNDECIDED": "undecided",
+    "PASS": "passed",
+    "XFAIL": "failed as expected",
+    "KNOWN": "known",
+    "SKIP": "skipped",
+    "NOT RUN": "not run",
+}
 """What is said of each kind of outcome, worst first."""
 
 
 def summary(report: Report, look: Look) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
-        yield Text(f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True)
+        yield Text(
+            f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True
+        )
     faulty = sum(bool(check.faults) for check in report.checks)
     if faulty:
-        yield Text(f"gradverify itself failed in {counted(faulty, 'check')}: a bug of its own, described on stderr", style="bold red", no_wrap=True)
+        yield Text(
+            f"gradverify itself failed in {counted(faulty, 'check')}: a bug of its own, described "
+            "on stderr",
+            style="bold red",
+            no_wrap=True,
+        )
     yield counts(report, look)
     red = [check for check in report.checks if status.is_red(check)]
-    first = red[0] if red and not (len(red) == 1 and report.argv is not None) else None    # of one alone, its panel says so a few lines above
+    # Of one alone, its panel says so a few lines above
+    first = red[0] if red and not (len(red) == 1 and report.argv is not None) else None
     if first is not None:
         yield Text("the first failure again:")
         yield Text("  " + again(first, report.argv), style="bold", no_wrap=True)
-    open = sum(check.verdict == "undecided" and check.expect == "pass" and check.ok is True and not check.baselined for check in report.checks)
+    open = sum(
+        check.verdict == "undecided"
+        and check.expect == "pass"
+        and check.ok is True
+        and not check.baselined
+        for check in report.checks
+    )
     if open and report.exit_code == OK and "--exit-zero" not in report.argv:
-        yield Text(f"{open} undecided: not checked. The exit code is 0; where CI is set, or with --undecided fail, it is {NOT_JUDGED}",
-                   style=status.STYLES["UNDECIDED"], no_wrap=True)
+        yield Text(
+            f"{open} undecided: not checked. The exit code is 0; where CI is set, or with "
+            f"--undecided fail, it is {NOT_JUDGED}",
+            style=status.STYLES["UNDECIDED"],
+            no_wrap=True,
+        )
     if report.forgiven is not None:
-        yield Text(f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}", style="bold yellow")
+        yield Text(
+            f"--exit-zero: verdicts do not count; without it the exit code is {report.forgiven}",
+            style="bold yellow",
+        )
 
 
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
-    """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines of what passed."""
-    found = [(check, sum(each.severity == "warning" and each.code not in check.expect for each in check.findings)) for check in report.checks]
-    count, hidden = sum(each for _, each in found), sum(each for check, each in found if quiet and not status.is_red(check))
+    """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines
+    of what passed."""
+    found = [
+        (
+            check,
+            sum(
+                each.severity == "warning" and each.code not in check.expect
+                for each in check.findings
+            ),
+        )
+        for check in report.checks
+    ]
+    count, hidden = (
+        sum(each for _, each in found),
+        sum(each for check, each in found if quiet and not status.is_red(check)),
+    )
     if count:
-        yield Text(counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow")
+        yield Text(
+            counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow"
+        )
 
 
 def counts(report: Report, look: Look | None = None) -> Text:
     """One line, however narrow: whoever reads the last line reads all of it."""
     words = [status.outcome(check) for check in report.checks]
-    parts = [Text(f"{words.count(word)} {said}", style=status.STYLES[word]) for word, said in SAID.items() if word in words]
+    parts = [
+        Text(f"{words.count(word)} {said}", style=status.STYLES[word])
+        for word, said in SAID.items()
+        if word in words
+    ]
     parts += _warnings(report, look is not None and look.verbosity < 0)
     if report.selection.deselected:
         parts.append(Text(f"{report.selection.deselected} deselected", style="dim"))
     if report.selection.left_out:
-        parts.append(Text(f"{counted(report.selection.left_out, 'other file')} left out", style="dim"))
+        parts.append(
+            Text(f"{counted(report.selection.left_out, 'other file')} left out", style="dim")
+        )
     shard = report.selection.shard
     if shard:
         whole, part = counted(shard.total, "check"), f"shard {shard.index}/{shard.count}"
-        parts.append(Text(f"{part} of {whole}", style="dim") if words else Text(f"none of {whole} falls to {part}"))
-    if not (shard and shard.total and not words) and not any(word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words):
+        parts.append(
+            Text(f"{part} of {whole}", style="dim")
+            if words
+            else Text(f"none of {whole} falls to {part}")
+        )
+    if not (shard and shard.total and not words) and not any(
+        word not in ("SKIP", "REQUIRED", "NOT RUN") for word in words
+    ):
         parts.insert(0, Text("nothing was checked", style="bold yellow"))
     head = Text("interrupted: ", style="bold red") if report.interrupted else Text()
-    return Text.assemble(head, Text(", ").join(parts), f" in {seconds(report.duration_s)}", no_wrap=True)
+    return Text.assemble(
+        head, Text(", ").join(parts), f" in {seconds(report.duration_s)}", no_wrap=True
+    )
 
 
 def render(report: Report, look: Look) -> str:
     """Lines, panels, summary: what a run prints from first to last."""
     width = name_width(check.name for check in report.checks)
-    return "".join(check_line(check, look, width) for check in report.checks) + closing(report, look)
+    return "".join(check_line(check, look, width) for check in report.checks) + closing(
+        report, look
+    )
 
 
-def check_line(check: CaseResult, look: Look, name_width: int = 0, origins: Mapping[str, str] | None = None) -> str:
-    """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a check that was not run meets no verbose one."""
+def check_line(
+    check: CaseResult, look: Look, name_width: int = 0, origins: Mapping[str, str] | None = None
+) -> str:
+    """What is printed as one judged check ends: nothing where a quiet look meets no failure, or a
+    check that was not run meets no verbose one."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
     check = readable(check)
@@ -103,7 +177,9 @@ def check_line(check: CaseResult, look: Look, name_width: int = 0, origins: Mapp
     return paint(shielded(what, lambda: _line(check, look, name_width, origins), look), look)
 
 
-def _line(check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None) -> Iterator[RenderableType]:
+def _line(
+    check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None
+) -> Iterator[RenderableType]:
     columns = fitted(name_width or cell_len(one_line(check.name)), look)
     yield from line(check, look, columns)
     if look.verbosity > 0:
@@ -117,11 +193,18 @@ def closing(report: Report, look: Look) -> str:
 
 def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
     # failures; under `-v` also what is undecided, under `-vv` every check with findings
-    shown = [check for check in report.checks if status.is_red(check) or (look.verbosity > 0 and check.verdict == "undecided")
-             or (look.verbosity > 1 and check.findings)]
+    shown = [
+        check
+        for check in report.checks
+        if status.is_red(check)
+        or (look.verbosity > 0 and check.verdict == "undecided")
+        or (look.verbosity > 1 and check.findings)
+    ]
     if report.checks and not (look.verbosity < 0 and not shown):
         yield Text("")
     for check in shown:
-        yield from shielded(f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look)
+        yield from shielded(
+            f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look
+        )
     yield from slowest(report, look.slowest)
     yield from summary(report, look)

@@ -1,7 +1,8 @@
 """A fused softmax in Triton whose backward sums over the whole tile.
 
-A program takes two rows at a time. `tl.sum` without an axis adds up both of them, where each row has an inner product of its own: with one row per
-program, as in a first version and its tests, it is right. Repair: sum along the row.
+A program takes two rows at a time. `tl.sum` without an axis adds up both of them, where each row
+has an inner product of its own: with one row per program, as in a first version and its tests, it
+is right. Repair: sum along the row.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-ROWS = 2        # of one program
+ROWS = 2  # of one program
 
 
 @triton.jit
 def forward_kernel(y, x, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+    row, column = (
+        tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None],
+        tl.arange(0, BLOCK)[None, :],
+    )
     there = (row < rows) & (column < columns)
     numbers = tl.load(x + row * columns + column, mask=there, other=-float("inf"))
     largest = tl.max(tl.where(row < rows, numbers, 0.0), axis=1)[:, None]
@@ -30,8 +34,13 @@ def forward_kernel(y, x, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def backward_kernel(dx, dy, y, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr, EACH_ROW: tl.constexpr):
-    row, column = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK)[None, :]
+def backward_kernel(
+    dx, dy, y, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr, EACH_ROW: tl.constexpr
+):
+    row, column = (
+        tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None],
+        tl.arange(0, BLOCK)[None, :],
+    )
     there = (row < rows) & (column < columns)
     outputs = tl.load(y + row * columns + column, mask=there, other=0.0)
     pulled = outputs * tl.load(dy + row * columns + column, mask=there, other=0.0)
@@ -45,8 +54,16 @@ def backward_kernel(dx, dy, y, rows, columns, ROWS: tl.constexpr, BLOCK: tl.cons
 def launched_backward(y: Tensor, grad_output: Tensor, each_row: bool) -> Tensor:
     """The gradient of the input."""
     dx, (rows, columns) = torch.empty_like(y), y.shape
-    backward_kernel[(triton.cdiv(rows, ROWS),)](dx, grad_output.contiguous(), y, rows, columns, ROWS=ROWS, BLOCK=triton.next_power_of_2(columns),
-                                                EACH_ROW=each_row)
+    backward_kernel[(triton.cdiv(rows, ROWS),)](
+        dx,
+        grad_output.contiguous(),
+        y,
+        rows,
+        columns,
+        ROWS=ROWS,
+        BLOCK=triton.next_power_of_2(columns),
+        EACH_ROW=each_row,
+    )
     return dx
 
 
@@ -57,14 +74,16 @@ class Faulty(Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         y, (rows, columns) = torch.empty_like(x), x.shape
-        forward_kernel[(triton.cdiv(rows, ROWS),)](y, x, rows, columns, ROWS=ROWS, BLOCK=triton.next_power_of_2(columns))
+        forward_kernel[(triton.cdiv(rows, ROWS),)](
+            y, x, rows, columns, ROWS=ROWS, BLOCK=triton.next_power_of_2(columns)
+        )
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return launched_backward(y, grad_output, each_row=False)
 
 
@@ -74,5 +93,5 @@ class Right(Faulty):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         return launched_backward(y, grad_output, each_row=True)

@@ -1,4 +1,5 @@
-"""Hard cases of the method's references: what each must come to. `kink`: passes, counted as a kink; `open`: may stay undecided, never a mismatch."""
+"""Hard cases of the method's references: what each must come to. `kink`: passes, counted as a kink;
+`open`: may stay undecided, never a mismatch."""
 
 import math
 
@@ -56,17 +57,42 @@ SCALAR = {  # f, x, slope, expected
     "step at x": (lambda x: (x >= 0.3) + x, 0.3, 1.0, "open"),
     "step 1e-5 away": (lambda x: (x >= 0.3) + x, 0.3 + 1e-5, 1.0, "right"),
     "round(8x)": (lambda x: np.round(8 * x), 0.3, 0.0, "right"),
-    "sum of 20000 terms": (lambda x: float(np.sum(np.sin(x + TERMS))), 0.4, float(np.sum(np.cos(0.4 + TERMS))), "right"),
+    "sum of 20000 terms": (
+        lambda x: float(np.sum(np.sin(x + TERMS))),
+        0.4,
+        float(np.sum(np.cos(0.4 + TERMS))),
+        "right",
+    ),
     "1e8 + sin x": (lambda x: 1e8 + np.sin(x), 1.0, math.cos(1.0), "open"),
     "softmax": (softmax_first, 1.3, softmax_slope(1.3), "right"),
     "√(x² + 1e-16)": (lambda x: np.sqrt(x * x + 1e-16), 3e-8, 3e-8 / math.sqrt(1e-15), "right"),
     "1e-3 from a pole": (lambda x: 1 / (x - 1.0), 1.001, -1 / (1.001 - 1.0) ** 2, "right"),
     "float32 softmax": (lambda x: softmax_first(x, np.float32), 1.3, softmax_slope(1.3), "open"),
-    "float32 inside, float64 out": (lambda x: float(np.sin(np.float32(x))) * 1.1, 1.0, 1.1 * math.cos(1.0), "open"),
-    "bfloat16 tanh": (lambda x: bfloat16(np.tanh(bfloat16(x))), 0.5, 1 / math.cosh(0.5) ** 2, "open"),
-    "random noise 1e-5": (lambda x: np.sin(x) + 1e-5 * RNG.standard_normal(), 1.0, math.cos(1.0), "open"),
+    "float32 inside, float64 out": (
+        lambda x: float(np.sin(np.float32(x))) * 1.1,
+        1.0,
+        1.1 * math.cos(1.0),
+        "open",
+    ),
+    "bfloat16 tanh": (
+        lambda x: bfloat16(np.tanh(bfloat16(x))),
+        0.5,
+        1 / math.cosh(0.5) ** 2,
+        "open",
+    ),
+    "random noise 1e-5": (
+        lambda x: np.sin(x) + 1e-5 * RNG.standard_normal(),
+        1.0,
+        math.cos(1.0),
+        "open",
+    ),
     "hashed noise 1e-8": (lambda x: np.sin(x) + 1e-8 * hashed(x), 1.0, math.cos(1.0), "open"),
-    "ripple": (lambda x: np.sin(x) + 1e-8 * np.sin(3e9 * x), 1.0, math.cos(1.0) + 30 * math.cos(3e9), "open"),
+    "ripple": (
+        lambda x: np.sin(x) + 1e-8 * np.sin(3e9 * x),
+        1.0,
+        math.cos(1.0) + 30 * math.cos(3e9),
+        "open",
+    ),
     "iterative solver": (iterated_sqrt, 2.0, 0.5 / math.sqrt(2.0), "right"),
 }
 
@@ -92,25 +118,65 @@ def batch_norm(x, w=None, b=None):
 TENSOR = {  # forward, inputs, expected
     "small: sum of squares": (lambda x: (x * x).sum(), (small(),), "right"),
     "small: matmul": (lambda x: x.view(2, 6) @ W, (small(),), "right"),
-    "constant: batch_norm": (lambda *a: batch_norm(*a).sum(0), (normal(3, 6, 3), normal(4, 3), normal(5, 3)), "right"),
+    "constant: batch_norm": (
+        lambda *a: batch_norm(*a).sum(0),
+        (normal(3, 6, 3), normal(4, 3), normal(5, 3)),
+        "right",
+    ),
     "zeros: tanh, x³": (lambda x: (x.tanh().sum(), (x**3).sum()), (leaf(0.0, 0.0, 0.0),), "right"),
-    "zeros: linear": (F.linear, (leaf(*[0.0] * 12).view(3, 4), leaf(*[0.0] * 8).view(2, 4), leaf(0.0, 0.0)), "right"),
+    "zeros: linear": (
+        F.linear,
+        (leaf(*[0.0] * 12).view(3, 4), leaf(*[0.0] * 8).view(2, 4), leaf(0.0, 0.0)),
+        "right",
+    ),
     "sizes: cumprod": (lambda x: x.cumprod(0), (normal(1, 40).abs() + 1,), "right"),
-    "sizes: 1e-20, 1, 1e20": (lambda x: torch.cat([1e-20 * x.sin(), x.cos(), 1e20 * x.exp()]), (normal(1, 4),), "right"),
+    "sizes: 1e-20, 1, 1e20": (
+        lambda x: torch.cat([1e-20 * x.sin(), x.cos(), 1e20 * x.exp()]),
+        (normal(1, 4),),
+        "right",
+    ),
     # "open", as sin(1e9 x) is like noise 1e-2 away from x
-    "sizes: inputs 1e-9, 1e9": (lambda x, y: (x * 1e9).sin() * (y * 1e-9).cos(), (normal(1, 4, k=1e-9), normal(2, 4, k=1e9)), "open"),
+    "sizes: inputs 1e-9, 1e9": (
+        lambda x, y: (x * 1e9).sin() * (y * 1e-9).cos(),
+        (normal(1, 4, k=1e-9), normal(2, 4, k=1e9)),
+        "open",
+    ),
     "offset 1e10": (lambda x: x + 1e10, (normal(1, 4),), "right"),
     "round": (torch.round, (normal(1, 8, k=3.0),), "right"),
-    "fake quantisation": (straight_through(lambda x: (x * 1000).round() / 1000), (normal(1, 8),), "open"),
+    "fake quantisation": (
+        straight_through(lambda x: (x * 1000).round() / 1000),
+        (normal(1, 8),),
+        "open",
+    ),
     "sqrt, log at 1e-12": (lambda x: (x.sqrt(), x.log()), (leaf(1e-12, 1.0, 3e-5),), "right"),
-    "acos, asin at 1 - 1e-7": (lambda x: (x.acos(), x.asin()), (leaf(1 - 1e-7, 0.3, -1 + 1e-10),), "open"),
+    "acos, asin at 1 - 1e-7": (
+        lambda x: (x.acos(), x.asin()),
+        (leaf(1 - 1e-7, 0.3, -1 + 1e-10),),
+        "open",
+    ),
     "sqrt at 0": (torch.sqrt, (leaf(0.0, 1.0),), "open"),
-    "cholesky, near singular": (lambda a: torch.linalg.cholesky((a + a.mT) / 2), (spd(eps=1e-6),), "right"),
+    "cholesky, near singular": (
+        lambda a: torch.linalg.cholesky((a + a.mT) / 2),
+        (spd(eps=1e-6),),
+        "right",
+    ),
     "eigvalsh, symmetric": (torch.linalg.eigvalsh, (spd(),), "open"),
-    "inverse, condition 1e10": (torch.linalg.inv, (torch.diag(torch.logspace(0, -10, 4, dtype=DOUBLE)) + 1e-12 * W[:4, :4],), "open"),
-    "saturated": (lambda x: (x.tanh(), x.sigmoid()), (leaf(25.0, -30.0, 40.0, 12.0, -17.0),), "open"),
+    "inverse, condition 1e10": (
+        torch.linalg.inv,
+        (torch.diag(torch.logspace(0, -10, 4, dtype=DOUBLE)) + 1e-12 * W[:4, :4],),
+        "open",
+    ),
+    "saturated": (
+        lambda x: (x.tanh(), x.sigmoid()),
+        (leaf(25.0, -30.0, 40.0, 12.0, -17.0),),
+        "open",
+    ),
     "logits 50 apart": (lambda x: x.softmax(0), (normal(1, 8, k=25.0),), "right"),
-    "purely imaginary 1e-9": (lambda z: (z * z).exp(), (leaf(1e-9j, 1.0, dtype=torch.complex128),), "right"),
+    "purely imaginary 1e-9": (
+        lambda z: (z * z).exp(),
+        (leaf(1e-9j, 1.0, dtype=torch.complex128),),
+        "right",
+    ),
     "relu(x).sum, two zeros": (lambda x: x.relu().sum(), (leaf(0.0, 0.0, 1.0, -1.0),), "kink"),
     "median, two equal": (lambda x: x.median(), (leaf(1.0, 2.0, 2.0, 3.0, 0.5),), "kink"),
 }
@@ -127,7 +193,10 @@ def assert_expected(entries, expected):
 
 def scalar_case(name, factor=1.0):
     f, x, slope, _ = SCALAR[name]
-    forward = with_backward(lambda x: torch.tensor([float(f(np.float64(x.item())))], dtype=DOUBLE), lambda x, g: g * slope * factor)
+    forward = with_backward(
+        lambda x: torch.tensor([float(f(np.float64(x.item())))], dtype=DOUBLE),
+        lambda x, g: g * slope * factor,
+    )
     return check(forward, leaf(x))
 
 
@@ -136,7 +205,9 @@ def test_a_right_slope_is_no_false_alarm(name):
     assert_expected(scalar_case(name), SCALAR[name][3])
 
 
-@pytest.mark.parametrize("name", [n for n, case in SCALAR.items() if case[3] == "right" and case[2]])
+@pytest.mark.parametrize(
+    "name", [n for n, case in SCALAR.items() if case[3] == "right" and case[2]]
+)
 def test_a_slope_off_by_one_in_a_hundred_is_found(name):
     assert verdict(scalar_case(name, 1.01)) == Verdict.MISMATCH
 
@@ -150,8 +221,11 @@ def test_a_right_gradient_is_no_false_alarm(name):
 FLAT = ("constant", "round", "floor", "zeros", "relu", "median", "integer")
 
 
-@pytest.mark.parametrize("name", [n for n, case in TENSOR.items() if case[2] == "right" and not n.startswith(FLAT)])
+@pytest.mark.parametrize(
+    "name", [n for n, case in TENSOR.items() if case[2] == "right" and not n.startswith(FLAT)]
+)
 def test_a_gradient_off_by_one_in_ten_thousand_is_found(name):
     forward, inputs, _ = TENSOR[name]
     found = verdict(check(forward, *inputs, damage=times(1 + 1e-4)))
-    assert found == Verdict.MISMATCH or (name == "offset 1e10" and found == Verdict.UNDECIDED)  # 1e-4 of the slope is below the noise near x
+    # 1e-4 of the slope is below the noise near x
+    assert found == Verdict.MISMATCH or (name == "offset 1e10" and found == Verdict.UNDECIDED)

@@ -8,13 +8,25 @@ import torch.nn.functional as F
 
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit, Verdict
-from numerics.differentiable import DOUBLE, check, leaf, normal, spd, times, verdict, with_backward, zeros
+from numerics.differentiable import (
+    DOUBLE,
+    check,
+    leaf,
+    normal,
+    spd,
+    times,
+    verdict,
+    with_backward,
+    zeros,
+)
 
 ZERO = leaf(0.0, 0.0, 1.0)
 
 
 def in_float32(f):
-    return with_backward(lambda x: f(x.float()).double(), lambda x, g: g * torch.func.vmap(torch.func.grad(f))(x))
+    return with_backward(
+        lambda x: f(x.float()).double(), lambda x, g: g * torch.func.vmap(torch.func.grad(f))(x)
+    )
 
 
 def lookup(x):
@@ -27,7 +39,10 @@ def bisected_root(c):
     low, high = torch.zeros_like(c), torch.full_like(c, 10.0)
     for _ in range(26):
         middle = (low + high) / 2
-        low, high = torch.where(middle * middle < c, middle, low), torch.where(middle * middle < c, high, middle)
+        low, high = (
+            torch.where(middle * middle < c, middle, low),
+            torch.where(middle * middle < c, high, middle),
+        )
     return (low + high) / 2
 
 
@@ -37,9 +52,17 @@ PASS = {
     "clamp at its bound": (lambda x: x.clamp(-1, 1), leaf(1.0, -1.0, 0.3)),
     "x⁴ at 0": (lambda x: x**4, leaf(0.0, 0.0)),
     "smooth_l1 at equality": (lambda x: F.smooth_l1_loss(x, normal(1, 5)), normal(1, 5)),
-    "batch_norm in training": (lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), normal(3, 6, 3), normal(4, 3), normal(5, 3)),
+    "batch_norm in training": (
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        normal(3, 6, 3),
+        normal(4, 3),
+        normal(5, 3),
+    ),
     "cumsum of 1e5": (lambda x: (x.view(-1, 5).cumsum(0))[-1], normal(4, 60, k=1e5)),
-    "masked -inf": (lambda x: x.masked_fill(torch.tensor([True, False, True, False]), -math.inf), normal(5, 4)),
+    "masked -inf": (
+        lambda x: x.masked_fill(torch.tensor([True, False, True, False]), -math.inf),
+        normal(5, 4),
+    ),
     "float32 inside: exp": (in_float32(torch.exp), normal(7, 5)),
 }
 
@@ -56,7 +79,8 @@ def test_a_right_gradient_passes(name):
 def test_where_no_step_moves_x_a_gradient_of_zero_is_right_and_another_one_open(number):
     x = torch.cat([normal(5, 6), leaf(number).repeat(2)])
     known = lambda x: torch.where(x.isfinite(), x, x.detach().clamp(-2, 2).nan_to_num()).sin()  # noqa: E731
-    shifted = with_backward(known, lambda x, g: g * x.nan_to_num(posinf=2, neginf=-2).cos())       # right where x is finite
+    # Right where x is finite
+    shifted = with_backward(known, lambda x, g: g * x.nan_to_num(posinf=2, neginf=-2).cos())
     assert verdict(check(known, x)) == Verdict.PASS
     [pair] = check(shifted, x).pairs
     assert (pair.count(Outcome.NON_FINITE), pair.count(Outcome.PASS), pair.elements) == (2, 62, 64)
@@ -70,14 +94,26 @@ def test_undeclared_symmetric_inputs_are_undecided_and_told():
 
 def test_a_hermitian_input_passes_where_it_is_declared():
     b = normal(8, 3, 3, dtype=torch.complex128)
-    assert verdict(check(torch.linalg.eigvalsh, b @ b.mH + torch.eye(3), symmetric=[True])) == Verdict.PASS
+    assert (
+        verdict(check(torch.linalg.eigvalsh, b @ b.mH + torch.eye(3), symmetric=[True]))
+        == Verdict.PASS
+    )
 
 
 NEVER_A_MISMATCH = {
-    "round with decimals": (with_backward(lambda x: x.round(decimals=3), lambda x, g: g), normal(1, 6)),
-    "floor(100x), straight through": (with_backward(lambda x: (1e5 * x).floor() / 1e5, lambda x, g: g), normal(1, 6)),
+    "round with decimals": (
+        with_backward(lambda x: x.round(decimals=3), lambda x, g: g),
+        normal(1, 6),
+    ),
+    "floor(100x), straight through": (
+        with_backward(lambda x: (1e5 * x).floor() / 1e5, lambda x, g: g),
+        normal(1, 6),
+    ),
     "lookup table": (with_backward(lookup, lambda x, g: 2 * x * g), leaf(0.513, 1.234, 2.71)),
-    "bisection": (with_backward(bisected_root, lambda x, g: g / (2 * x.sqrt())), leaf(2.0, 3.0, 5.5)),
+    "bisection": (
+        with_backward(bisected_root, lambda x, g: g / (2 * x.sqrt())),
+        leaf(2.0, 3.0, 5.5),
+    ),
     "(x + 1e8) - 1e8": (lambda x: (x + 1e8) - 1e8, normal(2, 5)),
     "sort of values 1e-7 apart": (lambda x: x.sort()[0], leaf(1.0, 1.0 + 1e-7, 3.0)),
     "x·|x| at 0": (lambda x: x * x.abs(), leaf(0.0, 1.0)),
@@ -128,11 +164,15 @@ def derivative_of(f):
 
 
 WRONG = {
-    "0.0447 for 0.044715": with_backward(tanh_gelu, derivative_of(lambda x: tanh_gelu(x, a=0.0447))),
+    "0.0447 for 0.044715": with_backward(
+        tanh_gelu, derivative_of(lambda x: tanh_gelu(x, a=0.0447))
+    ),
     "float16 inside backward": with_backward(torch.sin, lambda x, g: g * x.cos().half().double()),
     "straight-through round": with_backward(torch.round, lambda x, g: g),
     "an infinity": with_backward(torch.sin, lambda x, g: g * x.cos() * math.inf),
-    "not a subgradient": with_backward(lambda x: (x - x.detach().floor() * 0).relu(), lambda x, g: -0.5 * g),
+    "not a subgradient": with_backward(
+        lambda x: (x - x.detach().floor() * 0).relu(), lambda x, g: -0.5 * g
+    ),
 }
 
 
@@ -153,20 +193,28 @@ def test_a_value_outside_the_slopes_of_a_kink_is_a_mismatch_and_inside_a_kink():
 
 @pytest.mark.parametrize("ends", [(-1.0, 1.0), (-1.0, 1.0) * 12])
 def test_every_sum_of_subgradients_of_a_sum_is_one(ends):
-    """clamp(x).sum() at both bounds: torch gives 1 at each, and moved together they go by half of them at x, by all of them nearby."""
+    """clamp(x).sum() at both bounds: torch gives 1 at each, and moved together they go by half of
+    them at x, by all of them nearby."""
     assert verdict(check(lambda x: x.clamp(-1, 1).sum(), leaf(*ends, 0.3))) == Verdict.PASS
 
 
 FAMILIES = {
-    "sin": torch.sin, "exp": torch.exp, "tanh": torch.tanh, "x·x": lambda x: x * x, "log": lambda x: x.abs().log(),
-    "1/x": lambda x: 1 / x, "softmax": lambda x: x.softmax(0),
-    "norm": lambda x: x.norm(), "layer_norm": lambda x: F.layer_norm(x, (6,), eps=0.0),
+    "sin": torch.sin,
+    "exp": torch.exp,
+    "tanh": torch.tanh,
+    "x·x": lambda x: x * x,
+    "log": lambda x: x.abs().log(),
+    "1/x": lambda x: 1 / x,
+    "softmax": lambda x: x.softmax(0),
+    "norm": lambda x: x.norm(),
+    "layer_norm": lambda x: F.layer_norm(x, (6,), eps=0.0),
     "matmul": lambda x: x.view(2, 3) @ normal(9, 3, 2),
 }
 
 
 def scaled(name, scale):
-    """The family in units of its input: f(x / scale)·scale' at x of that scale, as well conditioned as at 1."""
+    """The family in units of its input: f(x / scale)·scale' at x of that scale, as well conditioned
+    as at 1."""
     return lambda x: FAMILIES[name](x / scale)
 
 
@@ -187,4 +235,7 @@ def test_complex_functions_pass_and_the_conjugate_is_found():
         return z * z, z.abs(), z.conj() * 2
 
     assert verdict(check(forward, z)) == Verdict.PASS
-    assert verdict(check(forward, z, damage=lambda grads: [g.conj().resolve_conj() for g in grads])) == Verdict.MISMATCH
+    assert (
+        verdict(check(forward, z, damage=lambda grads: [g.conj().resolve_conj() for g in grads]))
+        == Verdict.MISMATCH
+    )

@@ -1,5 +1,5 @@
-"""What is printed of a wrong backward is what one-hot cotangents give: elements, counts, maps and the element that is explained."""
-
+"""What is printed of a wrong backward is what one-hot cotangents give: elements, counts, maps and
+the element that is explained."""
 
 import numpy as np
 import pytest
@@ -29,9 +29,23 @@ class Linear(Differentiable):
 # ---- random backwards
 def forwards(rng):
     n = int(rng.integers(11, 41))
-    x, rows = torch.from_numpy(rng.standard_normal(n)), torch.from_numpy(rng.standard_normal(rng.integers([2, 3], [6, 9])))
-    of_x = [lambda x: 2 * x, torch.sin, lambda x: 3 * x[: n // 2], lambda x: torch.cat([x.sin(), 2 * x]), lambda x: x.diff()]
-    of_rows = [lambda x: x.softmax(-1), lambda x: x.sin().cumsum(-1), lambda x: (x**2).sum(-1), lambda x: 2 * x.T]
+    x, rows = (
+        torch.from_numpy(rng.standard_normal(n)),
+        torch.from_numpy(rng.standard_normal(rng.integers([2, 3], [6, 9]))),
+    )
+    of_x = [
+        lambda x: 2 * x,
+        torch.sin,
+        lambda x: 3 * x[: n // 2],
+        lambda x: torch.cat([x.sin(), 2 * x]),
+        lambda x: x.diff(),
+    ]
+    of_rows = [
+        lambda x: x.softmax(-1),
+        lambda x: x.sin().cumsum(-1),
+        lambda x: (x**2).sum(-1),
+        lambda x: 2 * x.T,
+    ]
     return [*((forward, x) for forward in of_x), *((forward, rows) for forward in of_rows)]
 
 
@@ -48,9 +62,18 @@ def damaged(right, rng):
     more[4, rng.integers(m)] = rng.uniform(0.1, 1, n)
     more[5, :, rng.integers(n)] = rng.uniform(0.1, 1, m)
     first = np.arange(m)[:, None] < some
-    wrong = [*(right + more), rolled, np.roll(right, 1, 1), right[rng.permutation(m)], right[::-1], np.where(first, rolled, right),
-             np.where(first, rolled, 0.0), np.where(rng.random((m, n)) < 0.2, rng.standard_normal((m, n)), right),
-             right * rng.uniform(1.1, 2, (m, 1)), right - right.mean(0)]
+    wrong = [
+        *(right + more),
+        rolled,
+        np.roll(right, 1, 1),
+        right[rng.permutation(m)],
+        right[::-1],
+        np.where(first, rolled, right),
+        np.where(first, rolled, 0.0),
+        np.where(rng.random((m, n)) < 0.2, rng.standard_normal((m, n)), right),
+        right * rng.uniform(1.1, 2, (m, 1)),
+        right - right.mean(0),
+    ]
     return wrong[rng.integers(len(wrong))]
 
 
@@ -64,14 +87,19 @@ def test_whatever_is_shown_of_a_random_wrong_backward_is_what_one_hot_cotangents
     given = damaged(right, rng)
     wrong = np.abs(given - right) > 2e-6 * np.maximum(np.abs(given), np.abs(right)) + 1e-10
     function = Linear(forward, x, given)
-    pair, = compare(function, mode=Mode.ENTRIES, seed=Seed(seed)).pairs
+    (pair,) = compare(function, mode=Mode.ENTRIES, seed=Seed(seed)).pairs
     assert (pair.elements, pair.count(Outcome.MISMATCH)) == (right.size, np.count_nonzero(wrong))
     for shown in pair.worst:
-        assert shown.analytic == given[shown.place] and (shown.outcome is Outcome.MISMATCH) == wrong[shown.place]
+        assert (
+            shown.analytic == given[shown.place]
+            and (shown.outcome is Outcome.MISMATCH) == wrong[shown.place]
+        )
     if pair.ratios is not None:
         assert np.array_equal(pair.ratios > 1, wrong)
     entries = pair.entries
-    np.testing.assert_allclose(entries.analytic, given[entries.output, entries.input], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        entries.analytic, given[entries.output, entries.input], rtol=1e-12, atol=1e-15
+    )
     worst = pair.worst[0]
     element = measure(function, Asked(0, 0, worst.input_index, worst.output_index), checked=worst)
     assert element.analytic == given[worst.place]
@@ -88,14 +116,21 @@ def diagonal(n=1000):
     return np.diag(normal(1, n).cos().numpy())
 
 
-@pytest.mark.parametrize(("given", "wrong"), [
-    (lambda right: right * np.where(np.arange(1000) % 2, 2.0, 1.0), 500),       # on the pattern alone
-    (lambda right: np.roll(right, 1, 0), 2000),                                # each number from one output
-])
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        # On the pattern alone
+        (lambda right: right * np.where(np.arange(1000) % 2, 2.0, 1.0), 500),
+        # Each number from one output
+        (lambda right: np.roll(right, 1, 0), 2000),
+    ],
+)
 def test_what_comes_from_one_output_each_takes_two_backwards_a_bit_of_their_number(given, wrong):
     pair, backward = calls(given(diagonal()))
     assert pair.count(Outcome.MISMATCH) == wrong
-    assert backward < 160       # 20 for the bits, one for each of ten that are shown; the rest for whether rounding explains them
+    # 20 for the bits, one for each of ten that are shown; the rest for whether rounding explains
+    # them
+    assert backward < 160
 
 
 # ---- the search itself
@@ -103,11 +138,14 @@ def test_what_comes_from_one_output_each_takes_two_backwards_a_bit_of_their_numb
 
 # ---- where the budget ends
 def test_elements_that_the_budget_leaves_unknown_are_counted_and_not_shown():
-    """Every number of the backward is a sum over all outputs: none of a compressed VJP was returned."""
+    """Every number of the backward is a sum over all outputs: none of a compressed VJP was
+    returned."""
     x = normal(1, 256)
     given = np.diag(x.cos().numpy()) + 0.25
     function = Linear(torch.sin, x, given)
-    pair, = compare(function, mode=Mode.ENTRIES, over_budget=lambda ahead=0: function.backwards > 30).pairs
+    (pair,) = compare(
+        function, mode=Mode.ENTRIES, over_budget=lambda ahead=0: function.backwards > 30
+    ).pairs
     assert pair.verdict is Verdict.MISMATCH
     for shown in pair.worst:
         assert shown.analytic == given[shown.place]

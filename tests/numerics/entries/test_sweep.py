@@ -10,7 +10,8 @@ from gradverify.numerics.pairs.pair import Outcome
 from numerics.differentiable import DOUBLE, check, times
 
 AT_KINKS = torch.zeros(5, 5, dtype=DOUBLE)
-SMALL = 1 << 10                                 # bytes: a column group, or some of its outputs, at a time
+# bytes: a column group, or some of its outputs, at a time
+SMALL = 1 << 10
 
 
 def kinked(x):
@@ -26,5 +27,7 @@ def test_kinks_pass_however_many_columns_are_there(limit):
 
 @pytest.mark.parametrize("limit", [64 << 20, SMALL])
 def test_a_wrong_subgradient_is_found_either_way(limit):
-    [pair] = check(torch.relu, AT_KINKS, damage=lambda grads: [g + 2 for g in times(0.0)(grads)], limit=limit).pairs
+    [pair] = check(
+        torch.relu, AT_KINKS, damage=lambda grads: [g + 2 for g in times(0.0)(grads)], limit=limit
+    ).pairs
     assert pair.count(Outcome.MISMATCH)

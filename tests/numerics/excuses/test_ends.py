@@ -1,4 +1,5 @@
-"""Where f ends at x, or climbs without bound, nothing is called wrong; what is wrong beside it is, in all comparisons."""
+"""Where f ends at x, or climbs without bound, nothing is called wrong; what is wrong beside it is,
+in all comparisons."""
 
 import pytest
 import torch
@@ -18,8 +19,16 @@ ENDS = {  # forward, input, an inner element
     "log at 0": (torch.log, leaf(0.0, 1.0, 2.0, 1e-12, 3.0), 1),
     "x log x at 0": (torch.special.entr, leaf(0.0, 1.0, 2.0, 1e-12, 3.0), 4),
     "a root that has both sides": (lambda x: x.abs().sqrt(), leaf(0.0, 1.0, 2.0, 0.0, 3.0), 4),
-    "more ends than lines that are followed": (torch.sqrt, normal(4, 12, 9).clamp(min=0), int(normal(4, 12, 9).argmax())),
-    "an end in a sum": (lambda x: torch.asin(x).view(9, 5).sum(-1), torch.cat([leaf(-1.0, 1.0), RAMP]), 30),
+    "more ends than lines that are followed": (
+        torch.sqrt,
+        normal(4, 12, 9).clamp(min=0),
+        int(normal(4, 12, 9).argmax()),
+    ),
+    "an end in a sum": (
+        lambda x: torch.asin(x).view(9, 5).sum(-1),
+        torch.cat([leaf(-1.0, 1.0), RAMP]),
+        30,
+    ),
 }
 
 
@@ -55,9 +64,14 @@ def test_a_wrong_element_beside_an_end_is_found(name, mode):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_gradient_that_is_not_finite_inside_the_domain_is_wrong_beside_one_at_its_end(mode, value):
+def test_a_gradient_that_is_not_finite_inside_the_domain_is_wrong_beside_one_at_its_end(
+    mode, value
+):
     x = leaf(0.3, -1.0, 0.2, 0.5, 0.0)
-    assert compare(Differentiable(torch.asin, x, damage=times(3, value)), mode=mode).pairs[0].verdict is Verdict.MISMATCH
+    assert (
+        compare(Differentiable(torch.asin, x, damage=times(3, value)), mode=mode).pairs[0].verdict
+        is Verdict.MISMATCH
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -65,5 +79,7 @@ def test_an_end_within_a_declared_domain_is_left_out(mode):
     x = leaf(0.3, -1.0, 1.0, 0.5, 0.0)
     checked = compare(Differentiable(torch.asin, x), mode=mode, domains=[(-1.0, 1.0)]).pairs[0]
     assert checked.count(Outcome.MISMATCH) == 0
-    wrong = compare(Differentiable(torch.asin, x, damage=times(3, 1.01)), mode=mode, domains=[(-1.0, 1.0)]).pairs[0]
+    wrong = compare(
+        Differentiable(torch.asin, x, damage=times(3, 1.01)), mode=mode, domains=[(-1.0, 1.0)]
+    ).pairs[0]
     assert wrong.verdict is Verdict.MISMATCH

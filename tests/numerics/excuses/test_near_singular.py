@@ -1,14 +1,20 @@
-"""Gradients at nearly singular matrices, good to the condition number times a roundoff, and functions with a pole close to x.
+"""Gradients at nearly singular matrices, good to the condition number times a roundoff, and
+functions with a pole close to x.
 
-The class of faults: a right one is accused of what its inverse makes of rounding, or of what lies beyond the pole; or a wrong one hides.
+The class of faults: a right one is accused of what its inverse makes of rounding, or of what lies
+beyond the pole; or a wrong one hides.
 """
 
 import pytest
 import torch
 from live import check, randn
 
-WRONG = {"sign": lambda g: -g, "twice": lambda g: 2 * g, "one per cent": lambda g: 1.01 * g,
-         "one entry": lambda g: g * (1 - 2 * (g.abs() == g.abs().max()))}
+WRONG = {
+    "sign": lambda g: -g,
+    "twice": lambda g: 2 * g,
+    "one per cent": lambda g: 1.01 * g,
+    "one entry": lambda g: g * (1 - 2 * (g.abs() == g.abs().max())),
+}
 
 
 def nearly_singular(n, least):
@@ -46,7 +52,10 @@ def test_a_determinant_near_singular_is_not_wrong(n, least):
 @pytest.mark.parametrize("damage", WRONG)
 @pytest.mark.parametrize("least", [1e-8, 1e-12])
 def test_a_wrong_one_is_found_there(least, damage):
-    assert check(determinant(WRONG[damage]), nearly_singular(3, least), select=("GV101",)).verdict == "fail"
+    assert (
+        check(determinant(WRONG[damage]), nearly_singular(3, least), select=("GV101",)).verdict
+        == "fail"
+    )
 
 
 def test_a_gradient_with_noise_of_its_own_is_wrong():
@@ -83,11 +92,15 @@ def test_a_pole_that_steps_resolve_is_judged():
 
 def test_the_inverse_of_a_nearly_singular_matrix_is_not_wrong():
     for n in (2, 3, 4):
-        assert check(torch.linalg.inv, nearly_singular(n, 1e-12), select=("GV101",)).verdict == "undecided"
+        assert (
+            check(torch.linalg.inv, nearly_singular(n, 1e-12), select=("GV101",)).verdict
+            == "undecided"
+        )
 
 
 def test_a_branch_that_rounding_takes_otherwise_is_no_noise():
-    """Two points that are one: moved by a rounding their distance has another gradient, which says nothing of an entry that is wrong elsewhere."""
+    """Two points that are one: moved by a rounding their distance has another gradient, which says
+    nothing of an entry that is wrong elsewhere."""
 
     class Distances(torch.autograd.Function):
         @staticmethod
@@ -99,7 +112,7 @@ def test_a_branch_that_rounding_takes_otherwise_is_no_noise():
         def backward(ctx, grad_output):
             x = ctx.saved_tensors[0].detach().requires_grad_()
             with torch.enable_grad():
-                g, = torch.autograd.grad(torch.pdist(x).sum(), x)
+                (g,) = torch.autograd.grad(torch.pdist(x).sum(), x)
             g[-1, 0] *= 1.03
             return g * grad_output
 

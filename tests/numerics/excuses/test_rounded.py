@@ -1,7 +1,9 @@
-"""Deviations of a float32 backward beside finite differences in float64: rounding is excused, what is none is not.
+"""Deviations of a float32 backward beside finite differences in float64: rounding is excused, what
+is none is not.
 
-The class of faults: rounding that is larger than usual (numbers cancel, f saturates) is called wrong; or a small error of a formula is taken for
-rounding, because the backward is right in float64 or because it is noisy.
+The class of faults: rounding that is larger than usual (numbers cancel, f saturates) is called
+wrong; or a small error of a formula is taken for rounding, because the backward is right in float64
+or because it is noisy.
 """
 
 import pytest
@@ -19,11 +21,14 @@ def single(*shape, seed=0):
 
 
 def pair(function, *inputs, **settings):
-    return evidence(function, *inputs, dtype="float32", mode="entries", **settings).jacobian.pairs[0, 0]
+    return evidence(function, *inputs, dtype="float32", mode="entries", **settings).jacobian.pairs[
+        0, 0
+    ]
 
 
 def backed(forward, backward):
     """A Function of one input."""
+
     class Backed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -38,7 +43,8 @@ def backed(forward, backward):
 
 
 def by_differences(x, grad):
-    """2 (x − mean) / n of a variance, where the mean is 300 times the spread: float32 leaves four digits."""
+    """2 (x − mean) / n of a variance, where the mean is 300 times the spread: float32 leaves four
+    digits."""
     return grad * 2 * (x - x.mean()) / len(x)
 
 
@@ -76,26 +82,44 @@ def near_the_root(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_what_an_operation_of_torch_loses_near_its_root_is_not_called_wrong(seed):
-    found = pair(backed(torch.lgamma, lambda x, grad: grad * torch.digamma(x)), near_the_root(seed), seed=seed)
+    found = pair(
+        backed(torch.lgamma, lambda x, grad: grad * torch.digamma(x)),
+        near_the_root(seed),
+        seed=seed,
+    )
     assert not found.count(Outcome.MISMATCH)
 
 
-@pytest.mark.parametrize("damage", [lambda g: -g, lambda g: 2 * g, lambda g: 1.01 * g, lambda g: g + 1e-5,
-                                    lambda g: g + 1e-5 * (g.dtype == torch.float32)])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda g: -g,
+        lambda g: 2 * g,
+        lambda g: 1.01 * g,
+        lambda g: g + 1e-5,
+        lambda g: g + 1e-5 * (g.dtype == torch.float32),
+    ],
+)
 def test_a_wrong_gradient_near_the_root_is_found(damage):
     for seed in range(1):
-        found = pair(backed(torch.lgamma, lambda x, grad: grad * damage(torch.digamma(x))), near_the_root(seed), seed=seed)
+        found = pair(
+            backed(torch.lgamma, lambda x, grad: grad * damage(torch.digamma(x))),
+            near_the_root(seed),
+            seed=seed,
+        )
         assert found.verdict is Verdict.MISMATCH
 
 
 @pytest.mark.parametrize(("by", "verdict"), [(1e-6, Verdict.MISMATCH), (3e-7, Verdict.PASS)])
 def test_a_small_element_is_right_to_a_few_roundings_of_its_row_and_no_more(by, verdict):
     """A zero of the row that float32 does not give as zero: 8 roundings are 4.8e-7."""
+
     def backward(x, grad):
         gradient = grad * torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=x.dtype)
         if x.dtype not in DOUBLE:
             gradient[-1] += grad * by
         return gradient
+
     found = pair(backed(lambda x: x[:3].sum(), backward), torch.ones(4, dtype=torch.float32))
     assert found.verdict is verdict
 
@@ -110,14 +134,26 @@ def test_where_f_saturates_in_float32_a_gradient_that_it_rounds_away_is_undecide
 
 @pytest.mark.parametrize("x", [5.6, 6.1, 6.5, 7.2, -6.8])
 def test_where_f_begins_to_saturate_the_rounding_of_its_value_is_no_mistake(x):
-    """1 − tanh² of a float32 tanh is off by two roundings of 1, the same ones at all points nearby: 0.1 to 7 % of the derivative."""
-    assert pair(torch.tanh, torch.tensor([x, 0.3], dtype=torch.float32)).verdict is not Verdict.MISMATCH
+    """1 − tanh² of a float32 tanh is off by two roundings of 1, the same ones at all points nearby:
+    0.1 to 7 % of the derivative."""
+    assert (
+        pair(torch.tanh, torch.tensor([x, 0.3], dtype=torch.float32)).verdict
+        is not Verdict.MISMATCH
+    )
 
 
 def test_where_f_does_not_saturate_a_missing_gradient_is_found_however_small_the_output():
-    x = torch.tensor([-16.0, 0.3], dtype=torch.float32)      # the sigmoid is 1e-7 there, good to seven digits
-    right = pair(backed(torch.sigmoid, lambda x, grad: grad * torch.sigmoid(x) * torch.sigmoid(-x)), x)
-    gone = pair(backed(torch.sigmoid, lambda x, grad: grad * torch.sigmoid(x) * torch.sigmoid(-x) * (x > -10)), x)
+    # The sigmoid is 1e-7 there, good to seven digits
+    x = torch.tensor([-16.0, 0.3], dtype=torch.float32)
+    right = pair(
+        backed(torch.sigmoid, lambda x, grad: grad * torch.sigmoid(x) * torch.sigmoid(-x)), x
+    )
+    gone = pair(
+        backed(
+            torch.sigmoid, lambda x, grad: grad * torch.sigmoid(x) * torch.sigmoid(-x) * (x > -10)
+        ),
+        x,
+    )
     assert right.verdict is Verdict.PASS and gone.verdict is Verdict.MISMATCH
 
 
@@ -130,34 +166,53 @@ def test_a_backward_that_refuses_float64_is_told_by_its_noise_alone():
     x = 300 + single(12)
     found = pair(backed(lambda x: ((x - x.mean()) ** 2).mean(), only_float32), x)
     assert not found.count(Outcome.MISMATCH)
-    wrong = pair(backed(lambda x: ((x - x.mean()) ** 2).mean(), lambda x, grad: 1.5 * only_float32(x, grad)), 2 + single(12))
+    wrong = pair(
+        backed(lambda x: ((x - x.mean()) ** 2).mean(), lambda x, grad: 1.5 * only_float32(x, grad)),
+        2 + single(12),
+    )
     assert wrong.verdict is Verdict.MISMATCH
 
 
 def test_a_backward_in_sixteen_bits_is_wrong_in_float32():
     def coarse(x, grad):
-        return grad * x.to(torch.bfloat16).cos().to(x.dtype) if x.dtype not in DOUBLE else grad * x.cos()
+        return (
+            grad * x.to(torch.bfloat16).cos().to(x.dtype)
+            if x.dtype not in DOUBLE
+            else grad * x.cos()
+        )
 
     assert pair(backed(torch.sin, coarse), single(8)).verdict is Verdict.MISMATCH
 
 
 def test_complex64_is_judged_alike():
     z = randn(5, dtype=torch.complex64)
+
     def right(z, grad):
         return grad * (2 * z).conj()
+
     assert pair(backed(lambda z: z * z, right), z).verdict is Verdict.PASS
-    assert pair(backed(lambda z: z * z, lambda z, grad: right(z, grad) * 1.01), z).verdict is Verdict.MISMATCH
-    assert pair(backed(lambda z: z * z, lambda z, grad: grad * 2 * z), z).verdict is Verdict.MISMATCH
+    assert (
+        pair(backed(lambda z: z * z, lambda z, grad: right(z, grad) * 1.01), z).verdict
+        is Verdict.MISMATCH
+    )
+    assert (
+        pair(backed(lambda z: z * z, lambda z, grad: grad * 2 * z), z).verdict is Verdict.MISMATCH
+    )
 
 
 def test_saturation_at_the_other_end_is_no_reason_to_pass_a_sign():
     x = torch.linspace(-3, 3, 9, dtype=torch.float32)
-    assert pair(backed(torch.tanh, lambda x, grad: -grad * (1 - torch.tanh(x) ** 2)), x).verdict is Verdict.MISMATCH
+    assert (
+        pair(backed(torch.tanh, lambda x, grad: -grad * (1 - torch.tanh(x) ** 2)), x).verdict
+        is Verdict.MISMATCH
+    )
 
 
 # ---- rows that cancel to nothing: their rounding is that of f, and not of the row
 def entropy(form, damage=None, dtypes=(*DOUBLE, torch.float32)):
-    """−Σ p log p, at whose optimum (equal logits) every gradient is 0: by its own formula, and as autograd goes through both factors."""
+    """−Σ p log p, at whose optimum (equal logits) every gradient is 0: by its own formula, and as
+    autograd goes through both factors."""
+
     class Entropy(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -167,7 +222,7 @@ def entropy(form, damage=None, dtypes=(*DOUBLE, torch.float32)):
 
         @staticmethod
         def backward(ctx, grad):
-            logs, = ctx.saved_tensors
+            (logs,) = ctx.saved_tensors
             p, grad = logs.exp(), -grad[..., None]
             if form == "formula":
                 gradient = grad * p * (logs - (logs * p).sum(-1, keepdim=True))
@@ -179,10 +234,16 @@ def entropy(form, damage=None, dtypes=(*DOUBLE, torch.float32)):
 
 
 def near_its_optimum(seed):
-    """Logits of 0 to 3 that differ by 1e-3 or 1e-4: the gradient is a thousandth and less of the terms that cancel in it."""
+    """Logits of 0 to 3 that differ by 1e-3 or 1e-4: the gradient is a thousandth and less of the
+    terms that cancel in it."""
     source = torch.Generator().manual_seed(seed)
     rows, classes = (1, 2, 8)[seed % 3], (3, 5, 8, 16)[seed % 4]
-    return (10.0 ** -(3 + seed % 2) * torch.randn(rows, classes, generator=source)).float() + (0.0, 1.0, 0.5, 3.0)[seed // 2 % 4]
+    return (10.0 ** -(3 + seed % 2) * torch.randn(rows, classes, generator=source)).float() + (
+        0.0,
+        1.0,
+        0.5,
+        3.0,
+    )[seed // 2 % 4]
 
 
 def one_off(factor):
@@ -190,6 +251,7 @@ def one_off(factor):
         flat = gradient.clone().reshape(-1)
         flat[flat.abs().argmax()] *= factor
         return flat.reshape(gradient.shape)
+
     return damage
 
 
@@ -202,11 +264,19 @@ def test_no_right_backward_is_accused_of_the_rounding_of_terms_that_cancel(form)
 
 @pytest.mark.population(most=2)
 @pytest.mark.parametrize("form", ["formula", "softmax"])
-@pytest.mark.parametrize("damage", [torch.zeros_like, one_off(0.0), one_off(1.5)], ids=["zero", "one zero", "one and a half"])
+@pytest.mark.parametrize(
+    "damage",
+    [torch.zeros_like, one_off(0.0), one_off(1.5)],
+    ids=["zero", "one zero", "one and a half"],
+)
 def test_a_wrong_one_is_found_there_though_its_rows_cancel(form, damage):
-    """Larger than the rounding: at 1e-3 of its terms half of an element is 5,000 roundings. In float32 alone too, but for logits around 0, where
-    those of f are larger than what the element moves it by."""
+    """Larger than the rounding: at 1e-3 of its terms half of an element is 5,000 roundings. In
+    float32 alone too, but for logits around 0, where those of f are larger than what the element
+    moves it by."""
     for seed in (2, 10, 18):
         assert pair(entropy(form, damage), near_its_optimum(seed)).verdict is Verdict.MISMATCH
         if seed // 2 % 4:
-            assert pair(entropy(form, damage, [torch.float32]), near_its_optimum(seed)).verdict is Verdict.MISMATCH
+            assert (
+                pair(entropy(form, damage, [torch.float32]), near_its_optimum(seed)).verdict
+                is Verdict.MISMATCH
+            )

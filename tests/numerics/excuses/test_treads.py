@@ -1,4 +1,5 @@
-"""Functions that round to a grid, at inputs whose tread is as wide as all steps. Truth: the function without its rounding."""
+"""Functions that round to a grid, at inputs whose tread is as wide as all steps. Truth: the
+function without its rounding."""
 
 import pytest
 import torch
@@ -16,13 +17,13 @@ def to_grid(y):
 
 
 def mismatches(forward, backward, x=X):
-    pair, = compare(Differentiable(with_backward(forward, backward), x), mode=Mode.ENTRIES).pairs
+    (pair,) = compare(Differentiable(with_backward(forward, backward), x), mode=Mode.ENTRIES).pairs
     return pair.count(Outcome.MISMATCH), pair.count(Outcome.PASS)
 
 
 def test_a_right_gradient_is_not_wrong_on_a_tread_that_holds_all_steps_of_one_side():
     found, passed = mismatches(lambda x: to_grid(x * x), lambda x, g: 2 * x * g)
-    assert (found, passed) == (0, 12)     # the zeros beside the diagonal
+    assert (found, passed) == (0, 12)  # the zeros beside the diagonal
 
 
 def test_a_wrong_gradient_of_a_staircase_is_found():
@@ -32,7 +33,12 @@ def test_a_wrong_gradient_of_a_staircase_is_found():
 
 def test_a_slope_where_f_is_constant_is_wrong_also_beside_steps():
     for forward in (lambda x: x.clamp(0.1, 0.1001), torch.round):
-        assert mismatches(forward, lambda x, g: g, torch.tensor([-0.9, 0.7, -1.2, -0.8], dtype=torch.float64))[0] >= 1
+        assert (
+            mismatches(
+                forward, lambda x, g: g, torch.tensor([-0.9, 0.7, -1.2, -0.8], dtype=torch.float64)
+            )[0]
+            >= 1
+        )
 
 
 @pytest.mark.parametrize("last", [-4.0, -4.6, -4.8, -5.0, -5.1, -5.5])

@@ -1,4 +1,5 @@
-"""Ties that hide from the structure, because the member that was moved down moved nothing: a zero gradient passes at no seed, a shared one does."""
+"""Ties that hide from the structure, because the member that was moved down moved nothing: a zero
+gradient passes at no seed, a shared one does."""
 
 import pytest
 import torch
@@ -20,8 +21,11 @@ def pooled(x):
 
 
 TIED = {  # forward, input, a seed at which a member of a tie hides
-    "rows of three": (largest, torch.ones(4, 3, dtype=DOUBLE), (0,)), "a pool": (pooled, torch.ones(1, 1, 4, 4, dtype=DOUBLE), (1,)),
-    "columns": (lambda x: x.amax(0), torch.ones(5, 4, dtype=DOUBLE), (0,)), "rows of five": (largest, torch.ones(4, 5, dtype=DOUBLE), (3,))}
+    "rows of three": (largest, torch.ones(4, 3, dtype=DOUBLE), (0,)),
+    "a pool": (pooled, torch.ones(1, 1, 4, 4, dtype=DOUBLE), (1,)),
+    "columns": (lambda x: x.amax(0), torch.ones(5, 4, dtype=DOUBLE), (0,)),
+    "rows of five": (largest, torch.ones(4, 5, dtype=DOUBLE), (3,)),
+}
 
 
 def verdicts(forward, x, seeds, mode, damage=None):
@@ -48,7 +52,9 @@ def test_a_gradient_that_is_shared_by_the_tied_passes(mode):
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_gradient_that_one_of_the_tied_has_alone_is_not_called_wrong(mode):
-    assert Verdict.MISMATCH not in verdicts(lambda x: x.max(-1).values, torch.ones(4, 3, dtype=DOUBLE), (0,), mode)
+    assert Verdict.MISMATCH not in verdicts(
+        lambda x: x.max(-1).values, torch.ones(4, 3, dtype=DOUBLE), (0,), mode
+    )
 
 
 @pytest.mark.population(most=4)
