@@ -72,8 +72,9 @@ def _told(against: Against, choice: Choice) -> str:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
     if against is Against.LONGER:
         return "and had not ended when the budget had"
-    calls, seconds = f"{choice.budget.calls:,} calls", limit(choice.budget.seconds or 0.0)
-    return f"more than the budget of {calls if against is Against.CALLS else seconds}"
+    by_calls = against is Against.CALLS
+    most = f"{choice.budget.calls:,} calls" if by_calls else limit(choice.budget.seconds or 0.0)
+    return f"more than the budget of {most}"
 
 
 def _calls(cost: Cost) -> str:

@@ -273,8 +273,7 @@ TagName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$")]
 
 
 class Budget(Strict):
-    """What one check may spend: its comparison under `mode: auto`, and the rules that vary the
-    call."""
+    """What one check may spend: its comparison under `mode: auto`, and rules that vary the call."""
 
     calls: Annotated[int, Field(gt=0)] = key(
         "Calls at most, after a few dozen that prepare the comparison, whose cheapest form is "

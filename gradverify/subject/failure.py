@@ -270,7 +270,7 @@ def user_frames(error: BaseException) -> tuple[Frame, ...]:
         for frame in _extracted(error)
         if _is_users(frame.filename)
     ]
-    if isinstance(error, SyntaxError) and type(error) in SYNTAX:
+    if type(error) in SYNTAX and isinstance(error, SyntaxError):
         # The user's code may have raised it with anything in it
         file, line, text = error.filename, error.lineno, error.text
         if isinstance(file, str) and _is_users(file):

@@ -425,11 +425,12 @@ def test_what_an_inverse_makes_of_rounding_is_no_deviation(least):
             (a,) = ctx.saved_tensors
             return grad_output * torch.linalg.det(a) * torch.linalg.inv(a).T * (1 + Determinant.off)
 
-    assert codes(check(Determinant, a, select=("GV114",))) == set()
+    # Where rounding makes more of the gradient than the tolerance, nothing can be said of it.
+    unknown = {"GV007"} if least == 1e-10 else set()
+    assert codes(check(Determinant, a, select=("GV114",))) <= unknown
     Determinant.off = 5e-7
-    assert codes(check(Determinant, a, select=("GV114",))) == (
-        {"GV114"} if least == 1e-8 else set()
-    )
+    found = codes(check(Determinant, a, select=("GV114",)))
+    assert found <= unknown if least == 1e-10 else found == {"GV114"}
 
 
 # ---- true reasons

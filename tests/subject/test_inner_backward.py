@@ -71,7 +71,7 @@ def shown(function, *values, code="GV101", **changes):
 def test_of_a_parameter_it_is_the_line_of_the_function_and_not_the_class_of_the_module():
     assert (
         shown(LayerScale, randn(2, 3), init={}, code="GV111")
-        == "grad_gamma = (g * x).sum(0)         # lacks the factor"
+        == "grad_gamma = (g * x).sum(0)  # lacks the factor"
     )
     assert shown(
         lambda x, gamma: Scale.apply(2.0, x, gamma), randn(2, 3), randn(3, seed=1)
