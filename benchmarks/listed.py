@@ -118,6 +118,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.INNER": Listed(
         "From how many roundings of f on is noise a rounding inside?"
     ),
+    "excuses.insensitive.INNERMOST": Listed("And up to how many of them may it be?", on=TINY),
     "excuses.rounded.NOISE_ROWS": Listed(
         "Of how many rows at a time is that noise looked at?", counted=True
     ),

@@ -40,6 +40,9 @@ OFF = 4.0  # of noise that one of these is from what the nine say of it, at most
 ROOM = 0.5
 # Times the rounding of f: noise beyond that is rounding inside (of (x + 1) − 1 at 1e-2: 60 times)
 INNER = 8.0
+# Roundings of f, or of 1: more is no rounding of numbers up to 1e8 inside it. It is f that moves
+# faster than the points are apart, as sin(1e9 x) does
+INNERMOST = 1e9
 TELLS = 1e-3  # of what a quick step moves f by: less noise leaves the steps what they tell
 ALIKE = 1e-6  # of the sum of all terms: how well the gradient and f agree
 CALLS = POINTS + len(BETWEEN) + 2 * RUNGS  # forward calls a tensor, at most
@@ -145,6 +148,7 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope
     hides = (
         (noise > INNER * point.unit * size)
+        & (noise <= INNERMOST * point.unit * np.maximum(size, 1.0))
         & (noise > TELLS * near)
         & (point.unit <= LOW_UNIT)
         & np.isfinite(noise)

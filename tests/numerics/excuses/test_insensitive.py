@@ -70,7 +70,16 @@ def crosswise(offset, size, factor=1.0, awake=1.0):
     return Differentiable(function, sized(0, N, size))
 
 
-WAYS = [of_two_inputs, of_one_tensor, of_two_halves, crosswise]
+def outside_torch(offset, size, factor=1.0, awake=1.0):
+    """Where no operation of torch's rounds, and so none can be rounded at random."""
+    function = by_hand(
+        lambda a, b: a + torch.from_numpy((b.detach().numpy() + offset) - offset),
+        lambda g: (awake * g, factor * g),
+    )
+    return Differentiable(function, sized(0, N, size), sized(1, N, size))
+
+
+WAYS = [of_two_inputs, outside_torch, of_one_tensor, of_two_halves, crosswise]
 SIZES = [(1.0, 1e-15), (1.0, 1e-13), (1e4, 1e-13), (1e4, 1e-10), (1e8, 1e-9)]
 
 
@@ -78,7 +87,7 @@ def judged(function, mode):
     return compare(function, mode=mode, seed=Seed(0)).pairs
 
 
-@pytest.mark.population(most=6)
+@pytest.mark.population(most=8)
 @pytest.mark.parametrize(("offset", "size"), SIZES)
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("way", WAYS)
@@ -129,10 +138,11 @@ SHORT = {
     "tanh": torch.tanh,
     "x / (2 + x²)": lambda x: x / (2 + x * x),
     "softmax": lambda x: x.softmax(-1),
+    "a wave 1e4 times as short": lambda x: (1e4 * x).sin() / 1e4,
 }
 
 
-@pytest.mark.population(most=5)
+@pytest.mark.population(most=7)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("length", [1e-4, 1e-5])
 @pytest.mark.parametrize("name", SHORT)
