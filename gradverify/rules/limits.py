@@ -109,7 +109,8 @@ WORDS: Mapping[Limit, Words] = {
         "other elements that differ in the same way could not be decided either when measured alone"
     ),
     Limit.LINE: Words(
-        "as a whole it is off by more than rounding, but no element of it was found wrong",
+        "as a whole it is off by more than its tolerance, or rounding hides whether it is, and no "
+        "element of it was found wrong",
         advice="give `mode: entries`, which judges every element by itself",
     ),
     Limit.BUDGET: Words(
