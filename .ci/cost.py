@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-MOST = 2500  # seconds
+MOST = 2300  # seconds
 
 
 def spent(file: str) -> float:
