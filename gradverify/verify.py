@@ -254,8 +254,7 @@ def _named(told: Told, evidence: Evidence) -> Told:
 
 
 def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> Verdict:
-    """By the rules of command-line.md. A rule that a fault of ours has cost leaves an error where
-    the others find nothing wrong."""
+    """A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
     errors = [book()[finding.code] for finding in findings if finding.severity == "error"]
     verdicts = {info.verdict for info in errors} | {"error" for fault in faults if fault.costs}
     stopping = next((info for info in errors if info.stops), None)

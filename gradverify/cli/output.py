@@ -272,7 +272,7 @@ def is_read_on_github(asked: str | None, environ: Mapping[str, str]) -> bool:
 
 def is_watched(screen: Terminal, environ: Mapping[str, str]) -> bool:
     """Does a person watch this stream as it is written, on something that may move a cursor? Not
-    under NO_COLOR (command-line.md)."""
+    under NO_COLOR."""
     plain = environ.get("TERM") == "dumb" or bool(environ.get("NO_COLOR"))
     return (
         screen.is_terminal and not plain and not any(is_set(environ, name) for name in NO_TERMINAL)

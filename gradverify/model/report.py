@@ -269,7 +269,7 @@ def summarise(checks: Iterable[CaseResult]) -> Summary:
 def exit_code(
     checks: Iterable[CaseResult], interrupted: int | None = None, crashed: bool = False
 ) -> int:
-    """The exit code of command-line.md, its precedence included: 130/143, 4, 2, 1, 3, 5."""
+    """The exit code (docs/running.md), by its precedence: 130/143, 4, 2, 1, 3, 5."""
     checks = tuple(checks)
     if interrupted:
         return interrupted

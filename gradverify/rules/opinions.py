@@ -56,7 +56,7 @@ def blamed(
 
 
 # ---- GV105 reference-value: the forward differs from the reference's
-SHARE = 1e-4  # of the numbers may stay undecided in a check that passes (command-line.md)
+SHARE = 1e-4  # of the numbers may stay undecided in a check that passes
 FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 

@@ -66,7 +66,7 @@ def gv006(evidence: Evidence) -> Findings:
 # ---- GV007 undecided: the error bar is wider than the tolerance
 CODE = "GV007"
 INDICES = "whole numbers that are indices or counts need `dtype: int64`"
-SHARE = 1e-4  # of the elements may stay undecided in a check that passes (command-line.md)
+SHARE = 1e-4  # of the elements may stay undecided in a check that passes
 SEEMS = 0.5  # of the larger of both: what rounding leaves open is seldom off by so much
 STEPS = frozenset(
     {

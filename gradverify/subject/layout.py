@@ -157,8 +157,8 @@ def conjugated(x: Tensor) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """A copy with the same strides and offset, in a storage of its own that has the same
-    surroundings; without history."""
+    """A copy with the same strides (and offset, unless it is contiguous), in a storage of its own
+    that has the same surroundings; without history."""
     x = x.detach()
     if x.layout != torch.strided or x.is_conj() or x.is_neg() or x.is_contiguous():
         return x.clone()
