@@ -22,8 +22,9 @@ from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import tried
 from gradverify.subject.rounding import Anew, Perturbed
+from gradverify.subject.subject import Cotangents, filled
 
 # The smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero
 # there
@@ -123,11 +124,7 @@ class Gives(Protocol):
 
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]: ...
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
-
-    def vjp_at(
-        self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Sequence[Tensor | None]: ...
+    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Cotangents: ...
 
 
 class Split:
@@ -145,21 +142,16 @@ class Split:
     def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         return self._full.values(inputs)
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        return self._narrow.vjp(self._cast(cotangents))
-
-    def vjp_at(
-        self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Sequence[Tensor | None]:
+    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Cotangents:
         """At other inputs, rounded to its dtypes."""
-        own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
-        return self._narrow.vjp_at(own, self._cast(cotangents))
-
-    def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-        return [
-            None if v is None else v.to(dtype=y.dtype, device=y.device)
-            for v, y in zip(cotangents, self._outputs, strict=True)
-        ]
+        own = self._narrow.inputs
+        return self._narrow.vjp(
+            [
+                None if v is None else v.to(dtype=y.dtype, device=y.device)
+                for v, y in zip(cotangents, self._outputs, strict=True)
+            ],
+            inputs and [x.to(dtype=a.dtype) for x, a in zip(inputs, own, strict=True)],
+        )
 
 
 class Filled:
@@ -182,7 +174,8 @@ class Filled:
     def here(self) -> Sequence[Tensor] | None:
         """Its values at its inputs, of the forward that backward is asked of; None where it keeps
         none."""
-        return self._function.here() if hasattr(self._function, "here") else None
+        found: Sequence[Tensor] | None = getattr(self._function, "here", lambda: None)()
+        return found
 
     @property
     def earlier(self) -> Sequence[Tensor] | None:
@@ -203,55 +196,38 @@ class Filled:
     def shaken_vjp(
         self,
         number: int,
-        cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         inputs: Sequence[Tensor],
         roundings: float = ULP,
     ) -> Sequence[Tensor] | None:
         """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits
         inside are no excuse for a backward. None where it raises."""
         source = generator(number, "backward", "rounding")
-        try:
-            with Perturbed(source, ULP * U64):
-                return self.vjp(cotangents, nudged(inputs, source, roundings))
-        except UserCodeError:
-            return None
+        with Perturbed(source, ULP * U64):
+            return tried(self.vjp, cotangents, nudged(inputs, source, roundings))
 
     def vjp(
-        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+        self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None
     ) -> Sequence[Tensor]:
-        gradients = (
-            self._function.vjp(cotangents)
-            if inputs is None
-            else self._function.vjp_at(inputs, cotangents)
-        )
+        gradients = self._function.vjp(cotangents, inputs)
         asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
         self.given.update(
             (i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked
         )
-        return [
-            torch.zeros_like(x) if gradient is None else gradient
-            for x, gradient in zip(self.inputs, gradients, strict=True)
-        ]
+        return filled(gradients, self.inputs)
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
         """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs;
         None where the function does not offer it."""
-        found = (
-            self._function.vjps(output, cotangents, wanted)
-            if hasattr(self._function, "vjps")
-            else None
-        )
+        offered = getattr(self._function, "vjps", None)
+        found = offered and offered(output, cotangents, wanted)
         if found is None:
             return None
-        self.given.update(
-            (i, output) for i, gradient in zip(wanted, found, strict=True) if gradient is not None
-        )
-        asked = [self.inputs[i] for i in wanted]
+        given = dict(zip(wanted, found, strict=True))
+        self.given.update((i, output) for i, gradient in given.items() if gradient is not None)
         return [
-            torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device)
-            if gradient is None
-            else gradient
-            for x, gradient in zip(asked, found, strict=True)
+            self.inputs[i].new_zeros((len(cotangents), *self.inputs[i].shape)) if g is None else g
+            for i, g in given.items()
         ]
 
 

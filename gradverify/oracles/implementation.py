@@ -7,7 +7,7 @@ import inspect
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,20 +17,19 @@ from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.forms import compared, odd_kind
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import Held
-from gradverify.subject.outputs import leaves, names
-from gradverify.subject.subject import Gradients, Subject, pulled
+from gradverify.subject.outputs import leaves as flattened
+from gradverify.subject.outputs import names
+from gradverify.subject.subject import (
+    Cotangents,
+    Gradients,
+    Graph,
+    Subject,
+    as_leaves,
+    pulled,
+)
 from gradverify.subject.target import Target, oracle_target
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-class Graph(NamedTuple):
-    """Outputs and the leaves they were computed from; and what stood in the place of a module's
-    parameters and buffers."""
-
-    leaves: list[Tensor]
-    outputs: list[Tensor]
-    lent: dict[str, Tensor]
 
 
 class Implementation:
@@ -60,29 +59,22 @@ class Implementation:
 
     @cached_property
     def _here(self) -> Graph:
-        return self.graph(self.inputs)
+        return self._graph(as_leaves(self.inputs))
 
     @property
-    def outputs(self) -> list[Tensor]:
+    def outputs(self) -> tuple[Tensor, ...]:
         """At the point of the check. Raises UserCodeError (GV002) that names it."""
         return self._here.outputs
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Its outputs at the places of the checked ones (by name, where it names them alike).
         Raises UserCodeError (GV002) that names it."""
-        return self._outputs(inputs)[0]
+        return self._graph(inputs).outputs
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """By autograd, on a graph that stays; None where there are none. Raises UserCodeError
-        (GV003) that names it."""
-        return self.gradients(self._here, cotangents)
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The same at other inputs."""
-        return self.gradients(self.graph(inputs), cotangents)
-
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """Raises UserCodeError (GV003) that names it."""
+    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Gradients:
+        """By autograd, on a graph that stays, or on one at other inputs; None where there are none.
+        Raises UserCodeError (GV003) that names it."""
+        graph = self._here if inputs is None else self._graph(as_leaves(inputs))
         wanted = [
             (y, v)
             for y, v in zip(graph.outputs, cotangents, strict=True)
@@ -93,88 +85,76 @@ class Implementation:
         with blamed("GV003", f"the backward of {self.name}"), self._held.lent(graph.lent):
             return pulled([y for y, _ in wanted], graph.leaves, [v for _, v in wanted])
 
-    def graph(self, inputs: Sequence[Tensor]) -> Graph:
-        """Of one call at new leaves. Raises UserCodeError (GV002)."""
-        leaves = [x.detach().clone().requires_grad_() for x in inputs]
-        return Graph(leaves, *self._outputs(leaves))
-
-    def _outputs(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        moved = iter(inputs)
+    def _graph(self, leaves: Sequence[Tensor]) -> Graph:
+        """Of one call. Raises UserCodeError (GV002)."""
+        subject, own, lent = self._subject, dict[str, Any](), dict[str, Tensor]()
+        moved = iter(leaves)
         copies = [
             next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value
-            for a in self._subject.arguments
+            for a in subject.arguments
         ]
-        (given, named), parameters = (
-            self._subject.arranged(copies),
-            self._subject.parameters(copies),
-        )
-        self._subject.reseed()
+        (given, named), parameters = subject.arranged(copies), subject.parameters(copies)
+        named = {**named, **subject.kwargs}
+        subject.reseed()
         with blamed("GV002", self.name), torch.enable_grad():
-            returned, lent = self._called(given, {**named, **self._subject.kwargs}, parameters)
-        return self._of_checked([compared(y) for y in leaves(returned)], names(returned)), lent
-
-    def _called(
-        self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]
-    ) -> tuple[Any, dict[str, Tensor]]:
-        if self.target.kind == "module":
-            return self._of_module(given, named, parameters)
-        arguments, keywords = arranged(self.target, self.name, given, parameters)
-        return self.target.call(*arguments, **keywords, **named), {}
+            if self.target.kind == "module":
+                given, named, lent = self._of_module(given, named, parameters)
+            else:
+                given, own = arranged(self.target, self.name, given, parameters)
+            with self._held.lent(lent):
+                returned = self.target.call(*given, **own, **named)
+        outputs = [compared(y) for y in flattened(returned)]
+        return Graph(tuple(leaves), (), lent, self._of_checked(outputs, names(returned)))
 
     def _of_module(
         self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]
-    ) -> tuple[Any, dict[str, Tensor]]:
+    ) -> tuple[list[Any], dict[str, Any], dict[str, Tensor]]:
+        """What it is called with, and what stands in the place of its parameters and buffers
+        meanwhile."""
         module = self.target.subject
         own = {name for name, _ in module.named_parameters()}
         if self._subject.target.kind == "module":
-            refuse_other_parameters(self.name, own, set(parameters))
+            if theirs := own - parameters.keys():
+                raise UserCodeError(
+                    "GV002",
+                    f"{self.name} has the parameter {min(theirs)!r}, which the checked module "
+                    "lacks",
+                )
+            if ours := parameters.keys() - own:
+                raise UserCodeError(
+                    "GV002",
+                    f"{self.name} lacks the parameter {min(ours)!r} of the checked module",
+                )
         else:
-            names = [
-                members[0].whole for members in self._subject.positions if not members[0].keyword
-            ]
-            inputs = dict(zip(names, given, strict=True))
+            positions = self._subject.positions
+            whole = [members[0].whole for members in positions if not members[0].keyword]
+            inputs = dict(zip(whole, given, strict=True))
             parameters = {name: value for name, value in {**inputs, **named}.items() if name in own}
             given = [value for name, value in inputs.items() if name not in own]
             named = {name: value for name, value in named.items() if name not in own}
-        lent = {**parameters, **{name: buffer.clone() for name, buffer in module.named_buffers()}}
-        with self._held.lent(lent):
-            return self.target.call(*given, **named), lent
+        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        return given, named, {**parameters, **buffers}
 
-    def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> list[Tensor]:
+    def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> tuple[Tensor, ...]:
         ours = self._subject.output_names
         if set(named) == set(ours):
             outputs = [outputs[named.index(name)] for name in ours]
-        if len(outputs) <= max(self._checked) or not all(
-            isinstance(outputs[place], Tensor) for place in self._checked
-        ):
+        picked = [outputs[place] for place in self._checked if place < len(outputs)]
+        if len(picked) < len(self._checked) or not all(isinstance(y, Tensor) for y in picked):
             count = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
             raise UserCodeError(
                 "GV002",
                 f"{self.name} returned {count}, but output {max(self._checked)} is to be compared",
             )
-        for place in self._checked:
-            found = odd_kind(outputs[place])
-            if found is not None:
+        for place, y in zip(self._checked, picked, strict=True):
+            if found := odd_kind(y):
                 raise UserCodeError(
                     "GV002",
                     f"{self.name} returned {found[0]} as its output {place}, whose elements "
                     "cannot be compared",
                     hint=f"in a function around it, {found[1]}",
                 )
-        return [outputs[place] for place in self._checked]
-
-
-def refuse_other_parameters(name: str, theirs: set[str], ours: set[str]) -> None:
-    """Raises UserCodeError (GV002) where two modules do not have the same parameters."""
-    if theirs - ours:
-        raise UserCodeError(
-            "GV002",
-            f"{name} has the parameter {min(theirs - ours)!r}, which the checked module lacks",
-        )
-    if ours - theirs:
-        raise UserCodeError(
-            "GV002", f"{name} lacks the parameter {min(ours - theirs)!r} of the checked module"
-        )
+        return tuple(picked)
 
 
 def arranged(

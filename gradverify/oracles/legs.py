@@ -19,12 +19,14 @@ from torch import Tensor
 from gradverify.numerics.function.coordinates import SIXTEEN
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.draw import signed
+from gradverify.subject.failure import UserCodeError, attempted
 from gradverify.subject.fewer_bits import tf32
-from gradverify.subject.rounding import ROWS, Disguised, Lifted, undisguised
-from gradverify.subject.subject import Argument, Subject
+from gradverify.subject.forms import dtype_name
+from gradverify.subject.rounding import ROWS, Disguised, Lifted
+from gradverify.subject.subject import Argument, Subject, filled
 from gradverify.subject.target import oracle_target
+from gradverify.torch_private import without_modes
 
 # Random ones; of the computation in 16 bits at other points, beside one for each cotangent at the
 # point itself
@@ -71,26 +73,24 @@ def standing(subject: Subject) -> Standing:
 def _lifts(subject: Subject) -> tuple[bool, str]:
     """Does it ask for fewer bits than float64, which it can be given instead? And why it does not
     run in float64 at all, if so."""
+
+    def called() -> None:
+        outputs = subject.probed(subject.leaves()).outputs
+        checked = {n: y for n, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad}
+        if any(y.dtype in SIXTEEN for y in checked.values()):
+            raise UserCodeError("GV002", "what it returns for float64 inputs has 16 bits")
+        if checked:
+            ones = [torch.ones_like(y) for y in checked.values()]
+            Differentiable(subject, tuple(checked)).vjp(ones)
+
     refusal = ""
     for lifted in (Lifted(), None):
-        try:
-            with lifted or nullcontext():
-                _tried(subject)
+        with lifted or nullcontext():
+            refused = attempted(called)
+        if refused is None:
             return lifted is not None and bool(lifted.asked), ""
-        except UserCodeError as error:
-            refusal = error.message
+        refusal = refused.message
     return False, refusal
-
-
-def _tried(subject: Subject) -> None:
-    outputs = subject.probed(subject.leaves()).outputs
-    checked = [
-        place for place, y in enumerate(outputs) if isinstance(y, Tensor) and y.requires_grad
-    ]
-    if any(outputs[place].dtype in SIXTEEN for place in checked):
-        raise UserCodeError("GV002", "what it returns for float64 inputs has 16 bits")
-    if checked:
-        Differentiable(subject, checked).vjp([torch.ones_like(outputs[place]) for place in checked])
 
 
 def as_reference(subject: Subject) -> Subject:
@@ -124,7 +124,7 @@ class Kernel:
     ) -> None:
         self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
         self.dtype = next((x.dtype for x in narrow.inputs if x.dtype in SIXTEEN), torch.float32)
-        self._source = generator(wide.case.settings.seed, wide.case.check, "native error")
+        self._source = wide.generator("native error")
         has_parameters = any(argument.parameter for argument in wide.arguments)
         self._of_reference = of_reference or (
             wide.case.oracles.reference is not None and not has_parameters
@@ -134,18 +134,14 @@ class Kernel:
     @property
     def name(self) -> str:
         """Of the dtype."""
-        return str(self.dtype).removeprefix("torch.")
+        return dtype_name(self.dtype)
 
     @cached_property
     def returned(self) -> dict[int, str]:
         """The dtypes of the tensors that it returns, by place. Calls it once."""
-        with undisguised():
+        with without_modes():
             outputs = self._narrow.probed(self._narrow.leaves()).outputs
-        return {
-            place: str(y.dtype).removeprefix("torch.")
-            for place, y in enumerate(outputs)
-            if isinstance(y, Tensor)
-        }
+        return {place: dtype_name(y) for place, y in enumerate(outputs) if isinstance(y, Tensor)}
 
     @property
     def outputs(self) -> tuple[TensorResult, ...]:
@@ -160,22 +156,39 @@ class Kernel:
     @cached_property
     def _judged(self) -> tuple[TensorResult, ...]:
         cotangents = self._cotangents
-        with undisguised():
-            kernel = [_pulled(self._narrow, self._checked, each) for each in cotangents]
+        kernel = self._called(cotangents)
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
-        own, runs = self._native
-        for n, tensor in enumerate(zip(kernel[0], exact[0], strict=True)):
-            if tensor[0].shape != tensor[1].shape:
+        legs = [self._legs(n, kernel, exact) for n in range(len(exact[0]))]
+        for n, (mine, theirs) in enumerate(zip(kernel[0], exact[0], strict=True)):
+            if mine.shape != theirs.shape:
+                named = (
+                    f"output {self._checked[n]}"
+                    if n < len(self._checked)
+                    else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
+                )
                 raise UserCodeError(
                     "GV002",
-                    f"in {self.name} {self._named(n)} has shape {list(tensor[0].shape)}, in "
-                    f"float64 {list(tensor[1].shape)}",
+                    f"in {self.name} {named} has shape {list(mine.shape)}, in float64 "
+                    f"{list(theirs.shape)}",
                 )
-        legs = [
-            replace(self._legs(n, kernel, exact, own, runs), spread=self._spread(n))
-            for n in range(len(exact[0]))
-        ]
-        return tuple(judge(each, self.dtype) for each in legs)
+        spreads = []
+        for first, *others in self.repeated:
+            apart = torch.stack([other - first for other in others])
+            apart = apart.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+            spreads.append(apart if bool(apart.any()) else None)
+        return tuple(
+            judge(replace(each, spread=spread), self.dtype)
+            for each, spread in zip(legs, spreads, strict=True)
+        )
+
+    def _called(
+        self,
+        cotangents: Sequence[Sequence[Tensor]],
+        inside: AbstractContextManager[object] | None = None,
+    ) -> list[Pulled]:
+        """What the kernel gives for each of them."""
+        with without_modes(), inside or nullcontext():
+            return [_pulled(self._narrow, self._checked, each) for each in cotangents]
 
     def apart(
         self, other: Kernel, inside: AbstractContextManager[object] | None = None
@@ -184,17 +197,13 @@ class Kernel:
         by its own native error.
 
         Raises UserCodeError."""
-        with undisguised():
-            here = [_pulled(self._narrow, self._checked, v) for v in self._cotangents]
-            with inside or nullcontext():
-                there = [_pulled(other._narrow, self._checked, v) for v in self._cotangents]
+        here = self._called(self._cotangents)
         there = [
             tuple(y.to(device=x.device) for x, y in zip(a, b, strict=True))
-            for a, b in zip(here, there, strict=True)
+            for a, b in zip(here, other._called(self._cotangents, inside), strict=True)
         ]
         both = (
-            (self._legs(n, there, here, *self._native), other._legs(n, there, here, *other._native))
-            for n in range(len(here[0]))
+            (self._legs(n, there, here), other._legs(n, there, here)) for n in range(len(here[0]))
         )
         return tuple(
             judge(
@@ -220,19 +229,7 @@ class Kernel:
     @cached_property
     def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
         """Of each tensor what identical calls of the kernel give."""
-        with undisguised():
-            calls = [
-                _pulled(self._narrow, self._checked, self._cotangents[0]) for _ in range(REPEATED)
-            ]
-        return tuple(zip(*(each for each in calls), strict=True))
-
-    def _spread(self, n: int) -> Tensor | None:
-        """Of tensor n; None where all calls give the same."""
-        first, *others = self.repeated[n]
-        apart = torch.stack(
-            [(other - first).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for other in others]
-        )
-        return apart if bool(apart.any()) else None
+        return tuple(zip(*self._called([self._cotangents[0]] * REPEATED), strict=True))
 
     @cached_property
     def _native(self) -> tuple[list[Pulled], list[tuple[Pulled, Pulled]]]:
@@ -246,22 +243,9 @@ class Kernel:
             for exact, each in zip(own, cotangents, strict=True)
         ]
 
-    def _named(self, n: int) -> str:
-        return (
-            f"output {self._checked[n]}"
-            if n < len(self._checked)
-            else f"the gradient of {self._wide.differentiable[n - len(self._checked)].name}"
-        )
-
-    def _legs(
-        self,
-        n: int,
-        kernel: Sequence[Pulled],
-        exact: Sequence[Pulled],
-        own: Sequence[Pulled],
-        runs: Sequence[tuple[Pulled, Pulled]],
-    ) -> Legs:
+    def _legs(self, n: int, kernel: Sequence[Pulled], exact: Sequence[Pulled]) -> Legs:
         """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
+        own, runs = self._native
         there = torch.stack([at[n] for at, _ in runs])
         here = torch.stack([own[r % COTANGENTS][n] for r in range(RUNS)])
         # No cotangent changes what forward returns
@@ -297,27 +281,21 @@ class Kernel:
         )
 
     def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> Pulled:
-        """What the computation gives when all of its operations run in 16 bits."""
-        single = self.dtype == torch.float32  # all of it is disguised
+        """What the computation gives when all of its operations run in 16 bits: what is float32 in
+        the kernel stays so, 16 bits are disguised as float64."""
+        single = torch.float32
         twin = self._costs.twin(
-            arguments
-            if single
-            else [
-                _as_given(a, own) for a, own in zip(arguments, self._narrow.arguments, strict=True)
+            [
+                replace(a, value=a.value.to(dtype=single))
+                if self.dtype != single and own.is_tensor and own.value.dtype == single
+                else a
+                for a, own in zip(arguments, self._narrow.arguments, strict=True)
             ]
         )
         twin.around = None
-        with (
-            undisguised(),
-            Disguised(self.dtype, ROWS_OF_REFERENCE if self._of_reference else ROWS),
-        ):
+        rows = ROWS_OF_REFERENCE if self._of_reference else ROWS
+        with without_modes(), Disguised(self.dtype, rows):
             return _pulled(twin, self._checked, cotangents)
-
-
-def _as_given(argument: Argument, own: Argument) -> Argument:
-    """What is float32 in the kernel stays so; 16 bits are disguised as float64."""
-    narrow = own.is_tensor and own.value.dtype == torch.float32
-    return replace(argument, value=argument.value.to(dtype=torch.float32)) if narrow else argument
 
 
 def _pulled(
@@ -328,8 +306,5 @@ def _pulled(
     if cotangents is None:
         return tuple(y.detach().double() for y in function.values(subject.leaves()))
     outputs, gradients = function.once([cotangent.clone() for cotangent in cotangents])
-    filled = [
-        torch.zeros_like(x) if gradient is None else gradient
-        for x, gradient in zip(subject.inputs, gradients, strict=True)
-    ]
-    return tuple(each.detach().double() for each in (*outputs, *filled))
+    found = (*outputs, *filled(gradients, subject.inputs))
+    return tuple(each.detach().double() for each in found)

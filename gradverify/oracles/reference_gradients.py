@@ -25,7 +25,7 @@ from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
-from gradverify.numerics.rungs import U64, Array, Index, Mask, nonzero
+from gradverify.numerics.rungs import U64, Array, Index, nonzero
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense, row_groups
@@ -39,10 +39,13 @@ COTANGENTS = 3  # random ones, where rows are too many
 # random cotangents
 FOLLOWED = 256
 
+Read = Mapping[int, Entries]
+"""Elements by input tensor."""
 Revised = Callable[[int, int, Entries], Entries]
 """Elements of an (input, output) pair with those that differ for a good reason as right."""
 
 
+@np.errstate(all="ignore")
 def reference_gradients(
     function: Function,
     reference: Function,
@@ -55,181 +58,129 @@ def reference_gradients(
 
     `measured`: by finite differences; its structure is needed from ONE_BY_ONE outputs on.
     """
-    with np.errstate(all="ignore"):
-        return _Comparison(function, reference, settings, revised, over_budget).pairs(measured)
+    n = len(function.inputs)
+    columns = columns_of(function.inputs, [None] * n, [False] * n)
+    point, other = (Point(each, columns) for each in (function, reference))
+    unit, seed = float(point.unit.max(initial=U64)), Seed(settings.seed).within("reference")
+    atol, rtol = settings.tolerances()
+    tensors = [slice(a, b) for a, b in pairwise(point.starts.tolist())]
+    widths, heights = np.diff(point.starts).tolist(), [p.stop - p.start for p in point.parts]
+    tallies = {
+        (t, o): Tally(t, o, (height, width), WORST)
+        for t, width in enumerate(widths)
+        for o, height in enumerate(heights)
+    }
+    resolved = 0  # rows pulled back one by one because their group could not be read
 
+    # ---- one cotangent of both
+    def pulled(output: int, weights: Array) -> Array:
+        """The gradients [2, N] of both for a cotangent of one output tensor."""
+        return np.array(
+            [
+                np.concatenate([*map(numbers, pull_back(each, output, weights)), np.zeros(0)])
+                for each in (point, other)
+            ]
+        )
 
-class _Comparison:
-    """`resolved`: rows pulled back one by one because their group could not be read."""
+    def drawn(output: int, rows: Index, *which: object) -> Array:
+        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is
+        infinite."""
+        weights = np.zeros(heights[output])
+        weights[rows] = signed_weights(len(rows), seed.generator("cotangent", output, *which))
+        return as_dtype_holds(point, output, weights)
 
-    def __init__(
-        self,
-        function: Function,
-        reference: Function,
-        settings: Settings,
-        revised: Revised,
-        over_budget: OverBudget,
-    ) -> None:
-        n = len(function.inputs)
-        self.columns = columns_of(function.inputs, [None] * n, [False] * n)
-        self.point, self.other = (Point(each, self.columns) for each in (function, reference))
-        self.settings, self.revised, self.over_budget = settings, revised, over_budget
-        self.unit, self.resolved = float(self.point.unit.max(initial=U64)), 0
-        self.seed = Seed(settings.seed).within("reference")
-        self.tensors = [slice(a, b) for a, b in pairwise(self.point.starts.tolist())]
-        self.tallies = {
-            (t, o): Tally(t, o, (part.stop - part.start, tensor.stop - tensor.start), WORST)
-            for t, tensor in enumerate(self.tensors)
-            for o, part in enumerate(self.point.parts)
-        }
+    def read(output: int, weights: Array, row_of: Mapping[int, Index]) -> tuple[Read, bool]:
+        """The elements by input tensor, each the gradient over the weight of its row.
 
-    def pairs(self, measured: Callable[[], Jacobian]) -> dict[tuple[int, int], Pair]:
-        jacobian = measured() if len(self.point.f0) > ONE_BY_ONE else None
-        patterns = jacobian.structure.patterns if jacobian else {}
-        choice = jacobian.choice if jacobian else None
-        asked = choice is None or choice.why is Why.ASKED
-        sums = choice is not None and choice.mode is Mode.BLOCKS
-        found = dict[tuple[int, int], Pair]()
-        for o, part in enumerate(self.point.parts):
-            m, grouped = part.stop - part.start, list[RowGroups]()
-            for t, x in enumerate(self.point.buffers):
-                whole = dense(real_shape(x.shape, x.dtype), m)
-                grouped.append(row_groups(patterns[t][o] if t in patterns else whole))
-            shared = shared_groups([[groups] for groups in grouped])
-            backwards = sum(each.groups.count for each in shared)
-            few = choice is None or backwards <= COTANGENTS
-            if not few and (sums or (not asked and self.over_budget(2 * backwards))):
-                found.update({(t, o): pair for t, pair in enumerate(self._by_sums(o, m))})
-                continue
-            for each in shared:
-                self._by_groups(o, each.groups.count, {t: grouped[t] for t in each.users})
-            for t, (groups, tensor) in enumerate(zip(grouped, self.tensors, strict=True)):
-                tally = self.tallies[t, o]  # in what no group has both give the same
-                if (missing := m * (tensor.stop - tensor.start) - tally.elements) > 0:
-                    tally.add_structural(missing, tally.resolution)
-                found[t, o] = replace(tally.result(self.unit, False), row_groups=groups.count)
-        return found
+        And whether the two differ at inputs that no row with a weight depends on.
+        """
+        gradients, found, stray = pulled(output, weights), dict[int, Entries](), False
+        for t, rows in row_of.items():
+            mine, theirs = gradients[:, tensors[t]]
+            used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
+            column, beside = np.flatnonzero(used), used == 0
+            out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
+            largest = np.maximum(np.abs(a), np.abs(v)) * columns.scale[tensors[t]][column]
+            reach = np.zeros(len(weights))
+            np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
+            floor = FLOOR * unit / nonzero(columns.size[tensors[t]])
+            allowed = floor[beside] * reach.max(initial=0.0)
+            stray |= bool((~(np.abs(mine[beside] - theirs[beside]) <= allowed)).any())
+            found[t] = exact_elements(
+                out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=unit
+            )
+        return found, stray
 
-    def _by_groups(self, output: int, count: int, grouped: Mapping[int, RowGroups]) -> None:
+    def row_of(output: int, row: int, which: Iterable[int]) -> Read:
+        """The elements of a row by input tensor."""
+        one = np.zeros(heights[output])
+        one[row] = 1.0
+        return read(output, one, {t: np.full(widths[t], row) for t in which})[0]
+
+    def add(output: int, found: Read) -> None:
+        """Elements, but for infinities that both give."""
+        for t, elements in found.items():
+            rest = _apart(elements)
+            masked = np.ones(len(elements.output) - len(rest.output), bool)
+            tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked)
+            tallies[t, output].add(revised(t, output, rest))
+
+    # ---- groups of rows that share no input
+    def by_groups(output: int, count: int, grouped: Mapping[int, RowGroups]) -> None:
         """The elements of input tensors whose rows fall into the same groups."""
         groups = next(iter(grouped.values()))
         for group in range(count):
             rows = groups.members(group)
             if count == len(groups.group):  # every row by itself
-                self._by_rows(output, rows, grouped)
+                for row in rows.tolist():
+                    add(output, row_of(output, row, grouped))
                 continue
-            row_of = {t: own.rows_of(range(group, group + 1))[0] for t, own in grouped.items()}
-            first, off = self._read(output, rows, row_of, 0)
+            places = {t: own.rows_of(range(group, group + 1))[0] for t, own in grouped.items()}
+            first, off = read(output, drawn(output, rows, int(rows[0]), 0), places)
             if off or any(elements.outcome.any() for elements in first.values()):
-                second, off = self._read(output, rows, row_of, 1)
+                second, off = read(output, drawn(output, rows, int(rows[0]), 1), places)
                 if off or not all(_same(first[t], again) for t, again in second.items()):
-                    self._resolved(output, rows, first)
+                    one_by_one(output, rows, first)
                     continue
-            self._add(output, first)
+            add(output, first)
 
-    def _resolved(self, output: int, rows: Index, read: Mapping[int, Entries]) -> None:
+    def one_by_one(output: int, rows: Index, unread: Read) -> None:
         """Pull the rows of an unreadable group back one by one, FOLLOWED at most in all.
 
         What differs in the others is undecided.
         """
-        differ = [each.output[each.outcome != np.int8(Outcome.PASS)] for each in read.values()]
+        nonlocal resolved
+        differ = [each.output[each.outcome != np.int8(Outcome.PASS)] for each in unread.values()]
         order = np.argsort(~np.isin(rows, np.concatenate(differ)), kind="stable")
-        room = 1 if self.over_budget(2 * len(rows)) else FOLLOWED
-        some = rows[order][: max(0, room - self.resolved)]
-        self.resolved += len(some)
-        self._by_rows(output, some, read)
-        for t, each in read.items():
+        room = 1 if over_budget(2 * len(rows)) else FOLLOWED
+        some = rows[order][: max(0, room - resolved)]
+        resolved += len(some)
+        for row in some.tolist():
+            add(output, row_of(output, row, unread))
+        for t, each in unread.items():
             rest = each.take(np.flatnonzero(~np.isin(each.output, some)))
             open_ = rest.outcome != np.int8(Outcome.PASS)
             outcome, limit = rest.outcome.copy(), rest.limit.copy()
             outcome[open_], limit[open_] = Outcome.UNDECIDED, Limit.BUDGET
-            self.tallies[t, output].add(replace(rest, outcome=outcome, limit=limit))
-
-    def _by_rows(self, output: int, rows: Index, tensors: Iterable[int]) -> None:
-        for row in rows.tolist():
-            self._add(output, self._row(output, row, tensors))
-
-    def _add(self, output: int, read: Mapping[int, Entries]) -> None:
-        """Elements, but for infinities that both give."""
-        for t, elements in read.items():
-            rest = _apart(elements)
-            masked = np.ones(len(elements.output) - len(rest.output), bool)
-            self.tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked)
-            self.tallies[t, output].add(self.revised(t, output, rest))
-
-    # ---- one cotangent of both
-    def _pulled(self, output: int, weights: Array) -> tuple[Array, Array]:
-        """The gradients [N] of both for a cotangent of one output tensor."""
-        mine, theirs = (
-            np.concatenate([*map(numbers, pull_back(point, output, weights)), np.zeros(0)])
-            for point in (self.point, self.other)
-        )
-        return mine, theirs
-
-    def _weights(self, output: int, rows: Index, *which: object) -> Array:
-        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is
-        infinite."""
-        weights = self._zeros(output)
-        weights[rows] = signed_weights(len(rows), self.seed.generator("cotangent", output, *which))
-        return as_dtype_holds(self.point, output, weights)
-
-    def _zeros(self, output: int) -> Array:
-        return np.zeros(self.point.parts[output].stop - self.point.parts[output].start)
-
-    def _read(
-        self, output: int, rows: Index, row_of: Mapping[int, Index], reading: int
-    ) -> tuple[dict[int, Entries], bool]:
-        """`_elements` of a group."""
-        weights = self._weights(output, rows, int(rows[0]), reading)
-        return self._elements(self._pulled(output, weights), weights, row_of)
-
-    def _row(self, output: int, row: int, tensors: Iterable[int]) -> dict[int, Entries]:
-        """The elements of a row by input tensor."""
-        one, sizes = (
-            self._zeros(output),
-            {t: self.tensors[t].stop - self.tensors[t].start for t in tensors},
-        )
-        one[row] = 1.0
-        every = {t: np.full(size, row) for t, size in sizes.items()}
-        return self._elements(self._pulled(output, one), one, every)[0]
-
-    def _elements(
-        self, pulled: tuple[Array, Array], weights: Array, row_of: Mapping[int, Index]
-    ) -> tuple[dict[int, Entries], bool]:
-        """The elements by input tensor, each the gradient over the weight of its row.
-
-        And whether the two differ at inputs that no row with a weight depends on.
-        """
-        (atol, rtol), found, stray = self.settings.tolerances(), dict[int, Entries](), False
-        for t, rows in row_of.items():
-            of_tensor = self.tensors[t]
-            mine, theirs = (gradient[of_tensor] for gradient in pulled)
-            used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
-            column, beside = np.flatnonzero(used), used == 0
-            out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
-            largest = np.maximum(np.abs(a), np.abs(v)) * self.columns.scale[of_tensor][column]
-            reach = np.zeros(len(weights))
-            np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
-            floor = FLOOR * self.unit / nonzero(self.columns.size[of_tensor])
-            allowed = floor[beside] * reach.max(initial=0.0)
-            stray |= bool((~(np.abs(mine[beside] - theirs[beside]) <= allowed)).any())
-            found[t] = exact_elements(
-                out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=self.unit
-            )
-        return found, stray
+            tallies[t, output].add(replace(rest, outcome=outcome, limit=limit))
 
     # ---- random cotangents
-    def _by_sums(self, output: int, m: int) -> list[Pair]:
+    def by_sums(output: int) -> list[Pair]:
         """By columns: sums of rows under random cotangents, and the rows behind what differs.
 
         Columns with a wrong element are wrong; those with a difference that was not found are open.
         """
-        weights = [self._weights(output, np.arange(m), k) for k in range(COTANGENTS)]
-        pulled = [self._pulled(output, each) for each in weights]
-        norm = np.max([np.maximum(np.abs(mine), np.abs(theirs)) for mine, theirs in pulled], 0)
-        single = self.unit > U64
-        allowed = self._allowed(norm, SCREEN_LOW if single else SCREEN)
-        slack = self._allowed(norm, SLACK_LOW if single else SLACK)
+        every = np.arange(heights[output])
+        weights = [drawn(output, every, k) for k in range(COTANGENTS)]
+        gradients = [pulled(output, each) for each in weights]
+        norm = np.max(np.abs(gradients), (0, 1))
+        largest, floors = np.nan_to_num(norm, posinf=0.0), np.empty(len(norm))
+        for tensor in tensors:
+            reach = (largest[tensor] * columns.scale[tensor]).max(initial=0.0)
+            floors[tensor] = FLOOR * unit * reach / nonzero(columns.size[tensor])
+        single = unit > U64
+        allowed = (SCREEN_LOW if single else SCREEN) * largest + floors
+        slack = (SLACK_LOW if single else SLACK) * largest + floors
         wrong, open_ = np.zeros((2, len(norm)), bool)
 
         def worst(off: Array) -> float:
@@ -237,62 +188,78 @@ class _Comparison:
             times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
             return float(np.where(wrong, 0.0, times).max(initial=0.0))
 
-        for of_rows, (mine, theirs) in zip(weights, pulled, strict=True):
-            waiting = [(worst(mine - theirs), np.arange(m), mine - theirs)]
+        for of_rows, (mine, theirs) in zip(weights, gradients, strict=True):
+            waiting = [(worst(mine - theirs), every, mine - theirs)]
             for _ in range(FOLLOWED):  # halve what differs most, down to rows
                 n = max(range(len(waiting)), key=lambda n: waiting[n][0], default=None)
-                if n is None or (wrong.any() and self.over_budget(2)):
+                if n is None or (wrong.any() and over_budget(2)):
                     break
                 _, rows, off = waiting.pop(n)
                 if worst(off) <= 1:
                     continue
                 if len(rows) == 1:
-                    for t, each in self._row(
-                        output, int(rows[0]), range(len(self.tensors))
-                    ).items():
-                        each = self.revised(t, output, _apart(each))
+                    for t, each in row_of(output, int(rows[0]), range(len(tensors))).items():
+                        each = revised(t, output, _apart(each))
                         bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
-                        wrong[self.tensors[t].start + each.input[bad]] = True
-                        self.tallies[t, output].add(each.take(bad) if len(bad) else each)
+                        wrong[tensors[t].start + each.input[bad]] = True
+                        tallies[t, output].add(each.take(bad) if len(bad) else each)
                     continue
-                half = self._zeros(output)
+                half = np.zeros(len(every))
                 first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
                 half[first] = of_rows[first]
-                mine, theirs = self._pulled(output, half)
+                mine, theirs = pulled(output, half)
                 for part, by in ((first, mine - theirs), (second, off - (mine - theirs))):
                     waiting.append((worst(by), part, by))
             for *_, off in waiting:
                 open_ |= ~(np.abs(off) <= slack)
-        return [
-            self._lines(self.tallies[t, output], wrong[own], open_[own] & ~wrong[own], allowed[own])
-            for t, own in enumerate(self.tensors)
+        pairs = list[Pair]()
+        for t, own in enumerate(tensors):
+            mismatched, undecided = int(wrong[own].sum()), int((open_ & ~wrong)[own].sum())
+            counts = [0] * len(Outcome)
+            counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = mismatched, undecided
+            counts[Outcome.PASS] = widths[t] - mismatched - undecided
+            pairs.append(
+                replace(
+                    tallies[t, output].result(unit, False),
+                    elements=widths[t],
+                    counts=tuple(counts),
+                    masked=0,
+                    limits=((Limit.LINE, undecided),) if undecided else (),
+                    lines="columns",
+                    row_groups=COTANGENTS,
+                    resolution=float(allowed[own].max(initial=0.0)) / WEIGHTS[0],
+                    ratios=None,
+                )
+            )
+        return pairs
+
+    jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
+    patterns = jacobian.structure.patterns if jacobian else {}
+    choice = jacobian.choice if jacobian else None
+    asked = choice is None or choice.why is Why.ASKED
+    sums = choice is not None and choice.mode is Mode.BLOCKS
+    pairs = dict[tuple[int, int], Pair]()
+    for o, height in enumerate(heights):
+        grouped = [
+            row_groups(
+                patterns[t][o] if t in patterns else dense(real_shape(x.shape, x.dtype), height)
+            )
+            for t, x in enumerate(point.buffers)
         ]
-
-    def _allowed(self, norm: Array, share: float) -> Array:
-        """What the sums of columns [N] of such a norm may differ by."""
-        norm, allowed = np.nan_to_num(norm, posinf=0.0), np.empty(len(norm))
-        for tensor in self.tensors:
-            reach = (norm[tensor] * self.columns.scale[tensor]).max(initial=0.0)
-            floor = FLOOR * self.unit * reach / nonzero(self.columns.size[tensor])
-            allowed[tensor] = share * norm[tensor] + floor
-        return allowed
-
-    def _lines(self, tally: Tally, wrong: Mask, open_: Mask, allowed: Array) -> Pair:
-        """The pair, with its columns counted."""
-        counts, undecided = [0] * len(Outcome), int(open_.sum())
-        counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = int(wrong.sum()), undecided
-        counts[Outcome.PASS] = len(wrong) - sum(counts)
-        return replace(
-            tally.result(self.unit, False),
-            elements=len(wrong),
-            counts=tuple(counts),
-            masked=0,
-            limits=((Limit.LINE, undecided),) if undecided else (),
-            lines="columns",
-            row_groups=COTANGENTS,
-            resolution=float(allowed.max(initial=0.0)) / WEIGHTS[0],
-            ratios=None,
-        )
+        shared = shared_groups([[groups] for groups in grouped])
+        backwards = sum(each.groups.count for each in shared)
+        few = choice is None or backwards <= COTANGENTS
+        if not few and (sums or (not asked and over_budget(2 * backwards))):
+            pairs.update({(t, o): pair for t, pair in enumerate(by_sums(o))})
+            continue
+        for each in shared:
+            by_groups(o, each.groups.count, {t: grouped[t] for t in each.users})
+        for t, (groups, width) in enumerate(zip(grouped, widths, strict=True)):
+            tally = tallies[t, o]  # in what no group has both give the same
+            if (missing := height * width - tally.elements) > 0:
+                tally.add_structural(missing, tally.resolution)
+            pairs[t, o] = replace(tally.result(unit, False), row_groups=groups.count)
+    return pairs
 
 
 def _apart(elements: Entries) -> Entries:

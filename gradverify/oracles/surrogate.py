@@ -18,7 +18,7 @@ from gradverify.oracles.implementation import Implementation
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.graph import function_nodes
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Subject, filled
 
 # Of the largest number of a gradient: float32's rounding is less, and a factor is more
 ALIKE = 1e-4
@@ -59,14 +59,11 @@ class Surrogate(Split):
             theirs = self._soft.vjp(
                 [v.to(y.dtype) for y, v in zip(self._soft.outputs, cotangents, strict=True)]
             )
-            sides = zip(self.inputs, self.vjp(cotangents), theirs, strict=True)
+            sides = [filled(found, self.inputs) for found in (self.vjp(cotangents), theirs)]
         except (UserCodeError, RuntimeError):
             return False
-        filled = [
-            [torch.zeros_like(x) if g is None else g for g in both]
-            for x, *both in sides
-            if x.numel()
-        ]
         return all(
-            torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max())) for a, b in filled
+            torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max()))
+            for a, b in zip(*sides, strict=True)
+            if a.numel()
         )

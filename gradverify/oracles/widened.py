@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.numerics.estimate.noise import POINTS as WAYS
@@ -20,14 +20,20 @@ from gradverify.oracles.finite_difference import Gives, Jacobian, Split, rounded
 from gradverify.subject.another import beside
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
-from gradverify.subject.rounding import Perturbed, rounded_at_random
-from gradverify.subject.subject import Subject
+from gradverify.subject.failure import UserCodeError, attempted, tried
+from gradverify.subject.forms import dtype_name
+from gradverify.subject.rounding import Perturbed
+from gradverify.subject.subject import Cotangents, Subject, as_leaves, filled
 from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 
 
-# ---- The values in float64 of a function of float32, or of one that computes in it: of itself,
-# else of the reference that the spec names
+class RefusedError(UserCodeError):
+    """The function is another one in float64; the message says how."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("GV002", message)
+
+
 def in_float64(
     subject: Subject,
     function: Gives,
@@ -36,13 +42,13 @@ def in_float64(
     reference: Callable[[Subject], Gives],
     *,
     lifts: bool,
-) -> InFloat64:
+) -> InFloat64 | UserCodeError:
     """`function`: of the subject, with its `outputs`; `given_by`: the same of another one;
     `reference`: that of the spec.
 
     `lifts`: what it casts to float32 inside is float64 first. Then nothing is, then the reference
     takes its place, then float64 says that it is float32, if the function asserts that, or branches
-    on it. Raises UserCodeError or RefusedError where none of these is the same function."""
+    on it. Where none of these is the same function: why it is not."""
     ways = [(given_by, InDouble(lifts=lifts))]
     if lifts and is_narrow(subject):
         ways.append((given_by, InDouble(lifts=False)))
@@ -51,20 +57,18 @@ def in_float64(
         ):
             ways.append((reference, InDouble(lifts=True)))
         ways.append((given_by, InDouble(lifts=True, shows=True)))
-    refused: Exception = RefusedError()
-    for number, (given, mode) in enumerate(ways):
-        try:
-            return InFloat64(
-                function,
-                given(widened(subject, mode)),
-                outputs,
-                partial(beside, subject),
-                mode,
-                of_reference=given is reference,
-            )
-        except (UserCodeError, RefusedError) as error:
-            refused = error if number < 2 else refused  # why it does not run in float64 itself
-    raise refused
+
+    def taken(given: Callable[[Subject], Gives], mode: InDouble) -> InFloat64:
+        full = given(widened(subject, mode))
+        return InFloat64(function, full, outputs, subject, mode, given is reference)
+
+    refused: UserCodeError = RefusedError()
+    for number, way in enumerate(ways):
+        found = attempted(taken, *way)
+        if isinstance(found, InFloat64):
+            return found
+        refused = found if number < 2 else refused  # why it does not run in float64 itself
+    return refused
 
 
 # ---- cast inside
@@ -90,39 +94,32 @@ def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jaco
     Asked where something is open and nothing wrong: what is wrong by the steps of float64 is not
     asked once more by those of float32.
     """
+
+    def left(*pairs: Pair) -> int:
+        return sum(pair.count(*LEFT_OPEN) for pair in pairs)
+
+    pairs = found.pairs
     if (
         found.choice is None
-        or any(pair.count(Outcome.MISMATCH) for pair in found.pairs.values())
-        or not any(map(_is_open, found.pairs.values()))
+        or any(pair.count(Outcome.MISMATCH) for pair in pairs.values())
+        or not any(
+            left(pair) and not dict(pair.limits).keys() <= OF_OTHERS for pair in pairs.values()
+        )
     ):
         return found
     other = again()
     if other is None or other.choice is None:
         return found
     if other.choice.mode is not found.choice.mode:
-        return (
-            other
-            if sum(map(_left, other.pairs.values())) < sum(map(_left, found.pairs.values()))
-            else found
-        )
+        return other if left(*other.pairs.values()) < left(*pairs.values()) else found
     more = {
-        key: other.pairs[key]
-        for key, pair in found.pairs.items()
-        if _left(pair) and key in other.pairs and _decides(other.pairs[key], pair)
+        key: new
+        for key, pair in pairs.items()
+        if left(pair)
+        and (new := other.pairs.get(key))
+        and (left(new) < left(pair) or new.count(Outcome.MISMATCH))
     }
-    return replace(found, pairs={**found.pairs, **more}) if more else found
-
-
-def _is_open(pair: Pair) -> bool:
-    return bool(_left(pair)) and not {limit for limit, _ in pair.limits} <= OF_OTHERS
-
-
-def _left(pair: Pair) -> int:
-    return pair.count(*LEFT_OPEN)
-
-
-def _decides(new: Pair, old: Pair) -> bool:
-    return _left(new) < _left(old) or bool(new.count(Outcome.MISMATCH))
+    return replace(found, pairs={**pairs, **more}) if more else found
 
 
 # ---- widened
@@ -137,13 +134,6 @@ POINTS = 4  # nearby
 # more, is another one
 LOST = 2.0**-10
 
-Nearby = Callable[[int], Sequence[Tensor]]
-"""Inputs near the point, in float32, by number."""
-
-
-class RefusedError(Exception):
-    """The function is another one in float64; the text says how."""
-
 
 class InFloat64(Split):
     """`narrow` in float32, whose gradients count, and `full`, the same function in float64, whose
@@ -156,19 +146,18 @@ class InFloat64(Split):
         narrow: Gives,
         full: Gives,
         outputs: Sequence[Tensor],
-        nearby: Nearby,
+        subject: Subject,
         mode: InDouble,
         of_reference: bool = False,
     ) -> None:
-        """`outputs`: of the narrow function at the point; `mode`: what the full one runs in;
-        `of_reference`: that is another implementation. Raises UserCodeError (GV002) where the full
-        one raises, RefusedError where it differs."""
+        """`outputs`: of the narrow function at the point of the `subject`; `mode`: what the full
+        one runs in; `of_reference`: that is another implementation. Raises UserCodeError (GV002)
+        where the full one raises, or differs."""
         super().__init__(full, narrow, outputs)
-        self.of_reference, self._nearby, self._mode = of_reference, nearby, mode
-        self._gives_many = getattr(narrow, "vjps", None)
+        self.of_reference, self._subject, self._mode = of_reference, subject, mode
+        self._gives_many: Any = getattr(narrow, "vjps", None)
         self._here = self._at(full.inputs)
-        self._off = _deviation(outputs, self._here)
-        self._refuse_what_differs(outputs, self._off)
+        self._refuse_what_differs(outputs, _deviation(outputs, self._here))
         # Operators in Python are shown float32 by what lifts
         mode.lifts &= mode.count > 0 or mode.shows
         if mode.lifts:
@@ -196,33 +185,21 @@ class InFloat64(Split):
         self, output: int, cotangents: Tensor, wanted: Sequence[int] | None = None
     ) -> Gradients | None:
         """In float32, many at once; None where the function does not offer it."""
-        if self._gives_many is None:
-            return None
-        found: Gradients | None = self._gives_many(
+        found: Gradients | None = self._gives_many and self._gives_many(
             output, cotangents.to(dtype=self._outputs[output].dtype), wanted
         )
         return found
 
     def full(
-        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
+        self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None
     ) -> Sequence[Tensor] | None:
         """The gradients of the backward in float64; None where it refuses that."""
-        try:
-            with self._mode():
-                found = (
-                    self._full.vjp(cotangents)
-                    if inputs is None
-                    else self._full.vjp_at(inputs, cotangents)
-                )
-        except UserCodeError:
-            return None
-        return [
-            torch.zeros_like(x) if gradient is None else gradient
-            for x, gradient in zip(self.inputs, found, strict=True)
-        ]
+        with self._mode():
+            found = tried(self._full.vjp, cotangents, inputs)
+        return None if found is None else filled(found, self.inputs)
 
     def perturbed(
-        self, number: int, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor]
+        self, number: int, cotangents: Cotangents, inputs: Sequence[Tensor]
     ) -> Sequence[Tensor] | None:
         """As `full` at inputs, with roundings of float32 in every operation; where it refuses
         float64, as it rounds itself at random."""
@@ -231,48 +208,47 @@ class InFloat64(Split):
             found = self.full(cotangents, inputs)
         if found is not None:
             return found
-        gradients = rounded_anew(
-            source, self._narrow.inputs, lambda moved: self.vjp_at(moved, cotangents)
+        own = self._narrow.inputs
+        return filled(
+            rounded_anew(source, own, lambda moved: self.vjp(cotangents, moved)), self.inputs
         )
-        return [
-            torch.zeros_like(x) if gradient is None else gradient
-            for x, gradient in zip(self.inputs, gradients, strict=True)
-        ]
+
+    def _at(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [y.detach() for y in self._full.values(as_leaves(inputs))]
+
+    def _nearby(self, number: int) -> tuple[Sequence[Tensor], list[Array]]:
+        """The outputs of the narrow function at inputs near the point, and their deviations."""
+        inputs = beside(self._subject, number)
+        outputs = self._narrow.values(as_leaves(inputs))
+        return outputs, _deviation(outputs, self._at([wide(x) for x in inputs]))
 
     @cached_property
     def _beside(self) -> list[list[Array]]:
         """The deviations of the outputs at a few nearby points, where both can be computed."""
-        return [
-            own for n in range(POINTS) if (own := self._deviation_at(self._nearby(n))) is not None
-        ]
+        return [found[1] for n in range(POINTS) if (found := tried(self._nearby, n))]
 
     @cached_property
     def _cost(self) -> list[Array | float]:
         """What roundings of float32 in every operation do to the outputs in float64, one standard
         deviation: also those that are the same at all nearby points, as of the mean that a nearly
-        constant row is less than. 0 where numbers are cast inside, whose own steps are then
+        constant row is less than; infinite where some way to round leaves the domain, as that of
+        log(1 − exp(x)) at −1e-8. 0 where numbers are cast inside, whose own steps are then
         judged."""
         if self._mode.count:
             return [0.0] * len(self._here)
-        found = rounded_at_random(lambda: self._at(self._full.inputs), WAYS, "narrow", "forward")
+        found = list[list[Tensor]]()
+        for number in range(WAYS):
+            with Perturbed(generator(number, "narrow", "forward")):
+                found.append(self._at(self._full.inputs))
+        with np.errstate(invalid="ignore"):
+            spreads = [
+                np.std([numbers(y) for y in each], 0, ddof=1) for each in zip(*found, strict=True)
+            ]
         return [
-            _spread([numbers(each[place]) for each in found], numbers(y))
-            for place, y in enumerate(self._here)
-        ]
-
-    def _deviation_at(self, inputs: Sequence[Tensor]) -> list[Array] | None:
-        try:
-            return _deviation(
-                self._narrow.values([x.detach().clone().requires_grad_() for x in inputs]),
-                self._at([wide(x) for x in inputs]),
+            np.where(
+                np.isfinite(spread), spread, np.where(np.isfinite(numbers(exact)), np.inf, 0.0)
             )
-        except (UserCodeError, RefusedError):
-            return None
-
-    def _at(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [
-            y.detach()
-            for y in self._full.values([x.detach().clone().requires_grad_() for x in inputs])
+            for spread, exact in zip(spreads, self._here, strict=True)
         ]
 
     def _refuse_what_differs(self, outputs: Sequence[Tensor], off: Sequence[Array]) -> None:
@@ -298,9 +274,7 @@ class InFloat64(Split):
     def _refuse_what_lifting_changes(self, outputs: Sequence[Tensor]) -> None:
         """Casts that are meant (the part of a number that float32 cannot hold) may show beside the
         point, or in the gradient, alone."""
-        inputs = [x.detach().clone().requires_grad_() for x in self._nearby(0)]
-        beside = self._narrow.values(inputs)
-        self._refuse_what_differs(beside, _deviation(beside, self._at([wide(x) for x in inputs])))
+        self._refuse_what_differs(*self._nearby(0))
         source = generator(0, "lifted", "cotangents")
         cotangents = [signed(wide(y), source) for y in outputs]
         full = self.full(cotangents)
@@ -309,8 +283,8 @@ class InFloat64(Split):
             return
         if full is None:
             raise RefusedError("its backward refuses float64")
-        for mine, theirs in zip(self.vjp(cotangents), full, strict=True):
-            a, b = numbers(torch.zeros_like(theirs) if mine is None else mine), numbers(theirs)
+        for mine, theirs in zip(filled(self.vjp(cotangents), full), full, strict=True):
+            a, b = numbers(mine), numbers(theirs)
             with np.errstate(invalid="ignore"):
                 if not (
                     (np.abs(a - b) <= LOST * np.maximum(_size(theirs), np.abs(a)))
@@ -337,16 +311,6 @@ def _size(tensor: Tensor) -> Array:
     return np.maximum(np.where(np.isfinite(size), size, 0.0), rms(size))
 
 
-def _spread(found: Sequence[Array], exact: Array) -> Array:
-    """One standard deviation [m] of an output's values; infinite where some way to round leaves the
-    domain, as that of log(1 − exp(x)) at −1e-8."""
-    with np.errstate(invalid="ignore"):
-        spread = np.std(found, 0, ddof=1)
-    return np.asarray(
-        np.where(np.isfinite(spread), spread, np.where(np.isfinite(exact), np.inf, 0.0))
-    )
-
-
 def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:
     """By how much outputs in float32 differ from those in float64 [m each]. Raises RefusedError
     where they are not the same outputs."""
@@ -355,9 +319,7 @@ def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:
     found = list[Array]()
     for mine, theirs in zip(narrow, full, strict=True):
         if theirs.dtype != WIDE.get(mine.dtype, mine.dtype) or theirs.dtype not in DOUBLE:
-            raise RefusedError(
-                f"given float64 it returns {str(theirs.dtype).removeprefix('torch.')}"
-            )
+            raise RefusedError(f"given float64 it returns {dtype_name(theirs)}")
         if mine.shape != theirs.shape:
             raise RefusedError("its outputs have other shapes in float64")
         a, b = numbers(mine), numbers(theirs)

@@ -25,6 +25,7 @@ from gradverify.subject.lines import (
     returned_line,
 )
 from gradverify.subject.standin import Graphs, forward_of
+from gradverify.subject.subject import as_leaves
 
 
 # ---- A finding about what forward does, with the line of that
@@ -98,7 +99,7 @@ def _repairs(
     graphs = Graphs()
     try:
         with forward_of(cls, graphs):
-            graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
+            graph = function.graph(as_leaves(function.inputs))
             graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
             cotangents = [
                 one_hot(y.shape, y.dtype, y.device, worst.output_index)

@@ -49,7 +49,7 @@ class _InFloat64(Backward):
         self._here = self._here or self.values(self.inputs)
         return self._here
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
         with self.around():
             return super().values(inputs)
 
@@ -119,10 +119,7 @@ def to_cotangents(evidence: Evidence) -> Wrong | None:
 
     def pull(u: Array, inputs: Sequence[Tensor] | None = None) -> Array:
         v = shaped(u, evidence.outputs)
-        return coordinates(
-            evidence.function.vjp(v) if inputs is None else evidence.function.vjp_at(inputs, v),
-            like,
-        )
+        return coordinates(evidence.function.vjp(v, inputs), like)
 
     trial = Trial(
         evidence,

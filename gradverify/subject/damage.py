@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Cotangents, Subject, as_leaves
 
 TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
 FLAT = 2.0**10  # roundoffs of a gradient's largest element: a mean below it is rounding
 
-Cotangents = Sequence[Tensor | None]
 Change = Callable[[Tensor, Cotangents], Tensor]
 """(gradient of one input, cotangents) → the damaged gradient."""
 
@@ -82,7 +81,7 @@ class Damaged(Differentiable):
 
     def gradients(self, graph: Graph, cotangents: Cotangents, **options: Any) -> Gradients:
         if self._last is not None:
-            graph = super().graph([x.detach().clone().requires_grad_() for x in self._last])
+            graph = super().graph(as_leaves(self._last))
         deaf = self._damage.how == "deaf"
         found = super().gradients(
             graph,

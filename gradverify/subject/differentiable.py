@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +17,9 @@ from torch.autograd import forward_ad
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.graph import function_nodes, gradient_numbers
 from gradverify.subject.snapshot import Snapshot, alike
+from gradverify.subject.subject import Cotangents, Subject, Way, as_leaves, filled
 from gradverify.subject.subject import Gradients as Gradients
 from gradverify.subject.subject import Graph as Graph
-from gradverify.subject.subject import Subject, Way
 
 # ---- The checked outputs as a function of the differentiable inputs: what the numerics
 # differentiate (`numerics.function.point.Function`)
@@ -82,9 +83,11 @@ class Differentiable:
         self.kept_graph()
         return self._here
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The gradient per input, None where backward gives none. Raises UserCodeError (GV003)
-        where every way is refused."""
+    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Gradients:
+        """The gradient per input, None where backward gives none; at other `inputs` on a graph of
+        its own. Raises UserCodeError (GV003) where every way is refused."""
+        if inputs is not None:
+            return self._decided(lambda _: self.graph(as_leaves(inputs)), cotangents)
         return self._decided(
             lambda way: self.kept_graph() if way is Way.REUSED else self.graph(),
             cotangents,
@@ -96,7 +99,7 @@ class Differentiable:
     def _decided(
         self,
         graph: Callable[[Way], Graph],
-        cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         *others: Way,
         retain: bool = False,
         through: Callable[[Tensor], Tensor] | None = None,
@@ -173,12 +176,6 @@ class Differentiable:
             return None
         return tuple(
             None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True)
-        )
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
-        return self._decided(
-            lambda _: self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents
         )
 
     def once(
@@ -260,18 +257,15 @@ class Differentiable:
     def gradients(
         self,
         graph: Graph,
-        cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         *,
-        retain: bool = False,
-        create: bool = False,
-        way: Way | None = None,
         through: Callable[[Tensor], Tensor] | None = None,
         fresh: bool = False,
-        under_modes: bool = False,
+        **options: Any,
     ) -> Gradients:
         """The gradient per leaf, None for one that needs none, in the way that the base backward
         was found to allow; each output passed `through` a last operation. `fresh`: backward may
-        write into the cotangents. `way`, `under_modes`: as in `Subject.pull`.
+        write into the cotangents. `options`: of `Subject.pull`.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
@@ -288,14 +282,7 @@ class Differentiable:
         wanted += [(y, torch.zeros_like(y)) for y in others]
         if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
-        return self._subject.pull(
-            graph,
-            *zip(*wanted, strict=True),
-            retain=retain,
-            create=create,
-            way=way,
-            under_modes=under_modes,
-        )
+        return self._subject.pull(graph, *zip(*wanted, strict=True), **options)
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
@@ -329,7 +316,7 @@ class Pushed:
 def push(
     subject: Subject,
     checked: Sequence[int],
-    tangents: Sequence[Tensor | None],
+    tangents: Cotangents,
     inputs: Sequence[Tensor] | None = None,
 ) -> Pushed:
     """The tangents of the checked outputs for one tangent per differentiable input; None: that
@@ -436,7 +423,7 @@ class Backward:
         subject: Subject,
         function: Differentiable,
         cotangents: Sequence[Tensor],
-        known: Sequence[Tensor | None] | None = None,
+        known: Cotangents | None = None,
     ) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
         self._subject, self._function, self.cotangents, self._known = (
@@ -456,25 +443,19 @@ class Backward:
     def here(self) -> list[Tensor]:
         """The gradients at the inputs: one backward, where they are not known. Raises
         UserCodeError."""
-        if self._known is not None:
-            return self._filled(self._known)
-        return self._filled(
-            self._function.vjp([cotangent.clone() for cotangent in self.cotangents])
-        )
+        return self.values() if self._known is None else filled(self._known, self.inputs)
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The gradients at other inputs, None filled with zeros: one forward and one backward.
         Raises UserCodeError."""
-        return self._filled(
-            self._function.vjp_at(inputs, [cotangent.clone() for cotangent in self.cotangents])
-        )
+        given = [cotangent.clone() for cotangent in self.cotangents]
+        return filled(self._function.vjp(given, inputs), self.inputs)
 
-    def vjp(
-        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
-    ) -> list[Tensor]:
+    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
         """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is
         refused."""
-        return self._filled(self.second(self._filled(cotangents), inputs).inputs)
+        weights = filled(cotangents, self.inputs)
+        return filled(self.second(weights, inputs).inputs, self.inputs)
 
     def second(
         self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None, keep: bool = False
@@ -484,13 +465,8 @@ class Backward:
 
         `keep`: for `once_more`.
         """
-        leaves = (
-            self._subject.leaves()
-            if inputs is None
-            else [x.detach().clone().requires_grad_() for x in inputs]
-        )
-        graph = self._function.graph(leaves)
-        given = [cotangent.detach().clone().requires_grad_() for cotangent in self.cotangents]
+        graph = self._function.graph(None if inputs is None else as_leaves(inputs))
+        given = as_leaves(self.cotangents)
         created = (
             graph,
             given,
@@ -544,9 +520,3 @@ class Backward:
                 what="the double backward",
             )
         return Second(found[: -len(given)], found[-len(given) :])
-
-    def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
-        return [
-            torch.zeros_like(x) if g is None else g
-            for g, x in zip(gradients, self.inputs, strict=True)
-        ]

@@ -58,9 +58,14 @@ def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
         else "int64"
     )
     return (
-        f"a {str(tensor.dtype).removeprefix('torch.')} tensor",
+        f"a {dtype_name(tensor)} tensor",
         f"use {wider} or wider, and cast inside what takes it narrow",
     )
+
+
+def dtype_name(of: Tensor | torch.dtype) -> str:
+    """As a spec writes it."""
+    return str(getattr(of, "dtype", of)).removeprefix("torch.")
 
 
 def of_type(tensor: Tensor) -> tuple[str, str] | None:

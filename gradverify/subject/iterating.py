@@ -101,7 +101,7 @@ def stopping_tests(
     found = dict[Line, float]()
     for call in (
         lambda: function.once(cotangents)[0],
-        lambda: function.vjp_at(elsewhere, cotangents)[:0],
+        lambda: function.vjp(cotangents, elsewhere)[:0],
     ):
         first = _watched(call, {})
         lines = [line for line, count in first[1].most_common(LINES) if count > 1] if first else []

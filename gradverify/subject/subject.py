@@ -4,7 +4,7 @@ on the right code."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -22,6 +22,7 @@ from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import in_our_way, left_as_found
 from gradverify.subject.arguments import Argument as Argument
 from gradverify.subject.arguments import Members
+from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, attempted, blame, blamed
 from gradverify.subject.forms import compared, is_dense, named
 from gradverify.subject.graph import every_node
@@ -48,6 +49,17 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"
 
 
 Gradients = tuple[Tensor | None, ...]
+Cotangents = Sequence[Tensor | None]
+
+
+def filled(gradients: Iterable[Tensor | None], inputs: Iterable[Tensor]) -> list[Tensor]:
+    """Gradients of these inputs, zeros where there is none."""
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True)]
+
+
+def as_leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Copies without history that require grad."""
+    return [x.detach().clone().requires_grad_() for x in tensors]
 
 
 class Way(Enum):
@@ -123,9 +135,7 @@ class Subject:
             if is_module
             else Held(*reached(target.subject, *plain, *kwargs.values()))
         )
-        self._parameters = frozenset(
-            argument.name for argument in self.arguments if argument.parameter
-        )
+        self._parameters = {argument.name for argument in self.arguments if argument.parameter}
         # all that it gets are differentiable inputs, handed over by position as they lie
         self._bare = (
             not is_module
@@ -184,15 +194,16 @@ class Subject:
     def fastest(self) -> tuple[float, float]:
         """Seconds of the fastest forward and of the fastest backward, which is a guess where few
         were timed; 0 where none was."""
-        watch, of_backward = self.watches
+        watch, pulls = self.watches
         forward = 0.0 if watch.fastest == inf else watch.fastest
-        return (
-            forward,
-            of_backward.fastest if of_backward.calls >= TIMED else PER_BACKWARD * forward,
-        )
+        return forward, pulls.fastest if pulls.calls >= TIMED else PER_BACKWARD * forward
 
     # ---- random numbers: the same for every forward, others for every backward, as the settings
     # say (`reseed`)
+    def generator(self, purpose: str) -> torch.Generator:
+        """One of its own for each purpose."""
+        return generator(self.case.settings.seed, self.case.check, purpose)
+
     @property
     def _is_quiet(self) -> bool:
         """Is nothing seeded, as nothing is drawn, by this one or whose twin it is?"""
@@ -263,12 +274,8 @@ class Subject:
     def odd(self) -> str | None:
         """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a
         sparse CSR tensor"; None where all is dense."""
-        found = next((argument for argument in self.arguments if argument.form is not None), None)
-        return (
-            self._odd_output
-            if found is None or found.form is None
-            else f"{found.name} is {found.form.kind}"
-        )
+        found = (f"{a.name} is {a.form.kind}" for a in self.arguments if a.form is not None)
+        return next(found, self._odd_output)
 
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
@@ -282,14 +289,13 @@ class Subject:
         """Fresh copies of the differentiable inputs that require grad, laid out as the spec
         says."""
         plain = torch.contiguous_format
-        return [
-            (
-                copied(a.value)
-                if a.layout is None
-                else laid(a.value.detach().clone(memory_format=plain), a.layout)
-            ).requires_grad_()
+        values = (
+            copied(a.value)
+            if a.layout is None
+            else laid(a.value.detach().clone(memory_format=plain), a.layout)
             for a in self.differentiable
-        ]
+        )
+        return [value.requires_grad_() for value in values]
 
     def twin(
         self,
@@ -314,12 +320,11 @@ class Subject:
         # A module's buffers follow its inputs and parameters, if they do so at all
         if target is None and self._looked:
             other._rest = self._rest
-            pairs = [(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True)]
             other._looked = self._rest is None or all(
-                same(a, b)
-                if isinstance(a, Tensor) and isinstance(b, Tensor)
-                else a is b or bool(a == b)
-                for a, b in pairs
+                same(a.value, b.value)
+                if a.is_tensor and b.is_tensor
+                else a.value is b.value or bool(a.value == b.value)
+                for a, b in zip(self.arguments, arguments, strict=True)
             )
         return other
 
@@ -332,14 +337,8 @@ class Subject:
         (GV002)."""
         self.count(forward=1)
         with mode():
-            if self._bare:
-                values, lent = (
-                    (self._arguments(inputs) if self.writes else inputs),
-                    dict[str, Tensor](),
-                )
-            else:
-                values = self._arguments(inputs)
-                lent = self.parameters(values) | self._buffers()
+            values = inputs if self._bare and not self.writes else self._arguments(inputs)
+            lent = {} if self._bare else self.parameters(values) | self._buffers()
             outputs = self._outputs(values, lent)
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
         return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
@@ -367,7 +366,7 @@ class Subject:
         self,
         graph: Graph,
         outputs: Sequence[Tensor],
-        cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         leaves: Sequence[Tensor] | None = None,
         *,
         retain: bool = False,
@@ -397,11 +396,25 @@ class Subject:
             self.watches[1].start()
             found: Sequence[Tensor | None]
             if (way or self.way) is Way.LEAVES:
-                with warnings.catch_warnings(), _own_grads(outputs, asked):
-                    warnings.filterwarnings("ignore", REFERENCE_CYCLE)
-                    torch.autograd.backward(
-                        outputs, cotangents, retain_graph=retain or create, create_graph=create
-                    )
+                # A leaf that is not our own (a closure's parameter) keeps the `.grad` it holds
+                found = [
+                    getattr(node, "variable", None)
+                    for node in every_node(outputs)
+                    if type(node).__name__ == "AccumulateGrad"
+                ]
+                others = [x for x in found if x is not None and all(x is not y for y in asked)]
+                before = [leaf.grad for leaf in others]
+                try:
+                    for leaf in others:
+                        leaf.grad = None
+                    with warnings.catch_warnings():
+                        warnings.filterwarnings("ignore", REFERENCE_CYCLE)
+                        torch.autograd.backward(
+                            outputs, cotangents, retain_graph=retain or create, create_graph=create
+                        )
+                finally:
+                    for leaf, gradient in zip(others, before, strict=True):
+                        leaf.grad = gradient
                 found = [leaf.grad for leaf in asked]
             elif under_modes:
                 found = gradients(outputs, asked, cotangents)
@@ -458,26 +471,17 @@ class Subject:
 
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""
+        tensors = self._held.tensors
+        own = self._rest or {n: x for n, x in tensors.items() if n not in self._parameters}
         if not self._looked:
             self._looked = True
-            self._rest = self._at_rest() or self._rest
-        return {
-            name: self.lent(buffer.clone())
-            for name, buffer in (self._rest or self._own_buffers).items()
-        }
+            if rest := self._at_rest(own):
+                own = self._rest = rest
+        return {name: self.lent(buffer.clone()) for name, buffer in own.items()}
 
-    @property
-    def _own_buffers(self) -> State:
-        return {
-            name: tensor
-            for name, tensor in self._held.tensors.items()
-            if name not in self._parameters
-        }
-
-    def _at_rest(self) -> State | None:
+    def _at_rest(self, start: State) -> State | None:
         """The buffers of a module in training where its forward, which updates them, lets them come
         to rest; None where it does not matter."""
-        start = self._rest or self._own_buffers
         if (
             self.target.kind != "module"
             or not start
@@ -489,18 +493,13 @@ class Subject:
             self.count(forward=1)
             self.reseed()
             values = self._arguments(self.leaves())
-            lent = self.parameters(values) | {
-                name: buffer.clone() for name, buffer in buffers.items()
-            }
-            returned = self._call(values, lent)
-            return (
-                [
-                    y.detach()
-                    for y in flattened(returned)
-                    if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())
-                ],
-                {name: lent[name].detach() for name in buffers},
-            )
+            lent = self.parameters(values) | {n: buffer.clone() for n, buffer in buffers.items()}
+            outputs = [
+                y.detach()
+                for y in flattened(self._call(values, lent))
+                if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())
+            ]
+            return outputs, {name: lent[name].detach() for name in buffers}
 
         try:
             with seeded(self.case.settings.seed):
@@ -547,10 +546,8 @@ class Subject:
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
         """What of them is compared, some being sparse or nested."""
         found = [compared(y, self._masked) for y in outputs]
-        self._odd_output = next(
-            (f"an output is {named(y)}" for y, x in zip(outputs, found, strict=True) if x is not y),
-            None,
-        )
+        odd = (named(y) for y, x in zip(outputs, found, strict=True) if x is not y)
+        self._odd_output = next((f"an output is {kind}" for kind in odd), None)
         return found
 
     def _call(self, values: Sequence[Any], lent: dict[str, Tensor]) -> Any:
@@ -594,7 +591,7 @@ class Subject:
 def pulled(
     outputs: Sequence[Tensor],
     leaves: Sequence[Tensor],
-    cotangents: Sequence[Tensor | None],
+    cotangents: Cotangents,
     retain: bool = True,
     create: bool = False,
     batched: bool = False,
@@ -609,26 +606,6 @@ def pulled(
         allow_unused=True,
         is_grads_batched=batched,
     )
-
-
-@contextmanager
-def _own_grads(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[None]:
-    """Afterwards every leaf of the graph that is not our own (a closure's parameters) holds the
-    `.grad` it held before."""
-    found = [
-        getattr(node, "variable", None)
-        for node in every_node(outputs)
-        if type(node).__name__ == "AccumulateGrad"
-    ]
-    others = [leaf for leaf in found if leaf is not None and all(leaf is not mine for mine in own)]
-    before = [leaf.grad for leaf in others]
-    try:
-        for leaf in others:
-            leaf.grad = None
-        yield
-    finally:
-        for leaf, gradient in zip(others, before, strict=True):
-            leaf.grad = gradient
 
 
 def _own(value: Any) -> Any:

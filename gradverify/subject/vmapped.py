@@ -18,7 +18,7 @@ from gradverify.subject.base_call import Custody, Held, Written, arguments
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError, attempted, blamed
 from gradverify.subject.layout import reversed_along
-from gradverify.subject.subject import Subject, Way
+from gradverify.subject.subject import Subject, Way, filled
 
 # ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through
 # a loop
@@ -181,11 +181,7 @@ class Batches:
             if outputs
             else [None] * len(graph.leaves)
         )
-        return [
-            torch.zeros_like(x) if g is None else g
-            for x, g in zip(graph.leaves, found, strict=True)
-            if x.requires_grad
-        ]
+        return list(compress(filled(found, graph.leaves), self.differentiable))
 
     def vmapped(self, dims: Dims) -> Batch:
         """One vmapped call and one backward, along torch's in_dims, one per tensor argument. Raises
