@@ -32,16 +32,16 @@ from gradverify.oracles.convergence import (
 )
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.given import Given
+from gradverify.oracles.implementation import Surrogate
 from gradverify.oracles.legs import Kernel, Standing, as_reference
 from gradverify.oracles.reference import AgainstReference
-from gradverify.oracles.surrogate import Surrogate
-from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
+from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64
 from gradverify.subject.another import elsewhere
-from gradverify.subject.arguments import specified
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import signed
 from gradverify.subject.failure import Line, Spent, UserCodeError, attempted, tried
+from gradverify.subject.forms import specified
 from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
 from gradverify.subject.spending import Spending
@@ -330,7 +330,13 @@ class Evidence(BaseCall):
                 f"finite differences in float64 ({of}), {self.kernel.name} held against its "
                 "gradients (GV112)"
             )
-        return told(self.in_float64)
+        found = self.in_float64
+        if isinstance(found, str):
+            return f"finite differences in float32: {found}" if found else ""
+        if found.of_reference:
+            return "finite differences in float64, of the reference, gradients in float32"
+        inside = ", also of what forward casts to float32" if found.lifted else ""
+        return f"finite differences in float64{inside}, gradients in float32"
 
     @cached_property
     def kernel(self) -> Kernel | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -13,11 +13,10 @@ from torch import Tensor
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import arranged
 from gradverify.oracles.oracle import Checked
-from gradverify.subject.arguments import Members, where_held
+from gradverify.subject.containers import step
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
-from gradverify.subject.forms import compared, odd_kind
-from gradverify.subject.outputs import step
+from gradverify.subject.forms import Argument, Members, compared, odd_kind, where_held
 from gradverify.subject.subject import Subject
 from gradverify.subject.target import Target, callable_target, live
 from gradverify.torch_private import pytree
@@ -78,16 +77,29 @@ class HandWritten(Given):
             returned = target.call(*arguments, **keywords, **named)
         gradients = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
         picked = _per_input(gradients, subject, self.name)
+
+        def refuse(what: str, hint: str | None = None) -> NoReturn:
+            raise UserCodeError("GV002", f"{self.name} returned {what}", hint=hint)
+
+        def read(gradient: Any, a: Argument) -> Tensor:
+            kind, x = type_name(gradient), a.value
+            with blamed(
+                "GV002", f"{self.name} returned a {kind} for a gradient, which as a tensor"
+            ):
+                tensor: Tensor = compared(torch.as_tensor(gradient).detach())
+            if odd := odd_kind(tensor):
+                refuse(f"{odd[0]} for a gradient, whose elements cannot be compared", odd[1])
+            if tensor.is_complex() and not x.is_complex():
+                refuse("a complex gradient for a real input")
+            if tensor.shape != x.shape:
+                shapes = list(tensor.shape), list(x.shape)
+                refuse(f"a gradient of shape {shapes[0]} for an input of shape {shapes[1]}")
+            return where_held(a, tensor.to(dtype=x.dtype))
+
         if all(gradient is None for gradient in picked):
-            raise UserCodeError(
-                "GV002",
-                f"{self.name} returned None for every differentiable input: there is nothing to "
-                "compare with",
-            )
-        return tuple(
-            None if gradient is None else where_held(a, _as_tensor(gradient, a.value, self.name))
-            for gradient, a in zip(picked, subject.differentiable, strict=True)
-        )
+            refuse("None for every differentiable input: there is nothing to compare with")
+        pairs = zip(picked, subject.differentiable, strict=True)
+        return tuple(None if gradient is None else read(gradient, a) for gradient, a in pairs)
 
 
 def _speaks_numpy(function: Callable[..., Any]) -> bool:
@@ -158,26 +170,3 @@ def _of_position(members: Members, gradient: Any, name: str) -> Sequence[Any]:
             f"{', '.join(paths)}",
         )
     return [found.get(path) for path in paths]
-
-
-def _as_tensor(gradient: Any, x: Tensor, name: str) -> Tensor:
-    with blamed(
-        "GV002", f"{name} returned a {type_name(gradient)} for a gradient, which as a tensor"
-    ):
-        tensor: Tensor = compared(torch.as_tensor(gradient).detach())
-    found = odd_kind(tensor)
-    if found is not None:
-        raise UserCodeError(
-            "GV002",
-            f"{name} returned {found[0]} for a gradient, whose elements cannot be compared",
-            hint=found[1],
-        )
-    if tensor.is_complex() and not x.is_complex():
-        raise UserCodeError("GV002", f"{name} returned a complex gradient for a real input")
-    if tensor.shape != x.shape:
-        raise UserCodeError(
-            "GV002",
-            f"{name} returned a gradient of shape {list(tensor.shape)} for an input of shape "
-            f"{list(x.shape)}",
-        )
-    return tensor.to(dtype=x.dtype)

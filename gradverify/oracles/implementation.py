@@ -7,24 +7,28 @@ import inspect
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from gradverify.oracles.finite_difference import Split
+from gradverify.subject.containers import leaves as flattened
+from gradverify.subject.containers import names
+from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
 from gradverify.subject.forms import compared, odd_kind
+from gradverify.subject.graph import function_nodes
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import Held
-from gradverify.subject.outputs import leaves as flattened
-from gradverify.subject.outputs import names
 from gradverify.subject.subject import (
     Cotangents,
     Gradients,
     Graph,
     Subject,
     as_leaves,
+    filled,
     pulled,
 )
 from gradverify.subject.target import Target, oracle_target
@@ -87,74 +91,52 @@ class Implementation:
 
     def _graph(self, leaves: Sequence[Tensor]) -> Graph:
         """Of one call. Raises UserCodeError (GV002)."""
-        subject, own, lent = self._subject, dict[str, Any](), dict[str, Tensor]()
+        subject, target, name = self._subject, self.target, self.name
         moved = iter(leaves)
         copies = [
             next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value
             for a in subject.arguments
         ]
         (given, named), parameters = subject.arranged(copies), subject.parameters(copies)
-        named = {**named, **subject.kwargs}
+        named, own, lent = {**named, **subject.kwargs}, dict[str, Any](), dict[str, Tensor]()
+
+        def refuse(what: str, hint: str | None = None) -> NoReturn:
+            raise UserCodeError("GV002", f"{name} {what}", hint=hint)
+
         subject.reseed()
-        with blamed("GV002", self.name), torch.enable_grad():
-            if self.target.kind == "module":
-                given, named, lent = self._of_module(given, named, parameters)
+        with blamed("GV002", name), torch.enable_grad():
+            if target.kind != "module":
+                given, own = arranged(target, name, given, parameters)
             else:
-                given, own = arranged(self.target, self.name, given, parameters)
+                theirs = {each for each, _ in target.subject.named_parameters()}
+                if subject.target.kind != "module":
+                    whole = [m[0].whole for m in subject.positions if not m[0].keyword]
+                    inputs = dict(zip(whole, given, strict=True))
+                    parameters = {n: x for n, x in {**inputs, **named}.items() if n in theirs}
+                    given = [x for n, x in inputs.items() if n not in theirs]
+                    named = {n: x for n, x in named.items() if n not in theirs}
+                elif more := theirs - parameters.keys():
+                    refuse(f"has the parameter {min(more)!r}, which the checked module lacks")
+                elif less := parameters.keys() - theirs:
+                    refuse(f"lacks the parameter {min(less)!r} of the checked module")
+                buffers = {n: x.clone() for n, x in target.subject.named_buffers()}
+                lent = {**parameters, **buffers}
             with self._held.lent(lent):
-                returned = self.target.call(*given, **own, **named)
-        outputs = [compared(y) for y in flattened(returned)]
-        return Graph(tuple(leaves), (), lent, self._of_checked(outputs, names(returned)))
-
-    def _of_module(
-        self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any], dict[str, Tensor]]:
-        """What it is called with, and what stands in the place of its parameters and buffers
-        meanwhile."""
-        module = self.target.subject
-        own = {name for name, _ in module.named_parameters()}
-        if self._subject.target.kind == "module":
-            if theirs := own - parameters.keys():
-                raise UserCodeError(
-                    "GV002",
-                    f"{self.name} has the parameter {min(theirs)!r}, which the checked module "
-                    "lacks",
-                )
-            if ours := parameters.keys() - own:
-                raise UserCodeError(
-                    "GV002",
-                    f"{self.name} lacks the parameter {min(ours)!r} of the checked module",
-                )
-        else:
-            positions = self._subject.positions
-            whole = [members[0].whole for members in positions if not members[0].keyword]
-            inputs = dict(zip(whole, given, strict=True))
-            parameters = {name: value for name, value in {**inputs, **named}.items() if name in own}
-            given = [value for name, value in inputs.items() if name not in own]
-            named = {name: value for name, value in named.items() if name not in own}
-        buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        return given, named, {**parameters, **buffers}
-
-    def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> tuple[Tensor, ...]:
-        ours = self._subject.output_names
-        if set(named) == set(ours):
-            outputs = [outputs[named.index(name)] for name in ours]
+                returned = target.call(*given, **own, **named)
+        outputs, paths = [compared(y) for y in flattened(returned)], names(returned)
+        if set(paths) == set(subject.output_names):
+            outputs = [outputs[paths.index(path)] for path in subject.output_names]
         picked = [outputs[place] for place in self._checked if place < len(outputs)]
         if len(picked) < len(self._checked) or not all(isinstance(y, Tensor) for y in picked):
             count = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
-            raise UserCodeError(
-                "GV002",
-                f"{self.name} returned {count}, but output {max(self._checked)} is to be compared",
-            )
+            refuse(f"returned {count}, but output {max(self._checked)} is to be compared")
         for place, y in zip(self._checked, picked, strict=True):
-            if found := odd_kind(y):
-                raise UserCodeError(
-                    "GV002",
-                    f"{self.name} returned {found[0]} as its output {place}, whose elements "
-                    "cannot be compared",
-                    hint=f"in a function around it, {found[1]}",
+            if odd := odd_kind(y):
+                refuse(
+                    f"returned {odd[0]} as its output {place}, whose elements cannot be compared",
+                    f"in a function around it, {odd[1]}",
                 )
-        return tuple(picked)
+        return Graph(tuple(leaves), (), lent, tuple(picked))
 
 
 def arranged(
@@ -186,3 +168,58 @@ def arranged(
             break
         arguments.append(own.pop(parameter.name) if parameter.name in own else queue.popleft())
     return [*arguments, *queue], own
+
+
+# ---- A surrogate: finite differences of another function, where backward is meant to differ from
+# its forward
+#
+# Straight-through estimators, gradient reversal, spiking neurons: the forward is flat, or the sign
+# is turned, on purpose. The function that such a backward is the gradient of can be written down;
+# its finite differences are what backward must agree with.
+# Of the largest number of a gradient: float32's rounding is less, and a factor is more
+ALIKE = 1e-4
+
+
+class Surrogate(Split):
+    """The values of the surrogate beside the backward of the function. Raises UserCodeError (GV002)
+    where their outputs do not fit."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        function: Differentiable,
+        checked: Sequence[int],
+        outputs: Sequence[Tensor],
+    ) -> None:
+        self._soft = Implementation(
+            subject, "surrogate", str(subject.case.oracles.surrogate), checked
+        )
+        super().__init__(self._soft, function, outputs)
+        self.name = self._soft.name
+        for mine, theirs in zip(self._outputs, self.values(subject.leaves()), strict=True):
+            if mine.shape != theirs.shape or mine.is_complex() != theirs.is_complex():
+                raise UserCodeError(
+                    "GV002",
+                    f"{self.name} returned shape {list(theirs.shape)} ({theirs.dtype}), the "
+                    f"function {list(mine.shape)} "
+                    f"({mine.dtype}): its finite differences cannot be compared",
+                )
+
+    def differentiates_to(self, cotangents: Sequence[Tensor]) -> bool:
+        """Does torch differentiate the surrogate to what backward gives? Where its finite
+        differences are others, it detaches on the way."""
+        try:
+            pulled = [y for y in self._soft.outputs if y.requires_grad]
+            if not pulled or function_nodes(pulled):
+                return False
+            theirs = self._soft.vjp(
+                [v.to(y.dtype) for y, v in zip(self._soft.outputs, cotangents, strict=True)]
+            )
+            sides = [filled(found, self.inputs) for found in (self.vjp(cotangents), theirs)]
+        except (UserCodeError, RuntimeError):
+            return False
+        return all(
+            torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max()))
+            for a, b in zip(*sides, strict=True)
+            if a.numel()
+        )

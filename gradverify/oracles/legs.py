@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,8 +37,7 @@ ROWS_OF_REFERENCE = 64
 REPEATED = 3  # identical calls of the kernel: do they give the same?
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What finite differences are taken of, in float64. `lifted`: what it asks for in fewer bits is
     float64 too. `refusal`: why there is nothing."""
 
@@ -235,9 +235,19 @@ class Kernel:
     def _native(self) -> tuple[list[Pulled], list[tuple[Pulled, Pulled]]]:
         """The computation that says what 16 bits cost: exact, for each cotangent, and in a number
         of runs, exact and in 16 bits."""
-        cotangents = self._cotangents
+        cotangents, runs = self._cotangents, list[tuple[Pulled, Pulled]]()
         own = [_pulled(self._costs, self._checked, each) for each in cotangents]
-        runs = [self._run(cotangents[n % COTANGENTS]) for n in range(RUNS)]
+        low = (self.dtype, *SIXTEEN)
+        for n in range(RUNS):  # at inputs an ulp away: the exact computation, and in 16 bits
+            v = cotangents[n % COTANGENTS]
+            moved = [
+                replace(a, value=nudged(a.value, self.dtype, self._source))
+                if a.differentiable and b.value.dtype in low
+                else a
+                for a, b in zip(self._costs.arguments, self._narrow.arguments, strict=True)
+            ]
+            exact = _pulled(self._costs.twin(moved), self._checked, v)
+            runs.append((exact, self._in_its_dtype(moved, v)))
         return own, runs + [
             (exact, self._in_its_dtype(self._costs.arguments, each))
             for exact, each in zip(own, cotangents, strict=True)
@@ -266,19 +276,6 @@ class Kernel:
             [signed(y, self._source).to(dtype=self.dtype).double() for y in outputs]
             for _ in range(COTANGENTS)
         ]
-
-    def _run(self, cotangents: Sequence[Tensor]) -> tuple[Pulled, Pulled]:
-        """At inputs an ulp away: the exact computation, and the same in 16 bits."""
-        pairs = list(zip(self._costs.arguments, self._narrow.arguments, strict=True))
-        moved = [
-            replace(a, value=nudged(a.value, self.dtype, self._source))
-            if a.differentiable and own.value.dtype in (self.dtype, *SIXTEEN)
-            else a
-            for a, own in pairs
-        ]
-        return _pulled(self._costs.twin(moved), self._checked, cotangents), self._in_its_dtype(
-            moved, cotangents
-        )
 
     def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> Pulled:
         """What the computation gives when all of its operations run in 16 bits: what is float32 in

@@ -11,10 +11,10 @@ from torch import Tensor
 from gradverify.model.case import Json
 from gradverify.oracles.given import Given
 from gradverify.oracles.oracle import Checked
-from gradverify.subject.arguments import where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
-from gradverify.subject.failure import CODE, UserCodeError, blamed
+from gradverify.subject.failure import CODE, blamed, refuse
+from gradverify.subject.forms import where_held
 
 
 def oracle(checked: Checked) -> Given | None:
@@ -37,10 +37,9 @@ class Expected(Given):
             return tuple(torch.ones_like(output) for output in outputs)
         entries = [given] if len(outputs) == 1 else given
         if not isinstance(entries, (list, tuple)) or len(entries) != len(outputs):
-            raise UserCodeError(
-                CODE,
+            refuse(
                 f"grad_output: the check compares {len(outputs)} outputs, so it is a list of "
-                f"{len(outputs)} entries",
+                f"{len(outputs)} entries"
             )
         return tuple(_weight(entry, output) for entry, output in zip(entries, outputs, strict=True))
 
@@ -53,10 +52,9 @@ class Expected(Given):
         for name in expected:
             if name not in own:
                 near = get_close_matches(name, list(own), n=1)
-                raise UserCodeError(
-                    CODE,
+                refuse(
                     f"expected.{name}: there is no differentiable input {name!r}",
-                    hint=f"did you mean {near[0]!r}?"
+                    f"did you mean {near[0]!r}?"
                     if near
                     else f"the differentiable inputs are {', '.join(own)}",
                 )
@@ -76,13 +74,12 @@ def _read(place: str, data: Json, like: Tensor) -> Tensor:
 def _gradient(name: str, data: Json, x: Tensor) -> Tensor:
     tensor = _read(f"expected.{name}", data, x)
     if tensor.shape != x.shape:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"expected.{name}: the numbers have shape {list(tensor.shape)}, the input "
-            f"{list(x.shape)}",
+            f"{list(x.shape)}"
         )
     if bool(tensor.isnan().any()):
-        raise UserCodeError(CODE, f"expected.{name}: NaN is no number to compare with")
+        refuse(f"expected.{name}: NaN is no number to compare with")
     return tensor
 
 
@@ -90,12 +87,11 @@ def _weight(entry: Json, output: Tensor) -> Tensor:
     with blamed(CODE, "grad_output: reading the numbers"):
         tensor = torch.tensor(numbers(entry))
     if tensor.dim() and tensor.shape != output.shape:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"grad_output: the numbers have shape {list(tensor.shape)}, the output "
-            f"{list(output.shape)}",
+            f"{list(output.shape)}"
         )
     if tensor.is_complex() and not output.is_complex():
-        raise UserCodeError(CODE, "grad_output: the numbers are complex, the output is real")
+        refuse("grad_output: the numbers are complex, the output is real")
     wide = _read("grad_output", entry, output)
     return wide.expand(output.shape).clone().to(dtype=output.dtype, device=output.device)

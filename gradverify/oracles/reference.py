@@ -176,25 +176,24 @@ class AgainstReference(Implementation):
                 result[place] = f"the function returns {mine.dtype}, the reference {theirs.dtype}"
             else:
                 result[place] = pair = compared(0.0)
-                if pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
-                    noise = noise or self._noise(function)
-                    result[place] = compared(noise[place][:, None])
+                if not pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
+                    continue
+                if not noise:
+                    # Z standard deviations of both, per output [M]; of the function alone where
+                    # the reference has another shape
+                    wishes = self._seen.wishes
+                    columns = wishes.columns(function.inputs)
+                    points = [
+                        Point(Filled(each), columns, seed=wishes.seed) for each in (function, self)
+                    ]
+                    with np.errstate(all="ignore"):
+                        one, other = (survey(point).sigma for point in points)
+                    noise = [
+                        Z * (one[a] + (other[b] if len(one[a]) == len(other[b]) else 0.0))
+                        for a, b in zip(points[0].parts, points[1].parts, strict=True)
+                    ]
+                result[place] = compared(noise[place][:, None])
         return result
-
-    def _noise(self, function: Differentiable) -> list[Array]:
-        """Z standard deviations of the noise of both, per output [M]; of the function alone where
-        the reference has another shape."""
-        seen = self._seen
-        points = [
-            Point(Filled(each), seen.wishes.columns(function.inputs), seed=seen.wishes.seed)
-            for each in (function, self)
-        ]
-        with np.errstate(all="ignore"):
-            one, other = (survey(point).sigma for point in points)
-        return [
-            Z * (one[a] + (other[b] if len(one[a]) == len(other[b]) else 0.0))
-            for a, b in zip(points[0].parts, points[1].parts, strict=True)
-        ]
 
     @cached_property
     def beyond_float32(self) -> Sequence[tuple[TensorResult, TensorResult] | None]:

@@ -160,8 +160,28 @@ class InFloat64(Split):
         self._refuse_what_differs(outputs, _deviation(outputs, self._here))
         # Operators in Python are shown float32 by what lifts
         mode.lifts &= mode.count > 0 or mode.shows
-        if mode.lifts:
-            self._refuse_what_lifting_changes(outputs)
+        if not mode.lifts:
+            return
+        # Casts that are meant (the part of a number that float32 cannot hold) may show beside the
+        # point, or in the gradient, alone
+        self._refuse_what_differs(*self._nearby(0))
+        source = generator(0, "lifted", "cotangents")
+        cotangents = [signed(wide(y), source) for y in outputs]
+        wider = self.full(cotangents)
+        # Backward asserts float32 too: its values at two points have to do
+        if wider is None and mode.shows:
+            return
+        if wider is None:
+            raise RefusedError("its backward refuses float64")
+        for mine, theirs in zip(filled(self.vjp(cotangents), wider), wider, strict=True):
+            a, b = numbers(mine), numbers(theirs)
+            with np.errstate(invalid="ignore"):
+                if not (
+                    (np.abs(a - b) <= LOST * np.maximum(_size(theirs), np.abs(a)))
+                    | (a == b)
+                    | (np.isnan(a) & np.isnan(b))
+                ).all():
+                    raise RefusedError("its gradient is another one in float64")
 
     @property
     def lifted(self) -> bool:
@@ -270,39 +290,6 @@ class InFloat64(Split):
                 close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
             if not close.all():
                 raise RefusedError("its values are others in float64")
-
-    def _refuse_what_lifting_changes(self, outputs: Sequence[Tensor]) -> None:
-        """Casts that are meant (the part of a number that float32 cannot hold) may show beside the
-        point, or in the gradient, alone."""
-        self._refuse_what_differs(*self._nearby(0))
-        source = generator(0, "lifted", "cotangents")
-        cotangents = [signed(wide(y), source) for y in outputs]
-        full = self.full(cotangents)
-        # Backward asserts float32 too: its values at two points have to do
-        if full is None and self._mode.shows:
-            return
-        if full is None:
-            raise RefusedError("its backward refuses float64")
-        for mine, theirs in zip(filled(self.vjp(cotangents), full), full, strict=True):
-            a, b = numbers(mine), numbers(theirs)
-            with np.errstate(invalid="ignore"):
-                if not (
-                    (np.abs(a - b) <= LOST * np.maximum(_size(theirs), np.abs(a)))
-                    | (a == b)
-                    | (np.isnan(a) & np.isnan(b))
-                ).all():
-                    raise RefusedError("its gradient is another one in float64")
-
-
-def told(found: InFloat64 | str) -> str:
-    """What the finite differences of a check in float32 are taken in, in a clause; a text: why not
-    in float64, nothing where nobody asks."""
-    if isinstance(found, str):
-        return f"finite differences in float32: {found}" if found else ""
-    if found.of_reference:
-        return "finite differences in float64, of the reference, gradients in float32"
-    inside = ", also of what forward casts to float32" if found.lifted else ""
-    return f"finite differences in float64{inside}, gradients in float32"
 
 
 def _size(tensor: Tensor) -> Array:

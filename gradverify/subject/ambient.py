@@ -11,8 +11,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from dataclasses import asdict, is_dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,8 +42,7 @@ GRADIENT_MODE = "the gradient mode"
 DENORMAL = 1e-310  # of float64: 0 where denormal numbers are flushed
 
 
-@dataclass(frozen=True, slots=True)
-class Ambient:
+class Ambient(NamedTuple):
     """One piece of global state. `words`: where a call is not to leave it changed. `every`: it
     stands in the way of every call that comes after it, and is put back once a module is imported
     that sets it. `ours`: it stands in the way of our own computing (torch imports parts of itself
@@ -265,8 +264,7 @@ GENERATORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """One piece of global state, in words, as a call found it and as it left it."""
 
     what: str

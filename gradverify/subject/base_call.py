@@ -76,8 +76,7 @@ Saves = Mapping[Any, tuple[Tensor, ...]]
 Kind = Literal["argument", "output", "buffer", "saved"]
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """One such tensor. `place`: of an output, among all outputs."""
 
     kind: Kind
@@ -86,8 +85,7 @@ class Held:
     place: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """A tensor that was changed, and how its first changed element did (None where it is
     complex)."""
 
@@ -163,8 +161,7 @@ Drawn = tuple[tuple[object, ...], tuple[object, ...]]
 HOOKS_REFUSED = "saved tensor hooks"
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardSeen:
+class ForwardSeen(NamedTuple):
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared
     ones; `detached` of floating ones without a graph; `classes` the custom Functions in the graph,
     `nodes` their nodes (those written in C++ too), `saved` what these saved; `written` the
@@ -195,8 +192,7 @@ class ForwardSeen:
         return self.graph.outputs
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardSeen:
+class BackwardSeen(NamedTuple):
     """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the
     gradients; `error`: what it raised;
     `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`:
@@ -616,17 +612,17 @@ class BaseCall:
         if measured.get("repeats"):
             measured["repeats"] = ()
         if "backward" in measured:
-            measured["backward"] = replace(self.backward, raw=())
+            measured["backward"] = self.backward._replace(raw=())
             graph = self.function.shared
             # It stands for the base graph too, which is let go with what was saved for it
             if graph is not None and self.reusable:
                 nodes = function_nodes(self.function.of(graph))
                 self._saved.tensors = []
-                measured["forward"] = replace(
-                    self.forward, graph=graph, nodes=nodes, saved=saved_tensors(nodes)
+                measured["forward"] = self.forward._replace(
+                    graph=graph, nodes=nodes, saved=saved_tensors(nodes)
                 )
         if "memory" in measured:
-            measured["memory"] = replace(self.memory, repeats=(), earliest=None)
+            measured["memory"] = self.memory._replace(repeats=(), earliest=None)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises
@@ -702,8 +698,7 @@ PAYLOADS = 0x81, 126
 # tensor and writes beside another carries it along
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(NamedTuple):
     """A write that missed its tensor: which one, the first element changed beyond its end (or
     before its start, negative)."""
 
@@ -906,8 +901,7 @@ class Depends:
     raised: UserCodeError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on
     unwritten memory, of which some was `allocated`. Where nothing is wrong with them they count as
     calls like others: `repeats` are their gradients for the base cotangents; `elsewhere` the
@@ -1035,18 +1029,17 @@ def measured(base: BaseCall) -> Memory:
         return found
     if not close(first.outputs, base.outputs, unit):
         later = quiet and not quiet.error and close(quiet.outputs, base.outputs, unit)
-        return replace(found, earliest=first.outputs if later else None)
+        return found._replace(earliest=first.outputs if later else None)
     gradients = base.backward.gradients if pulls else ()
     calls = [probe.gradients for probe in (first, quiet) if probe and probe.gradients is not None]
     if not all(close(each, gradients, unit) for each in calls) and agree(
         pulled(called(True)), first
     ):
         return found  # their way makes them others, and not their number
-    return replace(
-        found,
+    return found._replace(
         repeats=tuple(
             each for each in calls if alike(each, gradients) or not close(each, gradients, unit)
-        ),
+        )
     )
 
 

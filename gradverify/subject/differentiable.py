@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,8 +27,7 @@ AT_ONCE = 64  # cotangents in one batched backward
 HELD = 1 << 22  # numbers that the gradients of such a batch have, in all nodes together
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     """Gradients as they were handed out, and copies of what they held then."""
 
     handed_out: Gradients
@@ -174,9 +173,8 @@ class Differentiable:
         if found is None:  # there is no batching rule for it
             self._at_once = 0
             return None
-        return tuple(
-            None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True)
-        )
+        parts = zip(*found, strict=True)
+        return tuple(None if each[0] is None else torch.cat(each) for each in parts)
 
     def once(
         self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None
@@ -190,10 +188,8 @@ class Differentiable:
         graph = self.graph()
         # Backward may write into what forward returned
         values = [output.detach().clone() for output in self.of(graph)]
-        fitting = [
-            cotangent.to(device=y.device, dtype=y.dtype)
-            for y, cotangent in zip(values, cotangents, strict=True)
-        ]
+        pairs = zip(values, cotangents, strict=True)
+        fitting = [v.to(device=y.device, dtype=y.dtype) for y, v in pairs]
         graphs = [graph]
         return values, self._decided(
             lambda _: graphs.pop() if graphs else self.graph(), fitting, Way.LEAVES, through=through
@@ -213,12 +209,9 @@ class Differentiable:
         """The graph that several backwards share."""
         if self._graph is None:
             self._graph = self.graph()
-            here = self.of(self._graph)
-            self._here = (
-                self.earlier
-                if self.earlier and alike(self.earlier, here)
-                else [y.detach().clone() for y in here]
-            )
+            here, earlier = self.of(self._graph), self.earlier
+            same = earlier if earlier and alike(earlier, here) else None
+            self._here = same or [y.detach().clone() for y in here]
         return self._graph
 
     @property
@@ -229,16 +222,12 @@ class Differentiable:
     def of(self, graph: Graph) -> list[Tensor]:
         """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there
         (their number may depend on the inputs)."""
-        outputs = graph.outputs
-        picked = [
-            outputs[place]
-            for place in self._checked
-            if place < len(outputs) and isinstance(outputs[place], Tensor)
-        ]
-        if len(picked) < len(self._checked):
+        outputs, count = graph.outputs, len(graph.outputs)
+        picked = [outputs[place] for place in self._checked if place < count]
+        if len(picked) < len(self._checked) or not all(isinstance(y, Tensor) for y in picked):
             raise UserCodeError(
                 "GV002",
-                f"forward returns {len(outputs)} outputs here, not "
+                f"forward returns {count} outputs here, not "
                 f"y{max(self._checked, default=0)} as at the first point",
             )
         return picked
@@ -273,12 +262,8 @@ class Differentiable:
         others = self.with_zeros(graph)
         for y, v in zip(self.of(graph), cotangents, strict=True):
             if y.requires_grad and (v is not None or self.refuses_none is not None):
-                wanted.append(
-                    (
-                        through(y) if through else y,
-                        torch.zeros_like(y) if v is None else v if fresh else v.clone(),
-                    )
-                )
+                given = torch.zeros_like(y) if v is None else v if fresh else v.clone()
+                wanted.append((through(y) if through else y, given))
         wanted += [(y, torch.zeros_like(y)) for y in others]
         if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
@@ -304,8 +289,7 @@ class Differentiable:
 CODE = "GV108"
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(NamedTuple):
     """The tangent of each checked output (zeros where it has none), and the places of the inputs
     whose tangents were written to."""
 
@@ -329,21 +313,19 @@ def push(
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
     with forward_ad.dual_level():
         primals = [x.detach().clone() for x in (subject.inputs if inputs is None else inputs)]
-        found = attempted(
-            subject.called,
-            [
-                x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
-                for x, tangent in zip(primals, tangents, strict=True)
-            ],
-        )
+        duals = [
+            x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
+            for x, tangent in zip(primals, tangents, strict=True)
+        ]
+        found = attempted(subject.called, duals)
         if isinstance(found, UserCodeError):
             raise UserCodeError(
                 CODE, f"in forward mode {found.message}", found.frames
             ) from found.__cause__
-        duals = [forward_ad.unpack_dual(found.outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
+        pushed = (forward_ad.unpack_dual(found.outputs[place]) for place in checked)  # type: ignore[no-untyped-call]
         seen = tuple(
             torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone()
-            for y, tangent in duals
+            for y, tangent in pushed
         )
     return Pushed(seen, tuple(places[i] for i in before.changed()))
 
@@ -366,15 +348,6 @@ def batched_gradients(
     (GV003).
     """
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
-    with warnings.catch_warnings(), _forgotten(classes):
-        warnings.simplefilter("ignore")  # of operators that are batched by a loop
-        return subject.pull(graph, function.of(graph), cotangents, retain=True, batch=len(factors))
-
-
-@contextmanager
-def _forgotten(classes: Sequence[type]) -> Iterator[None]:
-    """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards
-    what they were."""
     before = {
         cls: {
             name: (value, copy(value) if type(value) in (list, set, dict) else None)
@@ -383,7 +356,11 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
         for cls in classes
     }
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of operators that are batched by a loop
+            return subject.pull(
+                graph, function.of(graph), cotangents, retain=True, batch=len(factors)
+            )
     finally:
         for cls, attributes in before.items():
             for name in [name for name in vars(cls) if name not in attributes]:
@@ -400,8 +377,7 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
 DOUBLE = "GV109"
 
 
-@dataclass(frozen=True, slots=True)
-class Second:
+class Second(NamedTuple):
     """The derivative of Σ weights·gradients, with respect to each input and to each cotangent; None
     where nothing arrives."""
 
@@ -426,12 +402,8 @@ class Backward:
         known: Cotangents | None = None,
     ) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
-        self._subject, self._function, self.cotangents, self._known = (
-            subject,
-            function,
-            cotangents,
-            known,
-        )
+        self._subject, self._function, self._known = subject, function, known
+        self.cotangents = cotangents
         # What calls at other inputs run in
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self._kept: Created | None = None
@@ -467,18 +439,15 @@ class Backward:
         """
         graph = self._function.graph(None if inputs is None else as_leaves(inputs))
         given = as_leaves(self.cotangents)
-        created = (
+        gradients = self._subject.pull(
             graph,
-            given,
-            self._subject.pull(
-                graph,
-                self._function.of(graph),
-                [cotangent.clone() for cotangent in given],
-                create=True,
-                code=DOUBLE,
-                what="backward under create_graph",
-            ),
+            self._function.of(graph),
+            [cotangent.clone() for cotangent in given],
+            create=True,
+            code=DOUBLE,
+            what="backward under create_graph",
         )
+        created = graph, given, gradients
         found = self._through(created, weights, retain=keep and self._function.reusable)
         self._kept = created if keep and self._function.reusable else self._kept
         return found
@@ -499,12 +468,8 @@ class Backward:
         `once_differentiable` is silent without the first, and
         `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""
         graph, given, gradients = created
-        leaves = [*graph.leaves, *given]
-        moving = [
-            (g, w)
-            for g, w in zip(gradients, weights, strict=True)
-            if g is not None and g.requires_grad
-        ]
+        leaves, pairs = [*graph.leaves, *given], zip(gradients, weights, strict=True)
+        moving = [(g, w) for g, w in pairs if g is not None and g.requires_grad]
         if any(g.layout != torch.strided for g, _ in moving):
             raise UserCodeError(DOUBLE, "a gradient is sparse")
         found: Gradients = (None,) * len(leaves)

@@ -21,7 +21,7 @@ from gradverify.numerics.function.coordinates import SINGLE, SIXTEEN
 from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.numerics.seeds import number
 from gradverify.subject.containers import Apart, taken_apart
-from gradverify.subject.failure import CODE, UserCodeError, blamed, type_name
+from gradverify.subject.failure import CODE, UserCodeError, blamed, refuse, type_name
 from gradverify.subject.forms import admitted, dtype_name
 from gradverify.subject.target import callable_target
 
@@ -228,16 +228,12 @@ def draw(
             recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"
         )
         if repeated and not recipe.shape:
-            raise UserCodeError(
-                CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []"
-            )
+            refuse(f"{place}: an expanded tensor has at least one dimension, and the shape is []")
         shape = recipe.shape or ()
         one = replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe
         made = _made(one, dtype, source, place)
         if repeated and isinstance(made, Apart):
-            raise UserCodeError(
-                CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several"
-            )
+            refuse(f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
         made = made.expand(shape).clone() if repeated else made
 
         def finished(path: str, each: Any) -> Any:
@@ -258,38 +254,26 @@ def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str
     ):
         dtype = made.dtype
     if made.is_complex() and not dtype.is_complex:
-        raise UserCodeError(
-            CODE,
-            f"{place}: the numbers are complex, the input is {dtype_name(dtype)}",
-        )
+        refuse(f"{place}: the numbers are complex, the input is {dtype_name(dtype)}")
     tensor = made.to(dtype=dtype)
     if recipe.symmetric:
         if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
-            raise UserCodeError(
-                CODE,
-                f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}",
-            )
+            refuse(f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
         if recipe.draw not in GIVEN:
             tensor = (tensor + tensor.mH) / 2
         elif not torch.equal(tensor, tensor.mH):
-            raise UserCodeError(
-                CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says"
-            )
+            refuse(f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
     if recipe.domain is not None and not bool(
         ((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()
     ):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{place}: not all elements lie in the domain {list(recipe.domain)}",
-            hint="draw them inside: `uniform`",
+            "draw them inside: `uniform`",
         )
     if recipe.distinct is not None and (gap := smallest_gap(tensor)) < recipe.distinct * (
         1 - ROUNDED.get(tensor.dtype, 0.0)
     ) * (1 - SLACK):
-        raise UserCodeError(
-            CODE,
-            f"{place}: two elements are {gap:.2g} apart, `distinct` says {recipe.distinct:g}",
-        )
+        refuse(f"{place}: two elements are {gap:.2g} apart, `distinct` says {recipe.distinct:g}")
     return tensor
 
 
@@ -309,13 +293,12 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
         if (apart := taken_apart(made)) is not None:
             return apart.of(lambda path, each: admitted(each, f"{what} returned, as its {path},"))
         if not isinstance(made, Tensor):
-            raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
+            refuse(f"{what} returned a {type_name(made)}, not a dense tensor")
         admitted(made, f"{what} returned")
         if tuple(made.shape) != recipe.shape:
-            raise UserCodeError(
-                CODE,
+            refuse(
                 f"{what} returned shape {list(made.shape)}, the spec says "
-                f"{list(recipe.shape or ())}",
+                f"{list(recipe.shape or ())}"
             )
         return made
     if recipe.draw == "kind":
@@ -358,10 +341,9 @@ def _distinct(
         order = torch.randperm(len(free), generator=source)[:count] if len(free) >= count else None
         numbers = None if order is None else free[order]
     if numbers is None:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{place}: {count} elements {apart:g} apart do not fit; widen the range, or lower "
-            "`distinct`",
+            "`distinct`"
         )
     real = numbers.reshape(shape)
     is_complex = dtype.is_complex and recipe.draw in ("normal", "uniform")
@@ -418,7 +400,7 @@ def _load(path: str, place: str) -> Tensor:
         loaded = torch.load(file, weights_only=True, map_location="cpu")
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
-            raise UserCodeError(CODE, f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
+            refuse(f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
         admitted(loaded, f"{place}: {path} holds")
         return loaded
     stored = np.load(file, allow_pickle=False)
@@ -426,9 +408,8 @@ def _load(path: str, place: str) -> Tensor:
         return torch.from_numpy(stored)
     keys = list(stored)
     if key not in keys and (key or len(keys) != 1):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{place}: {file} holds the arrays {keys}: name one as "
-            f"{Path(file).name}#{keys[0] if keys else 'key'}",
+            f"{Path(file).name}#{keys[0] if keys else 'key'}"
         )
     return torch.from_numpy(stored[key or keys[0]])

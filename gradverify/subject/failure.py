@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -149,6 +149,11 @@ def blame(error: BaseException, code: str, what: str) -> None:
     raise UserCodeError(
         code, f"{what} raised {text}", frames, what_to_write(text, frames)
     ) from error
+
+
+def refuse(text: str, hint: str | None = None) -> NoReturn:
+    """Raise that something cannot be had as the spec says (GV001)."""
+    raise UserCodeError(CODE, text, hint=hint)
 
 
 def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:

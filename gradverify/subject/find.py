@@ -29,6 +29,7 @@ from gradverify.subject.failure import (
     blamed,
     describe,
     named,
+    refuse,
     user_frames,
     what_to_write,
 )
@@ -61,26 +62,22 @@ def find_operator(name: str, key: str) -> Any:
             )
         else:
             hint = meant or "name the module that registers it under `import:`"
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}",
-            hint=hint,
+            hint,
         )
     if not overload:
         return found
     chosen = _operator_attribute(found, overload[0])
     if chosen is None:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{key}: {name}: the operator {library}::{operator} has no overload {overload[0]!r}",
-            hint=f"its overloads are {', '.join(found.overloads())}",
+            f"its overloads are {', '.join(found.overloads())}",
         )
     if _writes(chosen):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{key}: {name} writes its result into an argument, and torch has no gradient for that",
-            hint="name an overload that returns it: "
-            f"{', '.join(returning(found)) or 'there is none'}",
+            f"name an overload that returns it: {', '.join(returning(found)) or 'there is none'}",
         )
     return chosen
 
@@ -323,11 +320,10 @@ def _import(module: str, what: str) -> ModuleType:
         and top not in _PROTECTED
         and not (theirs and os.path.realpath(theirs) == os.path.realpath(own))
     ):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{what}: {own} has the name of a module that is imported already, "
             f"{theirs or 'one of Python itself'}",
-            hint="rename it, or name a file: `file.py:name`",
+            "rename it, or name a file: `file.py:name`",
         )
     return found
 
@@ -340,7 +336,7 @@ def _import_file(path: Path, key: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise UserCodeError(CODE, f"{key}: there is no file {path}")
+        refuse(f"{key}: there is no file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -368,10 +364,9 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
             near = get_close_matches(
                 part, [other for other in names if not other.startswith("__")], n=3
             )
-            raise UserCodeError(
-                CODE,
+            refuse(
                 f"{key}: {name}: {shown!r} has no attribute {part!r}",
-                hint=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+                f"did you mean {' or '.join(map(repr, near))}?" if near else None,
             )
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             value = getattr(value, part)

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 from torch.nn.parameter import is_lazy
 
-from gradverify.model.case import Sparse
+from gradverify.model.case import Layout, Sparse
 from gradverify.numerics.function.coordinates import DTYPES
-from gradverify.subject.failure import CODE, UserCodeError, type_name
+from gradverify.subject.failure import UserCodeError, refuse, type_name
 from gradverify.torch_private import MKLDNN, FakeTensor, has_holes
 
 # ---- Kinds of tensors whose elements cannot be moved and compared one by one: told in a sentence
@@ -101,14 +101,13 @@ def admitted(value: Any, said: str) -> Any:
     """The input itself. Raises UserCodeError (GV001) for a tensor whose elements cannot be moved;
     `said` is how its sentence begins: "x is"."""
     found = odd_kind(value) if isinstance(value, Tensor) and not is_lazy(value) else None
-    if found is None:
-        return value
-    raise UserCodeError(
-        "GV001",
-        f"{said} {found[0]}, whose elements cannot be moved one by one",
-        hint="let it be a dense tensor of numbers, and make the other kind of it inside the "
-        f"function; or {found[1]}",
-    )
+    if found is not None:
+        refuse(
+            f"{said} {found[0]}, whose elements cannot be moved one by one",
+            "let it be a dense tensor of numbers, and make the other kind of it inside the "
+            f"function; or {found[1]}",
+        )
+    return value
 
 
 def comparable(output: Any) -> bool:
@@ -328,11 +327,10 @@ def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
     if tensor.layout not in NAMES or of_type(tensor) is not None:
         return tensor, None
     if tensor.numel() > LARGEST:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to "
             "be made dense",
-            hint=f"check it on a shape of at most {LARGEST:,} elements",
+            f"check it on a shape of at most {LARGEST:,} elements",
         )
     tensor = tensor.detach()
     if tensor.layout is torch.sparse_coo:  # duplicate elements are added up
@@ -367,3 +365,68 @@ def compared(output: Any, masked: bool = True) -> Any:
     if output.layout not in NAMES or output.numel() > LARGEST or of_type(output) is not None:
         return output
     return output.to_dense(masked_grad=masked)
+
+
+# ---- What the function of a check is called with: tensors and plain values, those inside lists,
+# dicts and the like one by one
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """An argument that was taken apart: `built` puts its elements together to what the function
+    takes."""
+
+    name: str
+    built: Callable[[Sequence[Any]], Any] = list
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument at the point of the check. Tensors are detached; `parameter`: it is a module's
+    parameter; `keyword`: it is passed by name.
+
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric
+    (Hermitian) matrix. `layout`: how it lies in memory in every call (of an expanded one `value` is
+    a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
+    or another container, that it is an element of. `form`: the function gets another kind of tensor
+    with the numbers of `value` (a sparse one, say).
+    """
+
+    name: str
+    value: Any
+    differentiable: bool = False
+    parameter: bool = False
+    domain: tuple[float, float] | None = None
+    symmetric: bool = False
+    layout: Layout | None = "contiguous"
+    of: Whole | None = None
+    keyword: bool = False
+    form: Form | None = None
+    invented: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.value, Tensor)
+
+    @property
+    def whole(self) -> str:
+        """The name of what the function takes: itself, or what it is an element of."""
+        return self.of.name if self.of else self.name
+
+
+Members = tuple[Argument, ...]
+"""What makes one argument of the function: itself, or its elements."""
+
+
+def where_held(argument: Argument, gradient: Tensor) -> Tensor:
+    """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not
+    count."""
+    held = None if argument.form is None else argument.form.specified
+    return (
+        gradient
+        if held is None
+        else torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
+    )
+
+
+def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:
+    """The elements that each of them has; None: every one."""
+    return tuple(None if argument.form is None else argument.form.specified for argument in inputs)

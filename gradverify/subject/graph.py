@@ -7,9 +7,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,8 +69,7 @@ def shown_name(cls: type) -> str:
 Kept = Callable[[Any], Sequence[Named]]
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """What the engine expects for one tensor argument of a Function; None where it needs no
     gradient. `leaf`: id of the leaf that it is, if any."""
 
@@ -81,8 +79,7 @@ class Edge:
     leaf: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RawReturn:
+class RawReturn(NamedTuple):
     """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per
     *tensor* argument of forward, and which gradients lie in memory that others use. `cls`: the
     class, or the name of a Function that is written in C++. Of the Function that torch generates
@@ -100,8 +97,7 @@ class RawReturn:
         return self.cls if isinstance(self.cls, str) else shown_name(self.cls)
 
 
-@dataclass(frozen=True, slots=True)
-class Wrote:
+class Wrote(NamedTuple):
     """A tensor argument (`place` among all arguments without ctx) that one call of a `forward`
     changed without returning it."""
 

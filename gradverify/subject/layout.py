@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Layout, TensorRecipe, dimension_complaint, is_cut
-from gradverify.subject.failure import CODE, UserCodeError
+from gradverify.subject.failure import refuse
 from gradverify.torch_private import is_transformed
 
 # ---- The same numbers in another memory layout
@@ -54,7 +54,7 @@ def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, plac
             "differ"
         )
     if complaint and wanted:
-        raise UserCodeError(CODE, f"{place}.layout: {complaint}")
+        refuse(f"{place}.layout: {complaint}")
     return "contiguous" if complaint else layout
 
 

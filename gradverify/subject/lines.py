@@ -8,8 +8,7 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,8 +22,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 # ---- The source of a live function
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """`tree`: its definition; `lines`: as they stand in the file, of which they begin at line
     `first` (from 1)."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -125,8 +124,7 @@ def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
 Named = tuple[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """The gradient at a place of what backward returned lies in memory that `name` names; `twin`:
     that of another gradient's place."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,8 +31,7 @@ Dims = tuple[int | None, ...]
 Points = Sequence[Sequence[Tensor]]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Per checked output [B, …] and per differentiable input its gradient: [B, …], or the sum over
     the batch where the input is not batched."""
 
@@ -53,13 +52,8 @@ class Batches:
         source: torch.Generator,
         random: bool = False,
     ) -> None:
-        self._subject, self._checked, self._cotangents, self._source, self._random = (
-            subject,
-            tuple(checked),
-            cotangents,
-            source,
-            random,
-        )
+        self._subject, self._checked, self._cotangents = subject, tuple(checked), cotangents
+        self._source, self._random = source, random
         self._arguments = [argument for argument in subject.arguments if argument.is_tensor]
         self._moving = subject.twin(
             [replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments]
@@ -123,11 +117,9 @@ class Batches:
         """Per example its tensor arguments; one that is not batched stays where it is."""
         chosen = self._chosen
         assert not isinstance(chosen, str)
+        first = chosen[0]
         return [
-            [
-                base if dim is None else x
-                for base, x, dim in zip(chosen[0], point, dims, strict=True)
-            ]
+            [base if dim is None else x for base, x, dim in zip(first, point, dims, strict=True)]
             for point in chosen
         ]
 
@@ -144,19 +136,14 @@ class Batches:
             for point, cotangent in zip(points, self._cotangents, strict=True)
         ]
         outputs, gradients = (
-            [
+            tuple(
                 torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each])
                 for each in zip(*parts, strict=True)
-            ]
+            )
             for parts in zip(*singles, strict=True)
         )
-        return Batch(
-            tuple(outputs),
-            tuple(
-                g if dim is not None else g.sum(0)
-                for g, dim in zip(gradients, self._own(dims), strict=True)
-            ),
-        )
+        pairs = zip(gradients, self._own(dims), strict=True)
+        return Batch(outputs, tuple(g if dim is not None else g.sum(0) for g, dim in pairs))
 
     def _single(
         self, point: Sequence[Tensor], cotangents: Sequence[Tensor]
@@ -211,25 +198,19 @@ class Batches:
                     raise outputs.__cause__ or outputs
             self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
             given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
-            fitting = [
-                v if v.shape == y.shape else torch.zeros_like(y)
-                for v, y in zip(given, outputs, strict=True)
-            ]
-            # Beside others, one without is silently zero
-            graphed = [y.requires_grad for y in outputs]
+            # Beside others, one without a graph is silently zero
+            pairs = [(y, v) for y, v in zip(outputs, given, strict=True) if y.requires_grad]
             found = self._pulled(
                 Graph(tuple(wide), (), {}, ()),
-                list(compress(outputs, graphed)),
-                list(compress(fitting, graphed)),
+                [y for y, _ in pairs],
+                [v if v.shape == y.shape else torch.zeros_like(y) for y, v in pairs],
                 way=Way.REUSED,
                 code=CODE,
                 what="backward of the vmapped call",
             )
-        back = [
-            g if dim is None else g.movedim(dim, 0)
-            for g, dim in zip(found, self._own(dims), strict=True)
-        ]
-        return Batch(tuple(y.detach() for y in outputs), tuple(back))
+        moved = zip(found, self._own(dims), strict=True)
+        back = tuple(g if dim is None else g.movedim(dim, 0) for g, dim in moved)
+        return Batch(tuple(y.detach() for y in outputs), back)
 
     def _own(self, dims: Dims) -> Iterator[int | None]:
         """The in_dims of the differentiable arguments."""
@@ -238,8 +219,7 @@ class Batches:
 
 # ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes
 # it
-@dataclass(frozen=True, slots=True)
-class Accumulated:
+class Accumulated(NamedTuple):
     """`.grad` per leaf after the first and after both backwards; the arguments that these
     changed."""
 
@@ -253,19 +233,12 @@ def accumulated(
 ) -> Accumulated:
     """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same
     leaves. Raises UserCodeError."""
-    custody = Custody(
-        [
-            Held("argument", name, x)
-            for name, x in arguments(subject, graph)
-            if x.layout == torch.strided
-        ]
-    )
+    own = [(name, x) for name, x in arguments(subject, graph) if x.layout == torch.strided]
+    custody = Custody([Held("argument", name, x) for name, x in own])
 
     def backward(graph: Graph, retain: bool) -> Gradients:
-        outputs, others = (
-            [y for y in function.of(graph) if y.requires_grad],
-            function.with_zeros(graph),
-        )
+        outputs = [y for y in function.of(graph) if y.requires_grad]
+        others = function.with_zeros(graph)
         return subject.pull(
             graph,
             [*outputs, *others],
@@ -276,19 +249,13 @@ def accumulated(
         )
 
     first = copied(backward(graph, reusable))
-    return Accumulated(
-        first,
-        backward(graph if reusable else function.graph(graph.leaves), False),
-        custody.broken(),
-    )
+    both = backward(graph if reusable else function.graph(graph.leaves), False)
+    return Accumulated(first, both, custody.broken())
 
 
 def straight(nodes: Sequence[Any], leaves: Sequence[Tensor]) -> list[bool]:
     """Which leaves go straight into one of the nodes, so that nothing stands between its gradient
     and `.grad`."""
-    variables = [
-        getattr(following, "variable", None)
-        for node in nodes
-        for following, _ in node.next_functions
-    ]
+    edges = (following for node in nodes for following, _ in node.next_functions)
+    variables = [getattr(following, "variable", None) for following in edges]
     return [any(leaf is variable for variable in variables) for leaf in leaves]
