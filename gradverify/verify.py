@@ -268,8 +268,7 @@ def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
             a.form.layout if a.form else a.layout or "contiguous",
             a.differentiable,
         )
-        for a in subject.arguments
-        if a.is_tensor
+        for a in subject.tensors
     )
 
 

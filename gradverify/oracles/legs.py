@@ -62,9 +62,7 @@ def standing(subject: Subject) -> Standing:
     lifted, refusal = _lifts(subject)
     if not refusal:
         return Standing(subject, lifted)
-    if subject.case.oracles.reference is None or any(
-        argument.parameter for argument in subject.arguments
-    ):
+    if subject.case.oracles.reference is None or subject.parameter_names:
         return Standing(subject, refusal=refusal)
     reference = as_reference(subject)
     return Standing(reference, _lifts(reference)[0], of_reference=True)
@@ -125,9 +123,8 @@ class Kernel:
         self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
         self.dtype = next((x.dtype for x in narrow.inputs if x.dtype in SIXTEEN), torch.float32)
         self._source = wide.generator("native error")
-        has_parameters = any(argument.parameter for argument in wide.arguments)
         self._of_reference = of_reference or (
-            wide.case.oracles.reference is not None and not has_parameters
+            wide.case.oracles.reference is not None and not wide.parameter_names
         )
         self._costs = as_reference(wide) if self._of_reference and not of_reference else wide
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from gradverify.oracles.given import Given
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
-from gradverify.subject.failure import CODE, blamed, refuse
+from gradverify.subject.failure import CODE, blamed, nearest, refuse
 from gradverify.subject.forms import where_held
 
 
@@ -51,12 +50,9 @@ class Expected(Given):
         own = {argument.name: argument for argument in subject.differentiable}
         for name in expected:
             if name not in own:
-                near = get_close_matches(name, list(own), n=1)
                 refuse(
                     f"expected.{name}: there is no differentiable input {name!r}",
-                    f"did you mean {near[0]!r}?"
-                    if near
-                    else f"the differentiable inputs are {', '.join(own)}",
+                    nearest(name, own) or f"the differentiable inputs are {', '.join(own)}",
                 )
         return tuple(
             where_held(x, _gradient(name, expected[name], x.value)) if name in expected else None

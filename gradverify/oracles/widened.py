@@ -52,9 +52,7 @@ def in_float64(
     ways = [(given_by, InDouble(lifts=lifts))]
     if lifts and is_narrow(subject):
         ways.append((given_by, InDouble(lifts=False)))
-        if subject.case.oracles.reference is not None and not any(
-            argument.parameter for argument in subject.arguments
-        ):
+        if subject.case.oracles.reference is not None and not subject.parameter_names:
             ways.append((reference, InDouble(lifts=True)))
         ways.append((given_by, InDouble(lifts=True, shows=True)))
 

@@ -40,7 +40,7 @@ from gradverify.subject.graph import (
     tapped,
     watched,
 )
-from gradverify.subject.own_code import kernel_of, wrapped
+from gradverify.subject.own_code import Keywords, kernel_of, wrapped
 from gradverify.subject.rounding import Exchanged, is_fresh
 from gradverify.subject.snapshot import (
     Change,
@@ -49,6 +49,7 @@ from gradverify.subject.snapshot import (
     alike,
     change,
     freed,
+    near,
     overlaps,
     same,
 )
@@ -247,9 +248,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     Raises UserCodeError (GV002).
     """
     leaves = subject.leaves()
-    before = Snapshot(
-        [*leaves, *(a.value for a in subject.arguments if a.is_tensor and not a.differentiable)]
-    )
+    before = Snapshot([*leaves, *(a.value for a in subject.tensors if not a.differentiable)])
     state = subject.fresh_states()
     with left_as_found(in_our_way()) as changed, noticed() as left:
         graph = _counted(subject, leaves, saved)
@@ -339,7 +338,7 @@ class BaseCall:
     @cached_property
     def empty(self) -> bool:
         """Did the spec ask for a zero size?"""
-        return any(a.is_tensor and a.value.numel() == 0 for a in self.subject.arguments)
+        return any(a.value.numel() == 0 for a in self.subject.tensors)
 
     @cached_property
     def memory(self) -> Memory:
@@ -654,18 +653,14 @@ class BaseCall:
 
 def _steady(first: Gradients, again: Gradients) -> bool:
     """Are these the same gradients, up to rounding?"""
-    for a, b in zip(first, again, strict=True):
-        if (
-            a is None
-            or b is None
-            or not a.layout is b.layout is torch.strided
-            or not a.numel()
-            or not bool(a.isfinite().all())
-        ):
-            continue
-        if float((a - b).abs().nan_to_num(nan=0.0).max()) > STEADY * float(a.abs().max()):
-            return False
-    return True
+    return all(
+        a is None
+        or b is None
+        or not a.layout is b.layout is torch.strided
+        or not bool(a.isfinite().all())
+        or near(b, a, STEADY)
+        for a, b in zip(first, again, strict=True)
+    )
 
 
 def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:
@@ -731,7 +726,7 @@ class Poisoned(Exchanged):
         self._rooms = dict[int, _Room]()
         self._held = 0
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if not isinstance(func, Overload):  # a higher-order operator
             return wrapped(func, *args, **named)
         operation = schema(func).name

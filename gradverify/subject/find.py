@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.machinery import BYTECODE_SUFFIXES, SourceFileLoader, all_suffixes
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +28,7 @@ from gradverify.subject.failure import (
     blamed,
     describe,
     named,
+    nearest,
     refuse,
     user_frames,
     what_to_write,
@@ -48,23 +48,15 @@ def find_operator(name: str, key: str) -> Any:
     if found is None:
         registered = {each.partition(".")[0] for each in operator_names()}
         names = [each.partition("::")[2] for each in registered if each.startswith(f"{library}::")]
-        libraries = (
-            []
-            if names
-            else get_close_matches(library, {each.partition("::")[0] for each in registered}, n=3)
-        )
-        near = get_close_matches(operator, names, n=3) or libraries
-        meant = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+        libraries = () if names else {each.partition("::")[0] for each in registered}
+        meant = nearest(operator, names, 3) or nearest(library, libraries, 3)
+        hint = "name the module that registers it under `import:`"
         if not names:
-            hint = (
-                f"nothing is registered in {library!r}: {f'{meant} Else ' if meant else ''}name "
-                "the module that registers it under `import:`"
-            )
-        else:
-            hint = meant or "name the module that registers it under `import:`"
+            else_ = f"{meant} Else " if meant else ""
+            meant = f"nothing is registered in {library!r}: {else_}{hint}"
         refuse(
             f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}",
-            hint,
+            meant or hint,
         )
     if not overload:
         return found
@@ -232,9 +224,8 @@ def _forget_others(folders: Sequence[str]) -> None:
     """Drops the modules of earlier specs of this process that would now be found somewhere else, or
     nowhere."""
     for name, module in list(sys.modules.items()):
-        found_in = (
-            _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
-        )
+        is_module = issubclass(type(module), ModuleType)
+        found_in = _OWN.__get__(module).get(_FOUND_IN) if is_module else None
         if found_in is None:  # as nearly all: nothing of theirs is looked up
             continue
         top = name.partition(".")[0]
@@ -361,12 +352,9 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
             )
             with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
                 names = [name for name in dir(value) if isinstance(name, str)]
-            near = get_close_matches(
-                part, [other for other in names if not other.startswith("__")], n=3
-            )
             refuse(
                 f"{key}: {name}: {shown!r} has no attribute {part!r}",
-                f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+                nearest(part, (other for other in names if not other.startswith("__")), 3),
             )
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             value = getattr(value, part)

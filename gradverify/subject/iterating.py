@@ -22,7 +22,8 @@ from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Line, Spent, tried, users_line
-from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.subject.own_code import DispatchMode, Keywords, wrapped
+from gradverify.subject.snapshot import near
 from gradverify.torch_private import READ
 
 Found = TypeVar("Found")
@@ -47,7 +48,7 @@ class _Counting(DispatchMode):
         self.reads = self.operations = 0
         self._most = most
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         self.reads += func is READ
         self.operations += 1
         if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
@@ -67,7 +68,7 @@ class Tightened(_Counting):
         self.asked = Counter[Line]()
         self._factors = factors
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         reads = func is READ and args[0].is_floating_point()
         line = users_line() if reads or func in COMPARES else None
         if line is None:
@@ -113,7 +114,7 @@ def stopping_tests(
             if (
                 tight
                 and tight[1][line] > base[1][line]
-                and all(_near(a, b, share) for a, b in zip(base[0], tight[0], strict=True))
+                and all(near(a, b, share) for a, b in zip(base[0], tight[0], strict=True))
             ):
                 found[line] = factor
     return found
@@ -141,10 +142,3 @@ def _watched(
         found = tried(call)
         return None if found is None else (found, mode.asked)
     return None
-
-
-def _near(a: Tensor, b: Tensor, share: float) -> bool:
-    if a.shape != b.shape:
-        return False
-    off, size = (a - b).abs().nan_to_num(nan=0.0), b.abs().nan_to_num(nan=0.0, posinf=0.0)
-    return not a.numel() or bool(off.max() <= share * size.max())

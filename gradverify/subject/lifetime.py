@@ -55,7 +55,7 @@ def still_alive(
             for a, x in zip(subject.arguments, graph.arguments, strict=True)
             if inputs and a.differentiable and x.numel() and _address(x) not in shown
         }
-        ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
+        ours = [_address(argument.value) for argument in subject.tensors]
         made = {
             f"y{place}": _weak(y.untyped_storage())
             for place, y in enumerate(outputs)

@@ -208,7 +208,7 @@ def operator_of(subject: Subject) -> Operator | str:
         return "it is no registered operator"
     if found.namespace in TORCHS_OWN:
         return "it is an operator of torch's own"
-    tensors = [argument.value for argument in subject.arguments if argument.is_tensor]
+    tensors = [argument.value for argument in subject.tensors]
     if not all(type(x) is Tensor and x.layout is torch.strided for x in tensors):
         return "opcheck takes plain, dense tensors only"
     if not {x.device.type for x in tensors} <= DEVICES:

@@ -28,6 +28,7 @@ from gradverify.torch_private import (
 )
 
 Code = TypeVar("Code", bound=Callable[..., Any])
+Keywords = dict[str, Any]
 
 
 def wrapped(call: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
@@ -66,7 +67,7 @@ class OwnMode:
 
     _fault: ToolError | None = None
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         raise NotImplementedError
 
     def _answered(self, func: Any, args: Sequence[Any], named: Mapping[str, Any] | None) -> Any:
@@ -77,7 +78,7 @@ class OwnMode:
             raise
 
     @own_code
-    def _guarded(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def _guarded(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         return self.answer(func, args, named)
 
     def __exit__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +14,15 @@ from torch.nn.parameter import is_lazy
 from gradverify.model.case import Case, InputRecipe, Layout, TensorRecipe
 from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
-from gradverify.subject.failure import CODE, UserCodeError, blamed, refuse, shown, type_name
+from gradverify.subject.failure import (
+    CODE,
+    UserCodeError,
+    blamed,
+    nearest,
+    refuse,
+    shown,
+    type_name,
+)
 from gradverify.subject.find import importing
 from gradverify.subject.forms import (
     Argument,
@@ -55,10 +62,7 @@ def bind(
     def misfit(
         place: str, text: str, hint: str | None = None, near: Sequence[str] = (), to: str = ""
     ) -> NoReturn:
-        nearest = get_close_matches(to, near, n=1)
-        raise UserCodeError(
-            CALLED, f"{place}: {text}", hint=f"did you mean {nearest[0]!r}?" if nearest else hint
-        )
+        raise UserCodeError(CALLED, f"{place}: {text}", hint=nearest(to, near) or hint)
 
     if inner := next((argument.name for argument in given if "." in argument.name), None):
         misfit(

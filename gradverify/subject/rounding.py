@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, UNITS
 from gradverify.numerics.rungs import U32, ULP
-from gradverify.subject.own_code import DispatchMode, FunctionMode, in_python, wrapped
+from gradverify.subject.own_code import DispatchMode, FunctionMode, Keywords, in_python, wrapped
 from gradverify.torch_private import (
     LOG_SOFTMAX,
     body_of,
@@ -54,7 +54,7 @@ class Exchanged(DispatchMode):
 
     inside = staticmethod(in_python)
 
-    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         """What an operation gives; where it is not torch's own, with its own operations in this
         mode."""
         own = self.inside(func, (args, named))
@@ -77,7 +77,7 @@ class Disguised(Exchanged):
         super().__init__()
         self._dtype, self._rows = dtype, rows
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
             return self._called(func, args, named)
         inside = self._inside(func, args, named)
@@ -123,7 +123,7 @@ class Disguised(Exchanged):
             next(each) if is_own else y for is_own, y in zip(own_returns, found, strict=True)
         )
 
-    def _inside(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any] | None:
+    def _inside(self, func: Any, args: Sequence[Any], named: Keywords) -> tuple[Any] | None:
         """What an operator written in Python gives, its own operations disguised; None for others,
         and where torch does not compute it (NumPy, Triton): then it is no number of the narrow
         type, and what was written is put back."""
@@ -177,14 +177,14 @@ class Lifted(Exchanged):
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.asked = set[torch.dtype]()
 
-    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         body = body_of(func) if self._shows else None
         if body is None:
             return super()._called(func, args, named)
         with self, Shown():
             return wrapped(body, *args, **named)
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         # casts are views where nothing is to be done; under inference_mode they come as they are
         if (
             not _concerns((args, named), self._low)
@@ -207,7 +207,7 @@ class Shown(FunctionMode):
     """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes
     nothing else takes it."""
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         found = wrapped(func, *args, **named)
         if isinstance(found, np.ndarray) and found.dtype == np.float64:
             return found.view(ShownArray)
@@ -255,7 +255,7 @@ def _is_written(declared: Any) -> bool:
     return declared.alias_info is not None and bool(declared.alias_info.is_write)
 
 
-def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def _written(func: Any, args: Sequence[Any], named: Keywords) -> list[Any]:
     """What an operation writes into, in the order of its arguments."""
     return pytree.tree_leaves(
         [
@@ -268,8 +268,8 @@ def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[A
 
 def _pairs(
     func: Any,
-    before: tuple[Sequence[Any], dict[str, Any]],
-    after: tuple[Sequence[Any], dict[str, Any]],
+    before: tuple[Sequence[Any], Keywords],
+    after: tuple[Sequence[Any], Keywords],
 ) -> list[tuple[Tensor, Tensor]]:
     """The tensors that an operation writes into, beside those in their place that it did write
     into."""
@@ -297,7 +297,7 @@ class Rounded(DispatchMode):
         super().__init__()
         self._dtype, self._source = dtype, source
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         returned = wrapped(func, *args, **named)
         return pytree.tree_map_only(Tensor, self._shaken, returned) if is_fresh(func) else returned
 
@@ -358,7 +358,7 @@ class Perturbed(Exchanged):
         super().__init__()
         self._source, self.units, self.coarsest = source, dict.fromkeys(DOUBLE, unit), 0.0
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
             return wrapped(func, *args, **named)
         if func in FUSED and self._rounds(args[0]):

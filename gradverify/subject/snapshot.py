@@ -107,6 +107,14 @@ def alike(some: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> boo
     )
 
 
+def near(a: Tensor, b: Tensor, share: float) -> bool:
+    """Is no element further from the other than this share of the largest?"""
+    if a.shape != b.shape:
+        return False
+    off, size = (a - b).abs().nan_to_num(nan=0.0), b.abs().nan_to_num(nan=0.0, posinf=0.0)
+    return not a.numel() or bool(off.max() <= share * size.max())
+
+
 def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
     """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to
     read it ends the process.) `then`: what it held."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from gradverify.subject.own_code import FunctionMode, own_code, wrapped
+from gradverify.subject.own_code import FunctionMode, Keywords, own_code, wrapped
 from gradverify.torch_private import (
     apply,
     every_apply,
@@ -64,7 +64,7 @@ class Graphs(FunctionMode):
         # By the id of the plain one, which is kept alive
         self._of: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if not self._of:
             return wrapped(func, *args, **named)
         args, named = self.put_back((tuple(args), named))

@@ -90,7 +90,8 @@ class Subject:
 
     `positions`: the arguments as the function takes them, one each, but the elements of a list or
     the like together; `kwargs`: the plain ones by name; `output_names`: of the flattened outputs,
-    known after the first forward; `writes` is set once the function was seen to write into an
+    known after the first forward; `tensors`: the arguments that are; `parameter_names`: of those
+    that are a module's; `writes` is set once the function was seen to write into an
     input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to
     be callable, which every backward follows; `around` makes the context that every forward runs
     in, where there is one, `lent` what each of a module's buffers becomes.
@@ -134,7 +135,7 @@ class Subject:
             if is_module
             else Held(*reached(target.subject, *plain, *kwargs.values()))
         )
-        self._parameters = {argument.name for argument in self.arguments if argument.parameter}
+        self.parameter_names = {argument.name for argument in self.arguments if argument.parameter}
         # all that it gets are differentiable inputs, handed over by position as they lie
         self._bare = (
             not is_module
@@ -151,7 +152,8 @@ class Subject:
             )
         )
         # Of CUDA; each call is waited for
-        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)
+        self.tensors = tuple(argument for argument in self.arguments if argument.is_tensor)
+        self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0
         self._original: Subject | None = None
@@ -267,7 +269,7 @@ class Subject:
     @property
     def size(self) -> int:
         """Elements of all tensor arguments together."""
-        return sum(argument.value.numel() for argument in self.arguments if argument.is_tensor)
+        return sum(argument.value.numel() for argument in self.tensors)
 
     @property
     def odd(self) -> str | None:
@@ -443,7 +445,9 @@ class Subject:
 
     def buffers(self, graph: Graph) -> dict[str, Tensor]:
         """Those that stood in a module when the forward was over."""
-        return {name: tensor for name, tensor in graph.lent.items() if name not in self._parameters}
+        return {
+            name: tensor for name, tensor in graph.lent.items() if name not in self.parameter_names
+        }
 
     def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
         moved = iter(inputs)
@@ -471,7 +475,7 @@ class Subject:
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""
         tensors = self._held.tensors
-        own = self._rest or {n: x for n, x in tensors.items() if n not in self._parameters}
+        own = self._rest or {n: x for n, x in tensors.items() if n not in self.parameter_names}
         if not self._looked:
             self._looked = True
             if rest := self._at_rest(own):

@@ -54,7 +54,7 @@ class Batches:
     ) -> None:
         self._subject, self._checked, self._cotangents = subject, tuple(checked), cotangents
         self._source, self._random = source, random
-        self._arguments = [argument for argument in subject.arguments if argument.is_tensor]
+        self._arguments = subject.tensors
         self._moving = subject.twin(
             [replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments]
         )
