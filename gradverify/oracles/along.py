@@ -3,7 +3,6 @@ steps, with an error bar."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
@@ -29,7 +28,7 @@ from gradverify.numerics.function.point import DirectionLine, Function, Point
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index
 from gradverify.numerics.seed_vectors import cotangent, signed_tensor
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
-from gradverify.subject.subject import Cotangents, filled
+from gradverify.subject.subject import Cotangents, Tensors, filled
 
 # ---- The derivative of a function along one direction of all its inputs, by finite differences of
 # many steps, with an error bar
@@ -159,7 +158,7 @@ def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> 
     return np.where(moves, signed_tensor((len(columns),), source).numpy() * columns.scale, 0.0)
 
 
-def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Array:
+def change(columns: Columns, direction: Array, inputs: Tensors) -> Array:
     """What t = 1 along the direction adds to the inputs' real coordinates, mirror images
     included."""
     full = np.zeros(sum(part.stop - part.start for part in parts(inputs)))
@@ -169,13 +168,13 @@ def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Arra
     return full
 
 
-def parts(tensors: Sequence[Tensor]) -> list[slice]:
+def parts(tensors: Tensors) -> list[slice]:
     """Where the real coordinates of each tensor lie among those of all."""
     sizes = (x.numel() * (1 + x.is_complex()) for x in tensors)
     return [slice(first, last) for first, last in pairwise(accumulate(sizes, initial=0))]
 
 
-def shaped(coordinates: Array, like: Sequence[Tensor]) -> list[Tensor]:
+def shaped(coordinates: Array, like: Tensors) -> list[Tensor]:
     """Real coordinates, one tensor's after the other's, as tensors of those shapes, dtypes and
     devices."""
     result = []
@@ -188,14 +187,14 @@ def shaped(coordinates: Array, like: Sequence[Tensor]) -> list[Tensor]:
     return result
 
 
-def moduli(tensors: Sequence[Tensor]) -> Array:
+def moduli(tensors: Tensors) -> Array:
     """|z| for every real coordinate, both parts of a complex number having its modulus; 0 where it
     is not finite."""
     parts = [np.repeat(numbers(x.detach().abs()), 1 + x.is_complex()) for x in tensors]
     return np.asarray(np.nan_to_num(np.concatenate([*parts, np.zeros(0)]), nan=0.0, posinf=0.0))
 
 
-def coordinates(tensors: Cotangents, like: Sequence[Tensor]) -> Array:
+def coordinates(tensors: Cotangents, like: Tensors) -> Array:
     """The real coordinates of tensors, one after the other; None is zeros."""
     return flat_all(filled(tensors, like)).numpy()
 

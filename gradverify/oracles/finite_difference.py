@@ -24,7 +24,7 @@ from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import tried
 from gradverify.subject.rounding import Anew, Perturbed
-from gradverify.subject.subject import Cotangents, filled
+from gradverify.subject.subject import Cotangents, Tensors, filled
 
 # The smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero
 # there
@@ -61,7 +61,7 @@ class Wishes:
     specified: tuple[Tensor | None, ...] = ()
     seed: Seed = Seed()
 
-    def columns(self, inputs: Sequence[Tensor]) -> Columns:
+    def columns(self, inputs: Tensors) -> Columns:
         """The columns of these inputs."""
         return columns_of(inputs, self.domains, self.symmetric, self.specified)
 
@@ -120,29 +120,29 @@ class Gives(Protocol):
     cotangents pulled back at once."""
 
     @property
-    def inputs(self) -> Sequence[Tensor]: ...
+    def inputs(self) -> Tensors: ...
 
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]: ...
+    def values(self, inputs: Tensors) -> Tensors: ...
 
-    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Cotangents: ...
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Cotangents: ...
 
 
 class Split:
     """The values of one function beside the backward of another, whose inputs and outputs may have
     other dtypes."""
 
-    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Tensors) -> None:
         """`outputs`: of the function whose backward it is."""
         self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
 
     @property
-    def inputs(self) -> Sequence[Tensor]:
+    def inputs(self) -> Tensors:
         return self._full.inputs
 
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def values(self, inputs: Tensors) -> Tensors:
         return self._full.values(inputs)
 
-    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Cotangents:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Cotangents:
         """At other inputs, rounded to its dtypes."""
         own = self._narrow.inputs
         return self._narrow.vjp(
@@ -168,25 +168,25 @@ class Filled:
         return getattr(self._function, "narrow", None)
 
     @property
-    def inputs(self) -> Sequence[Tensor]:
+    def inputs(self) -> Tensors:
         return self._function.inputs
 
-    def here(self) -> Sequence[Tensor] | None:
+    def here(self) -> Tensors | None:
         """Its values at its inputs, of the forward that backward is asked of; None where it keeps
         none."""
-        found: Sequence[Tensor] | None = getattr(self._function, "here", lambda: None)()
+        found: Tensors | None = getattr(self._function, "here", lambda: None)()
         return found
 
     @property
-    def earlier(self) -> Sequence[Tensor] | None:
+    def earlier(self) -> Tensors | None:
         """What an earlier forward there gave, if one is known."""
         return getattr(self._function, "earlier", None)
 
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def values(self, inputs: Tensors) -> Tensors:
         """With gradients on, as in training."""
         return self._function.values([x.detach().requires_grad_() for x in inputs])
 
-    def shaken(self, inputs: Sequence[Tensor], number: int) -> tuple[Sequence[Tensor], float]:
+    def shaken(self, inputs: Tensors, number: int) -> tuple[Tensors, float]:
         """Its values as they may round, and the coarsest roundoff of its operations."""
         mode = Anew(generator(number, "forward", "rounding"))
         with mode:
@@ -197,18 +197,16 @@ class Filled:
         self,
         number: int,
         cotangents: Cotangents,
-        inputs: Sequence[Tensor],
+        inputs: Tensors,
         roundings: float = ULP,
-    ) -> Sequence[Tensor] | None:
+    ) -> Tensors | None:
         """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits
         inside are no excuse for a backward. None where it raises."""
         source = generator(number, "backward", "rounding")
         with Perturbed(source, ULP * U64):
             return tried(self.vjp, cotangents, nudged(inputs, source, roundings))
 
-    def vjp(
-        self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None
-    ) -> Sequence[Tensor]:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Tensors:
         gradients = self._function.vjp(cotangents, inputs)
         asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
         self.given.update(
@@ -232,7 +230,7 @@ class Filled:
 
 
 def rounded_anew(
-    source: torch.Generator, inputs: Sequence[Tensor], compute: Callable[[Sequence[Tensor]], Value]
+    source: torch.Generator, inputs: Tensors, compute: Callable[[Tensors], Value]
 ) -> Value:
     """What is computed where every operation rounds at random in its own dtype, of inputs a
     rounding away (for code that leaves torch)."""
@@ -240,8 +238,6 @@ def rounded_anew(
         return compute(nudged(inputs, source))
 
 
-def nudged(
-    inputs: Sequence[Tensor], source: torch.Generator, roundings: float = 1.0
-) -> list[Tensor]:
+def nudged(inputs: Tensors, source: torch.Generator, roundings: float = 1.0) -> list[Tensor]:
     """The inputs so many roundings away, each number by itself."""
     return [x + roundings * UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]

@@ -27,10 +27,10 @@ from gradverify.oracles.finite_difference import rounded_anew
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.failure import attempted
-from gradverify.subject.subject import Cotangents, Subject, filled
+from gradverify.subject.subject import Cotangents, Subject, Tensors, filled
 from gradverify.subject.target import Target
 
-Row = Callable[[Sequence[Tensor], int], Cotangents]
+Row = Callable[[Tensors, int], Cotangents]
 """The gradients at other inputs, of one output element of the pair."""
 # Of a pair with mismatches, as far as they are explained: so many backwards each, by both sides
 ROWS, WAYS = 64, 5
@@ -118,9 +118,7 @@ class Given:
         """Of the backward that is compared: dense random ones, where a subclass has no others."""
         return self.checked.cotangents(self.name)
 
-    def gradients(
-        self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None
-    ) -> Gradients:
+    def gradients(self, cotangents: Tensors, inputs: Tensors | None = None) -> Gradients:
         """One per differentiable input for one cotangent per checked output, None where it says
         nothing; `inputs`: in place of the check's own."""
         raise NotImplementedError
@@ -132,7 +130,7 @@ class Given:
         inputs, unit = checked.subject.inputs, checked.unit
         wanted = self.gradients(cotangents)
 
-        def ours(function: Differentiable, moved: Sequence[Tensor] | None = None) -> list[Tensor]:
+        def ours(function: Differentiable, moved: Tensors | None = None) -> list[Tensor]:
             given = [cotangent.clone() for cotangent in cotangents]
             return filled(function.vjp(given, moved), inputs)
 

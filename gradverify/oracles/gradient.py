@@ -17,7 +17,7 @@ from gradverify.subject.containers import step
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
 from gradverify.subject.forms import Argument, Members, compared, odd_kind, where_held
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Subject, Tensors
 from gradverify.subject.target import Target, callable_target, live
 from gradverify.torch_private import pytree
 
@@ -47,9 +47,7 @@ class HandWritten(Given):
     def cotangents(self) -> tuple[Tensor, ...]:
         return self.checked.cotangents("hand-written")
 
-    def gradients(
-        self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None
-    ) -> Gradients:
+    def gradients(self, cotangents: Tensors, inputs: Tensors | None = None) -> Gradients:
         """Raises UserCodeError (GV002) that names the oracle where it raises or returns what does
         not fit."""
         subject, target = self.checked.subject, self.target

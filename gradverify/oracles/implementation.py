@@ -27,6 +27,7 @@ from gradverify.subject.subject import (
     Gradients,
     Graph,
     Subject,
+    Tensors,
     as_leaves,
     filled,
     pulled,
@@ -70,12 +71,12 @@ class Implementation:
         """At the point of the check. Raises UserCodeError (GV002) that names it."""
         return self._here.outputs
 
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def values(self, inputs: Tensors) -> Tensors:
         """Its outputs at the places of the checked ones (by name, where it names them alike).
         Raises UserCodeError (GV002) that names it."""
         return self._graph(inputs).outputs
 
-    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Gradients:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Gradients:
         """By autograd, on a graph that stays, or on one at other inputs; None where there are none.
         Raises UserCodeError (GV003) that names it."""
         graph = self._here if inputs is None else self._graph(as_leaves(inputs))
@@ -89,7 +90,7 @@ class Implementation:
         with blamed("GV003", f"the backward of {self.name}"), self._held.lent(graph.lent):
             return pulled([y for y, _ in wanted], graph.leaves, [v for _, v in wanted])
 
-    def _graph(self, leaves: Sequence[Tensor]) -> Graph:
+    def _graph(self, leaves: Tensors) -> Graph:
         """Of one call. Raises UserCodeError (GV002)."""
         subject, target, name = self._subject, self.target, self.name
         moved = iter(leaves)
@@ -189,7 +190,7 @@ class Surrogate(Split):
         subject: Subject,
         function: Differentiable,
         checked: Sequence[int],
-        outputs: Sequence[Tensor],
+        outputs: Tensors,
     ) -> None:
         self._soft = Implementation(
             subject, "surrogate", str(subject.case.oracles.surrogate), checked
@@ -205,7 +206,7 @@ class Surrogate(Split):
                     f"({mine.dtype}): its finite differences cannot be compared",
                 )
 
-    def differentiates_to(self, cotangents: Sequence[Tensor]) -> bool:
+    def differentiates_to(self, cotangents: Tensors) -> bool:
         """Does torch differentiate the surrogate to what backward gives? Where its finite
         differences are others, it detaches on the way."""
         try:

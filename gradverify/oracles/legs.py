@@ -25,7 +25,7 @@ from gradverify.subject.failure import UserCodeError, attempted
 from gradverify.subject.fewer_bits import tf32
 from gradverify.subject.forms import dtype_name
 from gradverify.subject.rounding import ROWS, Disguised, Lifted
-from gradverify.subject.subject import Argument, Subject, filled
+from gradverify.subject.subject import Argument, Subject, Tensors, filled
 from gradverify.subject.target import oracle_target
 from gradverify.torch_private import without_modes
 
@@ -180,7 +180,7 @@ class Kernel:
 
     def _called(
         self,
-        cotangents: Sequence[Sequence[Tensor]],
+        cotangents: Sequence[Tensors],
         inside: AbstractContextManager[object] | None = None,
     ) -> list[Pulled]:
         """What the kernel gives for each of them."""
@@ -274,7 +274,7 @@ class Kernel:
             for _ in range(COTANGENTS)
         ]
 
-    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Sequence[Tensor]) -> Pulled:
+    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Tensors) -> Pulled:
         """What the computation gives when all of its operations run in 16 bits: what is float32 in
         the kernel stays so, 16 bits are disguised as float64."""
         single = torch.float32
@@ -292,9 +292,7 @@ class Kernel:
             return _pulled(twin, self._checked, cotangents)
 
 
-def _pulled(
-    subject: Subject, checked: Sequence[int], cotangents: Sequence[Tensor] | None
-) -> Pulled:
+def _pulled(subject: Subject, checked: Sequence[int], cotangents: Tensors | None) -> Pulled:
     """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
     function = Differentiable(subject, checked)
     if cotangents is None:

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gradverify.numerics.estimate.kinks import KINK
 from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot, rms
@@ -35,7 +34,7 @@ from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference_gradients import Revised, reference_gradients
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import tried
-from gradverify.subject.subject import Cotangents
+from gradverify.subject.subject import Cotangents, Tensors
 from gradverify.subject.wide import InDouble, widened
 
 # ---- Two conventions at a kink: where backward and a reference differ, both are right between the
@@ -153,7 +152,7 @@ class AgainstReference(Implementation):
             for place, each in self._values(seen.function, seen.outputs).items()
         }
 
-    def _values(self, function: Differentiable, outputs: Sequence[Tensor]) -> dict[int, Pair | str]:
+    def _values(self, function: Differentiable, outputs: Tensors) -> dict[int, Pair | str]:
         """The noise of both is measured where they differ."""
         result, noise = dict[int, Pair | str](), list[Array]()
 
@@ -237,7 +236,7 @@ class AgainstReference(Implementation):
                 seen.spending.short_of,
             )
 
-        def row_of(output: int, function: Gives, inputs: Sequence[Tensor], row: int) -> Cotangents:
+        def row_of(output: int, function: Gives, inputs: Tensors, row: int) -> Cotangents:
             y = seen.outputs[output]
             one = one_hot(y.shape, y.dtype, y.device, row)
             every = range(len(seen.outputs))

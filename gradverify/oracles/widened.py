@@ -23,7 +23,7 @@ from gradverify.subject.draw import generator, signed
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import dtype_name
 from gradverify.subject.rounding import Perturbed
-from gradverify.subject.subject import Cotangents, Subject, as_leaves, filled
+from gradverify.subject.subject import Cotangents, Subject, Tensors, as_leaves, filled
 from gradverify.subject.wide import InDouble, is_narrow, wide, widened
 
 
@@ -37,7 +37,7 @@ class RefusedError(UserCodeError):
 def in_float64(
     subject: Subject,
     function: Gives,
-    outputs: Sequence[Tensor],
+    outputs: Tensors,
     given_by: Callable[[Subject], Gives],
     reference: Callable[[Subject], Gives],
     *,
@@ -143,7 +143,7 @@ class InFloat64(Split):
         self,
         narrow: Gives,
         full: Gives,
-        outputs: Sequence[Tensor],
+        outputs: Tensors,
         subject: Subject,
         mode: InDouble,
         of_reference: bool = False,
@@ -195,7 +195,7 @@ class InFloat64(Split):
         """In float64, at its inputs."""
         return self._here
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors) -> list[Tensor]:
         """In float64."""
         return list(self._full.values([wide(x) for x in inputs]))
 
@@ -208,17 +208,13 @@ class InFloat64(Split):
         )
         return found
 
-    def full(
-        self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None
-    ) -> Sequence[Tensor] | None:
+    def full(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Tensors | None:
         """The gradients of the backward in float64; None where it refuses that."""
         with self._mode():
             found = tried(self._full.vjp, cotangents, inputs)
         return None if found is None else filled(found, self.inputs)
 
-    def perturbed(
-        self, number: int, cotangents: Cotangents, inputs: Sequence[Tensor]
-    ) -> Sequence[Tensor] | None:
+    def perturbed(self, number: int, cotangents: Cotangents, inputs: Tensors) -> Tensors | None:
         """As `full` at inputs, with roundings of float32 in every operation; where it refuses
         float64, as it rounds itself at random."""
         source = generator(number, "narrow", "rounding")
@@ -231,10 +227,10 @@ class InFloat64(Split):
             rounded_anew(source, own, lambda moved: self.vjp(cotangents, moved)), self.inputs
         )
 
-    def _at(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _at(self, inputs: Tensors) -> list[Tensor]:
         return [y.detach() for y in self._full.values(as_leaves(inputs))]
 
-    def _nearby(self, number: int) -> tuple[Sequence[Tensor], list[Array]]:
+    def _nearby(self, number: int) -> tuple[Tensors, list[Array]]:
         """The outputs of the narrow function at inputs near the point, and their deviations."""
         inputs = beside(self._subject, number)
         outputs = self._narrow.values(as_leaves(inputs))
@@ -269,7 +265,7 @@ class InFloat64(Split):
             for spread, exact in zip(spreads, self._here, strict=True)
         ]
 
-    def _refuse_what_differs(self, outputs: Sequence[Tensor], off: Sequence[Array]) -> None:
+    def _refuse_what_differs(self, outputs: Tensors, off: Sequence[Array]) -> None:
         for place, (y, own) in enumerate(zip(outputs, off, strict=True)):
             size = _size(y)
             allowed = ROUNDINGS * U32 * size
@@ -296,7 +292,7 @@ def _size(tensor: Tensor) -> Array:
     return np.maximum(np.where(np.isfinite(size), size, 0.0), rms(size))
 
 
-def _deviation(narrow: Sequence[Tensor], full: Sequence[Tensor]) -> list[Array]:
+def _deviation(narrow: Tensors, full: Tensors) -> list[Array]:
     """By how much outputs in float32 differ from those in float64 [m each]. Raises RefusedError
     where they are not the same outputs."""
     if len(narrow) != len(full):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
-from gradverify.subject.subject import Cotangents, Subject, as_leaves
+from gradverify.subject.subject import Cotangents, Subject, Tensors, as_leaves
 
 TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
 FLAT = 2.0**10  # roundoffs of a gradient's largest element: a mean below it is rounding
@@ -60,19 +60,17 @@ class Damaged(Differentiable):
         super().__init__(subject, checked)
         self._damage = damage
         # The inputs of the last forward, where that is what backward keeps
-        self._last: Sequence[Tensor] | None = None
+        self._last: Tensors | None = None
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors) -> list[Tensor]:
         self._remember(inputs)
         return super().values(inputs)
 
-    def here(self) -> Sequence[Tensor]:
+    def here(self) -> Tensors:
         self._remember(self.inputs)
         return super().here()
 
-    def graph(
-        self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None
-    ) -> Graph:
+    def graph(self, leaves: Tensors | None = None, inputs: Tensors | None = None) -> Graph:
         self._remember(inputs or leaves or self.inputs)
         return super().graph(leaves, inputs)
 
@@ -90,13 +88,13 @@ class Damaged(Differentiable):
         )
         return done(self._damage, found, cotangents)
 
-    def _remember(self, inputs: Sequence[Tensor]) -> None:
+    def _remember(self, inputs: Tensors) -> None:
         if self._damage.how == "stale":
             self._last = tuple(x.detach().clone() for x in inputs)
 
 
 # ---- the catalogue
-def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
+def damages(inputs: Tensors) -> Iterator[Damage]:
     """All damage that can be done to the gradients of these inputs: each to one gradient alone,
     then what concerns several."""
     places = tuple(place for place, x in enumerate(inputs) if x.numel())

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.graph import function_nodes, gradient_numbers
 from gradverify.subject.snapshot import Snapshot, alike
-from gradverify.subject.subject import Cotangents, Subject, Way, as_leaves, filled
+from gradverify.subject.subject import Cotangents, Subject, Tensors, Way, as_leaves, filled
 from gradverify.subject.subject import Gradients as Gradients
 from gradverify.subject.subject import Graph as Graph
 
@@ -57,7 +57,7 @@ class Differentiable:
         self._subject, self._checked = subject, tuple(checked)
         self._graph: Graph | None = None
         # What that forward returned: a backward may write into it
-        self._here: Sequence[Tensor] = ()
+        self._here: Tensors = ()
         # Outputs that are not compared have gradients too, which are undefined then
         self._others = False
         # Cotangents of a batch, 0 where they come one by one; None where the graph was not looked
@@ -66,23 +66,23 @@ class Differentiable:
         self.refused: UserCodeError | None = None  # what the way that was left raised
         self.refuses_none: UserCodeError | None = None
         # What the checked outputs were in another forward at the inputs, before
-        self.earlier: Sequence[Tensor] | None = None
+        self.earlier: Tensors | None = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return self._subject.inputs
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
         return self.of(self._subject.called(inputs))
 
-    def here(self) -> Sequence[Tensor]:
+    def here(self) -> Tensors:
         """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks.
         Raises UserCodeError (GV002)."""
         self.kept_graph()
         return self._here
 
-    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> Gradients:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Gradients:
         """The gradient per input, None where backward gives none; at other `inputs` on a graph of
         its own. Raises UserCodeError (GV003) where every way is refused."""
         if inputs is not None:
@@ -177,7 +177,7 @@ class Differentiable:
         return tuple(None if each[0] is None else torch.cat(each) for each in parts)
 
     def once(
-        self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None
+        self, cotangents: Tensors, through: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output
         passed `through` a last operation; cotangents are cast to the outputs' dtypes, and brought
@@ -195,9 +195,7 @@ class Differentiable:
             lambda _: graphs.pop() if graphs else self.graph(), fitting, Way.LEAVES, through=through
         )
 
-    def graph(
-        self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None
-    ) -> Graph:
+    def graph(self, leaves: Tensors | None = None, inputs: Tensors | None = None) -> Graph:
         """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these.
         Raises UserCodeError (GV002)."""
         leaves = self._subject.leaves() if leaves is None else leaves
@@ -301,7 +299,7 @@ def push(
     subject: Subject,
     checked: Sequence[int],
     tangents: Cotangents,
-    inputs: Sequence[Tensor] | None = None,
+    inputs: Tensors | None = None,
 ) -> Pushed:
     """The tangents of the checked outputs for one tangent per differentiable input; None: that
     input is no dual number. `inputs`: other ones.
@@ -337,7 +335,7 @@ def batched_gradients(
     function: Differentiable,
     graph: Graph,
     classes: Sequence[type],
-    v: Sequence[Tensor],
+    v: Tensors,
     factors: Sequence[float],
 ) -> Gradients:
     """The gradients [n, …] per input, None where there is none, for the cotangents v times each of
@@ -385,7 +383,7 @@ class Second(NamedTuple):
     cotangents: Gradients
 
 
-Created = tuple[Graph, Sequence[Tensor], Gradients]
+Created = tuple[Graph, Tensors, Gradients]
 """A backward under `create_graph`: the forward's graph, the cotangents, which require grad, and the
 gradients."""
 
@@ -398,7 +396,7 @@ class Backward:
         self,
         subject: Subject,
         function: Differentiable,
-        cotangents: Sequence[Tensor],
+        cotangents: Tensors,
         known: Cotangents | None = None,
     ) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
@@ -417,21 +415,19 @@ class Backward:
         UserCodeError."""
         return self.values() if self._known is None else filled(self._known, self.inputs)
 
-    def values(self, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def values(self, inputs: Tensors | None = None) -> list[Tensor]:
         """The gradients at other inputs, None filled with zeros: one forward and one backward.
         Raises UserCodeError."""
         given = [cotangent.clone() for cotangent in self.cotangents]
         return filled(self._function.vjp(given, inputs), self.inputs)
 
-    def vjp(self, cotangents: Cotangents, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> list[Tensor]:
         """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is
         refused."""
         weights = filled(cotangents, self.inputs)
         return filled(self.second(weights, inputs).inputs, self.inputs)
 
-    def second(
-        self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None, keep: bool = False
-    ) -> Second:
+    def second(self, weights: Tensors, inputs: Tensors | None = None, keep: bool = False) -> Second:
         """One forward, one backward under `create_graph`, one backward through it, at the inputs or
         at others. Raises UserCodeError (GV109).
 
@@ -452,7 +448,7 @@ class Backward:
         self._kept = created if keep and self._function.reusable else self._kept
         return found
 
-    def once_more(self, weights: Sequence[Tensor]) -> Second:
+    def once_more(self, weights: Tensors) -> Second:
         """For other weights at the inputs, on the graph that was kept, which is let go. What it
         says stands under the suspicion that its first backward changed it. Raises UserCodeError
         (GV109)."""
@@ -463,7 +459,7 @@ class Backward:
         """Of the graph that was kept, if it still is."""
         self._kept = None
 
-    def _through(self, created: Created, weights: Sequence[Tensor], retain: bool = False) -> Second:
+    def _through(self, created: Created, weights: Tensors, retain: bool = False) -> Second:
         """The cotangents require grad themselves, and this pass is `.backward()` of everything:
         `once_differentiable` is silent without the first, and
         `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""

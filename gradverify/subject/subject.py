@@ -48,6 +48,7 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"
 
 
 Gradients = tuple[Tensor | None, ...]
+Tensors = Sequence[Tensor]
 Cotangents = Sequence[Tensor | None]
 
 
@@ -331,7 +332,7 @@ class Subject:
 
     def called(
         self,
-        inputs: Sequence[Tensor],
+        inputs: Tensors,
         mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad,
     ) -> Graph:
         """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError
@@ -344,7 +345,7 @@ class Subject:
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
         return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
 
-    def probed(self, inputs: Sequence[Tensor]) -> Graph:
+    def probed(self, inputs: Tensors) -> Graph:
         """`called`, and notices a function that refuses leaves because it writes into its
         inputs."""
         before, found = [x.detach().clone() for x in inputs], attempted(self.called, inputs)
@@ -366,9 +367,9 @@ class Subject:
     def pull(
         self,
         graph: Graph,
-        outputs: Sequence[Tensor],
+        outputs: Tensors,
         cotangents: Cotangents,
-        leaves: Sequence[Tensor] | None = None,
+        leaves: Tensors | None = None,
         *,
         retain: bool = False,
         create: bool = False,
@@ -449,7 +450,7 @@ class Subject:
             name: tensor for name, tensor in graph.lent.items() if name not in self.parameter_names
         }
 
-    def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
+    def _arguments(self, inputs: Tensors) -> Sequence[Any]:
         moved = iter(inputs)
         values = list[Any]()
         for argument in self.arguments:
@@ -542,7 +543,7 @@ class Subject:
             blame(error, "GV002", "forward")
             raise
 
-    def given(self, inputs: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    def given(self, inputs: Tensors) -> tuple[list[Any], dict[str, Any]]:
         """What one call of a function that is no module gets: by position, and by name."""
         return self.arranged(self._arguments(inputs))
 
@@ -592,8 +593,8 @@ class Subject:
 
 
 def pulled(
-    outputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
+    outputs: Tensors,
+    leaves: Tensors,
     cotangents: Cotangents,
     retain: bool = True,
     create: bool = False,

@@ -18,7 +18,7 @@ from gradverify.subject.base_call import Custody, Held, Written, arguments
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError, attempted, blamed
 from gradverify.subject.layout import reversed_along
-from gradverify.subject.subject import Subject, Way, filled
+from gradverify.subject.subject import Subject, Tensors, Way, filled
 
 # ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through
 # a loop
@@ -28,7 +28,7 @@ SPREAD = 0.3
 NEARBY = 0.02  # where the function is not defined there, and the third point
 SIZE = 3
 Dims = tuple[int | None, ...]
-Points = Sequence[Sequence[Tensor]]
+Points = Sequence[Tensors]
 
 
 class Batch(NamedTuple):
@@ -145,9 +145,7 @@ class Batches:
         pairs = zip(gradients, self._own(dims), strict=True)
         return Batch(outputs, tuple(g if dim is not None else g.sum(0) for g, dim in pairs))
 
-    def _single(
-        self, point: Sequence[Tensor], cotangents: Sequence[Tensor]
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    def _single(self, point: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
         graph = self._moving.called(
             [
                 x.detach().clone().requires_grad_(wanted)
@@ -160,7 +158,7 @@ class Batches:
         return [y.detach() for y in checked], self._pulled(graph, checked, cotangents)
 
     def _pulled(
-        self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], **options: Any
+        self, graph: Graph, outputs: Tensors, cotangents: Tensors, **options: Any
     ) -> list[Tensor]:
         """The gradient per differentiable argument."""
         found = (
@@ -253,7 +251,7 @@ def accumulated(
     return Accumulated(first, both, custody.broken())
 
 
-def straight(nodes: Sequence[Any], leaves: Sequence[Tensor]) -> list[bool]:
+def straight(nodes: Sequence[Any], leaves: Tensors) -> list[bool]:
     """Which leaves go straight into one of the nodes, so that nothing stands between its gradient
     and `.grad`."""
     edges = (following for node in nodes for following, _ in node.next_functions)
