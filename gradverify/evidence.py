@@ -34,10 +34,10 @@ from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobi
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import Surrogate
 from gradverify.oracles.legs import Kernel, Standing, as_reference
+from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference import AgainstReference
 from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64
 from gradverify.subject.another import elsewhere
-from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import signed
 from gradverify.subject.failure import Line, Spent, UserCodeError, attempted, tried
@@ -53,7 +53,7 @@ STEP = 1e-3  # of each element's size
 MOVING = 0.1  # of the elements: a forward of which fewer move under such a step is flat
 
 
-class Evidence(BaseCall):
+class Evidence(Checked):
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
     def __init__(
@@ -294,7 +294,17 @@ class Evidence(BaseCall):
     def in_float64(self) -> InFloat64 | str:
         """The values of a float32 function, or of one that computes in float32, in float64, beside
         its backward; or why there are none, "" where nobody asks."""
-        if self.settings.eps != "auto" or not (is_narrow(self.subject) or self._single_inside):
+        narrow = is_narrow(self.subject)
+        if self.settings.eps != "auto" or not (
+            narrow
+            # Does a function of float64 compute every output in float32?
+            or (
+                self.unit == U64
+                and self.surrogate is None
+                and self.outputs
+                and all(unit == U32 for unit in self.precisions)
+            )
+        ):
             return ""
         function = self.surrogate or self.function
         found = attempted(
@@ -304,21 +314,10 @@ class Evidence(BaseCall):
                 self.outputs if self.surrogate is None else function.values(self.subject.leaves()),
             )
         )
-        narrow = is_narrow(self.subject)
         if isinstance(found, UserCodeError):
             given = "" if isinstance(found, RefusedError) else "given float64 "
             return f"{given}{found.message}" if narrow else ""  # else it is measured as it is
         return found if found.lifted or narrow else ""
-
-    @property
-    def _single_inside(self) -> bool:
-        """Does a function of float64 compute every output in float32?"""
-        return (
-            self.unit == U64
-            and self.surrogate is None
-            and bool(self.outputs)
-            and all(unit == U32 for unit in self.precisions)
-        )
 
     @property
     def numeric_precision(self) -> str:

@@ -7,35 +7,303 @@ under `Disguised`, the function shows the first and not the second."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 import torch
 
+from gradverify.model.case import Settings
+from gradverify.numerics.choose import Mode, Why
 from gradverify.numerics.estimate.kinks import KINK
-from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot, rms
-from gradverify.numerics.function.point import Point
+from gradverify.numerics.exact import exact_elements
+from gradverify.numerics.function.coordinates import (
+    UNITS,
+    columns_of,
+    numbers,
+    one_hot,
+    real_shape,
+    rms,
+)
+from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.grouped_vjps import shared_groups
 from gradverify.numerics.judging.quick_samples import LoneLadders
+from gradverify.numerics.judging.run import OverBudget, no_budget
 from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
+from gradverify.numerics.pairs.tally import Tally
 from gradverify.numerics.prepare import prepare
-from gradverify.numerics.rungs import U32, Array, Index, Z
+from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
+from gradverify.numerics.rungs import U32, U64, Array, Index, Z, nonzero
+from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sixteen_bit import TensorResult
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense, row_groups
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.convergence import ByPlace, beside_largest, by_place
-from gradverify.oracles.finite_difference import Filled, Gives
+from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian
 from gradverify.oracles.given import beside_rounding, exactly
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked
-from gradverify.oracles.reference_gradients import Revised, reference_gradients
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import tried
 from gradverify.subject.subject import Cotangents, Tensors
 from gradverify.subject.wide import InDouble, widened
+
+# ---- Two backwards of one function, element by element, at the calls that the structure of its
+# Jacobian takes.
+#
+# A VJP of one is compared with the same VJP of the other: of a group of outputs that share no
+# input, which gives each of their elements, or, where the mode or the budget allows fewer, of a few
+# random cotangents, which show the columns that differ. What differs is pulled back again, with
+# other weights or row by row, before it counts: off the pattern a compressed VJP is a sum of
+# elements.
+ONE_BY_ONE = 16  # outputs: so few are pulled back one by one, whatever the structure
+COTANGENTS = 3  # random ones, where rows are too many
+# Rows that are pulled back one by one because a group of theirs differs, and so many halvings of
+# random cotangents
+FOLLOWED = 256
+
+Read = Mapping[int, Entries]
+"""Elements by input tensor."""
+Revised = Callable[[int, int, Entries], Entries]
+"""Elements of an (input, output) pair with those that differ for a good reason as right."""
+
+
+@np.errstate(all="ignore")
+def reference_gradients(
+    function: Function,
+    reference: Function,
+    settings: Settings,
+    measured: Callable[[], Jacobian],
+    revised: Revised = lambda tensor, output, elements: elements,
+    over_budget: OverBudget = no_budget,
+) -> dict[tuple[int, int], Pair]:
+    """Compare every (input, output) pair of two Jacobians.
+
+    `measured`: by finite differences; its structure is needed from ONE_BY_ONE outputs on.
+    """
+    n = len(function.inputs)
+    columns = columns_of(function.inputs, [None] * n, [False] * n)
+    point, other = (Point(each, columns) for each in (function, reference))
+    unit, seed = float(point.unit.max(initial=U64)), Seed(settings.seed).within("reference")
+    atol, rtol = settings.tolerances()
+    tensors = [slice(a, b) for a, b in pairwise(point.starts.tolist())]
+    widths, heights = np.diff(point.starts).tolist(), [p.stop - p.start for p in point.parts]
+    tallies = {
+        (t, o): Tally(t, o, (height, width), WORST)
+        for t, width in enumerate(widths)
+        for o, height in enumerate(heights)
+    }
+    resolved = 0  # rows pulled back one by one because their group could not be read
+
+    # ---- one cotangent of both
+    def pulled(output: int, weights: Array) -> Array:
+        """The gradients [2, N] of both for a cotangent of one output tensor."""
+        return np.array(
+            [
+                np.concatenate([*map(numbers, pull_back(each, output, weights)), np.zeros(0)])
+                for each in (point, other)
+            ]
+        )
+
+    def drawn(output: int, rows: Index, *which: object) -> Array:
+        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is
+        infinite."""
+        weights = np.zeros(heights[output])
+        weights[rows] = signed_weights(len(rows), seed.generator("cotangent", output, *which))
+        return as_dtype_holds(point, output, weights)
+
+    def read(output: int, weights: Array, row_of: Mapping[int, Index]) -> tuple[Read, bool]:
+        """The elements by input tensor, each the gradient over the weight of its row.
+
+        And whether the two differ at inputs that no row with a weight depends on.
+        """
+        gradients, found, stray = pulled(output, weights), dict[int, Entries](), False
+        for t, rows in row_of.items():
+            mine, theirs = gradients[:, tensors[t]]
+            used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
+            column, beside = np.flatnonzero(used), used == 0
+            out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
+            largest = np.maximum(np.abs(a), np.abs(v)) * columns.scale[tensors[t]][column]
+            reach = np.zeros(len(weights))
+            np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
+            floor = FLOOR * unit / nonzero(columns.size[tensors[t]])
+            allowed = floor[beside] * reach.max(initial=0.0)
+            stray |= bool((~(np.abs(mine[beside] - theirs[beside]) <= allowed)).any())
+            found[t] = exact_elements(
+                out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=unit
+            )
+        return found, stray
+
+    def row_of(output: int, row: int, which: Iterable[int]) -> Read:
+        """The elements of a row by input tensor."""
+        one = np.zeros(heights[output])
+        one[row] = 1.0
+        return read(output, one, {t: np.full(widths[t], row) for t in which})[0]
+
+    def add(output: int, found: Read) -> None:
+        """Elements, but for infinities that both give."""
+        for t, elements in found.items():
+            rest = _apart(elements)
+            masked = np.ones(len(elements.output) - len(rest.output), bool)
+            tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked)
+            tallies[t, output].add(revised(t, output, rest))
+
+    # ---- groups of rows that share no input
+    def by_groups(output: int, count: int, grouped: Mapping[int, RowGroups]) -> None:
+        """The elements of input tensors whose rows fall into the same groups."""
+        groups = next(iter(grouped.values()))
+        for group in range(count):
+            rows = groups.members(group)
+            if count == len(groups.group):  # every row by itself
+                for row in rows.tolist():
+                    add(output, row_of(output, row, grouped))
+                continue
+            places = {t: own.rows_of(range(group, group + 1))[0] for t, own in grouped.items()}
+            first, off = read(output, drawn(output, rows, int(rows[0]), 0), places)
+            if off or any(elements.outcome.any() for elements in first.values()):
+                second, off = read(output, drawn(output, rows, int(rows[0]), 1), places)
+                if off or not all(_same(first[t], again) for t, again in second.items()):
+                    one_by_one(output, rows, first)
+                    continue
+            add(output, first)
+
+    def one_by_one(output: int, rows: Index, unread: Read) -> None:
+        """Pull the rows of an unreadable group back one by one, FOLLOWED at most in all.
+
+        What differs in the others is undecided.
+        """
+        nonlocal resolved
+        differ = [each.output[each.outcome != np.int8(Outcome.PASS)] for each in unread.values()]
+        order = np.argsort(~np.isin(rows, np.concatenate(differ)), kind="stable")
+        room = 1 if over_budget(2 * len(rows)) else FOLLOWED
+        some = rows[order][: max(0, room - resolved)]
+        resolved += len(some)
+        for row in some.tolist():
+            add(output, row_of(output, row, unread))
+        for t, each in unread.items():
+            rest = each.take(np.flatnonzero(~np.isin(each.output, some)))
+            open_ = rest.outcome != np.int8(Outcome.PASS)
+            outcome, limit = rest.outcome.copy(), rest.limit.copy()
+            outcome[open_], limit[open_] = Outcome.UNDECIDED, Limit.BUDGET
+            tallies[t, output].add(replace(rest, outcome=outcome, limit=limit))
+
+    # ---- random cotangents
+    def by_sums(output: int) -> list[Pair]:
+        """By columns: sums of rows under random cotangents, and the rows behind what differs.
+
+        Columns with a wrong element are wrong; those with a difference that was not found are open.
+        """
+        every = np.arange(heights[output])
+        weights = [drawn(output, every, k) for k in range(COTANGENTS)]
+        gradients = [pulled(output, each) for each in weights]
+        norm = np.max(np.abs(gradients), (0, 1))
+        largest, floors = np.nan_to_num(norm, posinf=0.0), np.empty(len(norm))
+        for tensor in tensors:
+            reach = (largest[tensor] * columns.scale[tensor]).max(initial=0.0)
+            floors[tensor] = FLOOR * unit * reach / nonzero(columns.size[tensor])
+        single = unit > U64
+        allowed = (SCREEN_LOW if single else SCREEN) * largest + floors
+        slack = (SLACK_LOW if single else SLACK) * largest + floors
+        wrong, open_ = np.zeros((2, len(norm)), bool)
+
+        def worst(off: Array) -> float:
+            """By how many times what is allowed; of columns that are wrong anyway by nothing."""
+            times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
+            return float(np.where(wrong, 0.0, times).max(initial=0.0))
+
+        for of_rows, (mine, theirs) in zip(weights, gradients, strict=True):
+            waiting = [(worst(mine - theirs), every, mine - theirs)]
+            for _ in range(FOLLOWED):  # halve what differs most, down to rows
+                n = max(range(len(waiting)), key=lambda n: waiting[n][0], default=None)
+                if n is None or (wrong.any() and over_budget(2)):
+                    break
+                _, rows, off = waiting.pop(n)
+                if worst(off) <= 1:
+                    continue
+                if len(rows) == 1:
+                    for t, each in row_of(output, int(rows[0]), range(len(tensors))).items():
+                        each = revised(t, output, _apart(each))
+                        bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
+                        wrong[tensors[t].start + each.input[bad]] = True
+                        tallies[t, output].add(each.take(bad) if len(bad) else each)
+                    continue
+                half = np.zeros(len(every))
+                first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+                half[first] = of_rows[first]
+                mine, theirs = pulled(output, half)
+                for part, by in ((first, mine - theirs), (second, off - (mine - theirs))):
+                    waiting.append((worst(by), part, by))
+            for *_, off in waiting:
+                open_ |= ~(np.abs(off) <= slack)
+        pairs = list[Pair]()
+        for t, own in enumerate(tensors):
+            mismatched, undecided = int(wrong[own].sum()), int((open_ & ~wrong)[own].sum())
+            counts = [0] * len(Outcome)
+            counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = mismatched, undecided
+            counts[Outcome.PASS] = widths[t] - mismatched - undecided
+            pairs.append(
+                replace(
+                    tallies[t, output].result(unit, False),
+                    elements=widths[t],
+                    counts=tuple(counts),
+                    masked=0,
+                    limits=((Limit.LINE, undecided),) if undecided else (),
+                    lines="columns",
+                    row_groups=COTANGENTS,
+                    resolution=float(allowed[own].max(initial=0.0)) / WEIGHTS[0],
+                    ratios=None,
+                )
+            )
+        return pairs
+
+    jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
+    patterns = jacobian.structure.patterns if jacobian else {}
+    choice = jacobian.choice if jacobian else None
+    asked = choice is None or choice.why is Why.ASKED
+    sums = choice is not None and choice.mode is Mode.BLOCKS
+    pairs = dict[tuple[int, int], Pair]()
+    for o, height in enumerate(heights):
+        grouped = [
+            row_groups(
+                patterns[t][o] if t in patterns else dense(real_shape(x.shape, x.dtype), height)
+            )
+            for t, x in enumerate(point.buffers)
+        ]
+        shared = shared_groups([[groups] for groups in grouped])
+        backwards = sum(each.groups.count for each in shared)
+        few = choice is None or backwards <= COTANGENTS
+        if not few and (sums or (not asked and over_budget(2 * backwards))):
+            pairs.update({(t, o): pair for t, pair in enumerate(by_sums(o))})
+            continue
+        for each in shared:
+            by_groups(o, each.groups.count, {t: grouped[t] for t in each.users})
+        for t, (groups, width) in enumerate(zip(grouped, widths, strict=True)):
+            tally = tallies[t, o]  # in what no group has both give the same
+            if (missing := height * width - tally.elements) > 0:
+                tally.add_structural(missing, tally.resolution)
+            pairs[t, o] = replace(tally.result(unit, False), row_groups=groups.count)
+    return pairs
+
+
+def _apart(elements: Entries) -> Entries:
+    """Without infinities that both give."""
+    both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
+    return elements.take(np.flatnonzero(~both)) if both.any() else elements
+
+
+def _same(first: Entries, second: Entries) -> bool:
+    """Do two readings of a group agree, so that no gradient of another element is in them?"""
+    return all(
+        ((np.abs(a - b) <= first.tolerance) | (a == b) | (np.isnan(a) & np.isnan(b))).all()
+        for a, b in ((first.analytic, second.analytic), (first.numeric, second.numeric))
+    )
+
 
 # ---- Two conventions at a kink: where backward and a reference differ, both are right between the
 # slopes. Any value between the one-sided slopes is a subgradient (Clarke, Optimization and

@@ -40,7 +40,7 @@ from gradverify.subject.graph import (
     tapped,
     watched,
 )
-from gradverify.subject.own_code import Keywords, kernel_of, wrapped
+from gradverify.subject.own_code import Keywords, wrapped
 from gradverify.subject.rounding import Exchanged, is_fresh
 from gradverify.subject.snapshot import (
     Change,
@@ -66,6 +66,7 @@ from gradverify.torch_private import (
     Overload,
     function_class,
     is_zerotensor,
+    kernel,
     pytree,
     schema,
     without_modes,
@@ -247,18 +248,33 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
 
     Raises UserCodeError (GV002).
     """
+
+    def counted(leaves: list[Tensor]) -> Graph:
+        """A forward whose saved tensors are counted, where it lets us. Only the last one counts:
+        its graph is the one that is kept."""
+        saved.tensors, saved.unpacked = [], 0
+        if not saved.refused:
+            with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+                found = attempted(subject.probed, leaves)
+            if not isinstance(found, UserCodeError):
+                return found
+            if HOOKS_REFUSED not in found.message:
+                raise found
+            saved.refused, saved.tensors = True, []
+        return subject.probed(leaves)
+
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in subject.tensors if not a.differentiable)])
     state = subject.fresh_states()
     with left_as_found(in_our_way()) as changed, noticed() as left:
-        graph = _counted(subject, leaves, saved)
+        graph = counted(leaves)
     subject.meddles = bool(changed)
     drawn = state, subject.states()
     left += [GRADIENTS_OFF] * subject.disables
     if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True
         before.restore()
-        graph = _counted(subject, subject.leaves(), saved)
+        graph = counted(subject.leaves())
     outputs = graph.outputs
     admit_outputs(outputs, subject.name_of, wanted)
     numeric = [place for place, output in enumerate(outputs) if comparable(output)]
@@ -288,21 +304,6 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
         tuple(left),
         drawn,
     )
-
-
-def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Graph:
-    """A forward whose saved tensors are counted, where it lets us. Only the last one counts: its
-    graph is the one that is kept."""
-    saved.tensors, saved.unpacked = [], 0
-    if not saved.refused:
-        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-            found = attempted(subject.probed, leaves)
-        if not isinstance(found, UserCodeError):
-            return found
-        if HOOKS_REFUSED not in found.message:
-            raise found
-        saved.refused, saved.tensors = True, []
-    return subject.probed(leaves)
 
 
 # ---- The base call of a subject, which others are compared with: one forward and one backward,
@@ -718,7 +719,7 @@ class Poisoned(Exchanged):
     it hand out unwritten memory?
     """
 
-    inside = staticmethod(kernel_of)
+    kernel = staticmethod(kernel)
 
     def __init__(self, loud: bool, guards: bool = True) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,12 +44,11 @@ def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradie
     if damage.how == "swap":
         a, b = damage.inputs
         result[a], result[b] = result[b], result[a]
-    for place in damage.inputs if damage.change else ():
+    for place in damage.inputs:
         gradient = result[place]
         if gradient is not None and damage.change is not None:
-            result[place] = damage.change(
-                gradient.to_dense() if gradient.layout != torch.strided else gradient, cotangents
-            )
+            dense = gradient if gradient.layout == torch.strided else gradient.to_dense()
+            result[place] = damage.change(dense, cotangents)
     return tuple(result)
 
 
@@ -99,11 +98,11 @@ def damages(inputs: Tensors) -> Iterator[Damage]:
     then what concerns several."""
     places = tuple(place for place, x in enumerate(inputs) if x.numel())
     for place in places:
-        yield from (
-            Damage(kind.name, (place,), "element", kind.change, kind.lacks(inputs[place]))
-            for kind in KINDS
-            if inputs[place].ndim >= kind.dimensions
-        )
+        x = inputs[place]
+        for name, dimensions, change, needs, suits in KINDS:
+            if x.ndim >= dimensions:
+                lacks = None if suits(x) else needs
+                yield Damage(name, (place,), "element", change, lacks)
     for a, b in combinations(places, 2):
         if (inputs[a].shape, inputs[a].dtype) == (inputs[b].shape, inputs[b].dtype):
             yield Damage("swap inputs", (a, b), "swap")
@@ -112,8 +111,7 @@ def damages(inputs: Tensors) -> Iterator[Damage]:
         yield Damage("stale state", places, "stale")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it
     does nothing, for want of what it `needs`."""
 
@@ -122,9 +120,6 @@ class Kind:
     change: Change
     needs: str = ""
     suits: Callable[[Tensor], bool] = lambda x: True
-
-    def lacks(self, x: Tensor) -> str | None:
-        return None if self.suits(x) else self.needs
 
 
 def _zero_row(g: Tensor, _: Cotangents) -> Tensor:

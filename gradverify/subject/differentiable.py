@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -15,11 +16,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from gradverify.subject.failure import UserCodeError, attempted, tried
-from gradverify.subject.graph import function_nodes, gradient_numbers
+from gradverify.subject.graph import every_node, function_nodes
 from gradverify.subject.snapshot import Snapshot, alike
 from gradverify.subject.subject import Cotangents, Subject, Tensors, Way, as_leaves, filled
 from gradverify.subject.subject import Gradients as Gradients
 from gradverify.subject.subject import Graph as Graph
+from gradverify.torch_private import expected_gradients
 
 # ---- The checked outputs as a function of the differentiable inputs: what the numerics
 # differentiate (`numerics.function.point.Function`)
@@ -152,11 +154,10 @@ class Differentiable:
         graph = self.kept_graph()
         outputs = self.of(graph)
         if self._at_once is None:
-            self._at_once = (
-                0
-                if function_nodes(outputs)
-                else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
-            )
+            passed = (x for node in every_node(outputs) for x in expected_gradients(node))
+            self._at_once = 0
+            if not function_nodes(outputs):
+                self._at_once = min(AT_ONCE, HELD // max(sum(prod(x.shape) for x in passed), 1))
         if (size := self._at_once) < 2:
             return None
         asked = None if wanted is None else [graph.leaves[place] for place in wanted]

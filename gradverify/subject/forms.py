@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -204,25 +205,19 @@ def sparse_form(
     mask = mask if masked else torch.ones_like(mask)
     # 0 where nothing is
     places = torch.arange(1, mask.numel() + 1, device=mask.device).reshape(mask.shape) * mask
+    make: Callable[..., Tensor]
     if layout is torch.sparse_coo:
         held = places.to_sparse(mask.dim() - dense_dims).coalesce()
-        indices, size, at = held.indices(), held.shape, held.values() - 1
-
-        # A clone, as the constructor keeps what it makes, and the function may write into what it
-        # gets
-        def built(x: Tensor) -> Tensor:
-            return torch.sparse_coo_tensor(
-                indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False
-            ).clone()
+        make = partial(torch.sparse_coo_tensor, held.indices(), is_coalesced=True)
     else:
         held = places.to_sparse(layout=layout, blocksize=blocksize, dense_dim=dense_dims)
-        outer, inner = indices_of(held)
-        size, at = held.shape, held.values() - 1
+        make = partial(torch.sparse_compressed_tensor, *indices_of(held), layout=layout)
+    size, at = held.shape, held.values() - 1
 
-        def built(x: Tensor) -> Tensor:
-            return torch.sparse_compressed_tensor(
-                outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False
-            ).clone()
+    def built(x: Tensor) -> Tensor:
+        """A clone, as the constructor keeps what it makes, and the function may write into what it
+        gets."""
+        return make(x.reshape(-1)[at], size=size, check_invariants=False).clone()
 
     return Form(NAMES[layout], built, mask, masked)
 
@@ -239,25 +234,17 @@ def sparse(
     else:
         shape, (rows, columns) = tuple(dense.shape), recipe.blocksize or (1, 1)
         batches = shape[:-2] if recipe.layout != "coo" else ()
-        whole = (
-            (*shape[len(batches) : -2], shape[-2] // rows, shape[-1] // columns)
-            if len(shape) > 1
-            else shape
-        )
+        whole = shape
+        if len(shape) > 1:
+            whole = (*shape[len(batches) : -2], shape[-2] // rows, shape[-1] // columns)
         count = math.prod(whole)
+        share = max(1, round((recipe.density or DENSITY) * count))
         flat = torch.zeros(math.prod(batches), count, dtype=torch.bool)
         for matrix in flat:
-            matrix[
-                torch.randperm(count, generator=source)[
-                    : max(1, round((recipe.density or DENSITY) * count))
-                ]
-            ] = True
+            matrix[torch.randperm(count, generator=source)[:share]] = True
         mask = flat.reshape((*batches, *whole)).to(device=dense.device)
-        mask = (
-            mask
-            if recipe.blocksize is None
-            else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
-        )
+        if recipe.blocksize is not None:
+            mask = mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
     dense = torch.where(mask, dense, torch.zeros_like(dense))
     if given and recipe.blocksize is not None:  # a block with a number in it is held as a whole
         mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
@@ -275,11 +262,15 @@ def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sparse_like(tensor: Tensor) -> Tensor:
-    """A compressed tensor of the same pattern that holds ones."""
-    outer, inner = indices_of(tensor)
+    """A tensor of the same pattern that holds ones."""
+    if tensor.layout is torch.sparse_coo:
+        ones = torch.ones_like(tensor.values(), dtype=torch.int8)
+        return torch.sparse_coo_tensor(
+            tensor.indices(), ones, tensor.shape, is_coalesced=True, check_invariants=False
+        )
     ones = torch.ones_like(tensor.values(), dtype=torch.float32)
     return torch.sparse_compressed_tensor(
-        outer, inner, ones, tensor.shape, layout=tensor.layout, check_invariants=False
+        *indices_of(tensor), ones, tensor.shape, layout=tensor.layout, check_invariants=False
     )
 
 
@@ -332,24 +323,14 @@ def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
             "be made dense",
             f"check it on a shape of at most {LARGEST:,} elements",
         )
-    tensor = tensor.detach()
+    tensor, blocksize = tensor.detach(), None
     if tensor.layout is torch.sparse_coo:  # duplicate elements are added up
         tensor = tensor.coalesce()
-        ones = torch.sparse_coo_tensor(
-            tensor.indices(),
-            torch.ones_like(tensor.values(), dtype=torch.int8),
-            tensor.shape,
-            is_coalesced=True,
-            check_invariants=False,
-        )
-        return tensor.to_dense(), sparse_form(
-            ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim()
-        )
-    values, first = tensor.values(), indices_of(tensor)[0].dim()
-    blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
-    return tensor.to_dense(), sparse_form(
-        sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim()
-    )
+    elif tensor.layout in BLOCKED:
+        values, first = tensor.values(), indices_of(tensor)[0].dim()
+        blocksize = values.shape[first], values.shape[first + 1]
+    mask = sparse_like(tensor).to_dense() != 0
+    return tensor.to_dense(), sparse_form(mask, tensor.layout, blocksize, tensor.dense_dim())
 
 
 def compared(output: Any, masked: bool = True) -> Any:

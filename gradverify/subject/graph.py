@@ -3,7 +3,6 @@ the engine casts and sums it, what their `forward` writes."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,15 +136,6 @@ def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
             seen[node] = None
             stack.extend(following for following, _ in node.next_functions if following is not None)
     return tuple(seen)
-
-
-def gradient_numbers(outputs: Sequence[Tensor]) -> int:
-    """How many numbers all the gradients that pass through the graph have together."""
-    return sum(
-        math.prod(tensor.shape)
-        for node in every_node(outputs)
-        for tensor in expected_gradients(node)
-    )
 
 
 @contextmanager

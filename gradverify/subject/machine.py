@@ -144,27 +144,21 @@ def random_states(cuda: bool) -> tuple[object, ...]:
     """What the global generators would draw next: equal before and after code that drew nothing.
     `cuda`: of the CUDA devices too."""
     name, keys, *rest = np.random.get_state(legacy=True)
-    devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
-    return (
-        torch.default_generator.get_state().numpy().tobytes(),
-        name,
-        np.asarray(keys).tobytes(),
-        *rest,
-        random.getstate(),
-        *devices,
-    )
+    first, *devices = _torchs(cuda)
+    return first, name, np.asarray(keys).tobytes(), *rest, random.getstate(), *devices
 
 
 def next_draws(cuda: bool) -> tuple[object, ...]:
     """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators
     are drawn, which are to be seeded anew."""
-    devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
-    return (
-        torch.default_generator.get_state().numpy().tobytes(),
-        np.random.random_sample(),
-        random.random(),
-        *devices,
-    )
+    first, *devices = _torchs(cuda)
+    return first, np.random.random_sample(), random.random(), *devices
+
+
+def _torchs(cuda: bool) -> list[bytes]:
+    """The states of torch's generators, that of the CPU first."""
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+    return [x.numpy().tobytes() for x in (torch.default_generator.get_state(), *devices)]
 
 
 def use_threads(count: int) -> None:

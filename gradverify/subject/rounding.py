@@ -18,11 +18,18 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, UNITS
 from gradverify.numerics.rungs import U32, ULP
-from gradverify.subject.own_code import DispatchMode, FunctionMode, Keywords, in_python, wrapped
+from gradverify.subject.own_code import (
+    DispatchMode,
+    FunctionMode,
+    Keywords,
+    implementation,
+    wrapped,
+)
 from gradverify.torch_private import (
     LOG_SOFTMAX,
     body_of,
     inside_backward,
+    python_kernel,
     pytree,
     schema,
 )
@@ -49,15 +56,15 @@ def is_fresh(func: Any) -> bool:
 
 
 class Exchanged(DispatchMode):
-    """A mode that sees inside operators that are written in Python, or in what else `inside` finds
+    """A mode that sees inside operators that are written in Python, or in what else `kernel` finds
     the implementation of."""
 
-    inside = staticmethod(in_python)
+    kernel = staticmethod(python_kernel)
 
     def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         """What an operation gives; where it is not torch's own, with its own operations in this
         mode."""
-        own = self.inside(func, (args, named))
+        own = implementation(func, (args, named), self.kernel)
         if own is None:
             return wrapped(func, *args, **named)
         with self:
@@ -127,7 +134,7 @@ class Disguised(Exchanged):
         """What an operator written in Python gives, its own operations disguised; None for others,
         and where torch does not compute it (NumPy, Triton): then it is no number of the narrow
         type, and what was written is put back."""
-        if in_python(func, (args, named)) is None:
+        if implementation(func, (args, named)) is None:
             return None
         given = args, named
         before = pytree.tree_map_only(Tensor, Tensor.clone, given) if _writes(func) else given

@@ -220,11 +220,16 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] |
 
 def definition(found: Any) -> Place | None:
     """The `backward` (or `vjp`) of a Function, else the definition itself."""
-    for part in (getattr(found, "backward", None), getattr(found, "vjp", None)):
-        place = place_of(part) if part is not None and _is_function(found) else None
-        if place is not None and not place.file.startswith(str(torch.__path__[0])):
-            return place
+    if _is_function(found):
+        for part in (found.backward, found.vjp):
+            if place := users(place_of(part)):
+                return place
     return place_of(found)
+
+
+def users(place: Place | None) -> Place | None:
+    """The place, where it is not in torch's own code."""
+    return place if place and not place.file.startswith(str(torch.__path__[0])) else None
 
 
 def place_of(part: Any) -> Place | None:

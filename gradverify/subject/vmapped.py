@@ -131,31 +131,28 @@ class Batches:
         return self._loops[dims]
 
     def _loop(self, points: Points, dims: Dims) -> Batch:
-        singles = [
-            self._single(point, cotangent)
-            for point, cotangent in zip(points, self._cotangents, strict=True)
-        ]
-        outputs, gradients = (
+        singles = []
+        for point, cotangents in zip(points, self._cotangents, strict=True):
+            graph = self._moving.called(
+                [
+                    x.detach().clone().requires_grad_(wanted)
+                    for x, wanted in zip(point, self.differentiable, strict=True)
+                ]
+            )
+            checked = [graph.outputs[place] for place in self._checked]
+            if [y.shape for y in checked] != [v.shape for v in cotangents]:
+                raise UserCodeError(CODE, "the shapes of its outputs depend on values")
+            gradients = self._pulled(graph, checked, cotangents)
+            singles.append(([y.detach() for y in checked], gradients))
+        outputs, pulled = (
             tuple(
                 torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each])
                 for each in zip(*parts, strict=True)
             )
             for parts in zip(*singles, strict=True)
         )
-        pairs = zip(gradients, self._own(dims), strict=True)
+        pairs = zip(pulled, self._own(dims), strict=True)
         return Batch(outputs, tuple(g if dim is not None else g.sum(0) for g, dim in pairs))
-
-    def _single(self, point: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
-        graph = self._moving.called(
-            [
-                x.detach().clone().requires_grad_(wanted)
-                for x, wanted in zip(point, self.differentiable, strict=True)
-            ]
-        )
-        checked = [graph.outputs[place] for place in self._checked]
-        if [y.shape for y in checked] != [v.shape for v in cotangents]:
-            raise UserCodeError(CODE, "the shapes of its outputs depend on values")
-        return [y.detach() for y in checked], self._pulled(graph, checked, cotangents)
 
     def _pulled(
         self, graph: Graph, outputs: Tensors, cotangents: Tensors, **options: Any
