@@ -33,10 +33,17 @@ from gradverify.oracles.convergence import (
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import Surrogate
-from gradverify.oracles.legs import Kernel, Standing, as_reference
+from gradverify.oracles.legs import (
+    InFloat64,
+    Kernel,
+    RefusedError,
+    Standing,
+    as_reference,
+    beside_lifted,
+    in_float64,
+)
 from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference import AgainstReference
-from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64
 from gradverify.subject.another import elsewhere
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import signed

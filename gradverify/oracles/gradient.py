@@ -13,10 +13,9 @@ from torch import Tensor
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import arranged
 from gradverify.oracles.oracle import Checked
-from gradverify.subject.containers import step
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.failure import UserCodeError, blamed, type_name
-from gradverify.subject.forms import Argument, Members, compared, odd_kind, where_held
+from gradverify.subject.forms import Argument, Members, compared, odd_kind, step, where_held
 from gradverify.subject.subject import Subject, Tensors
 from gradverify.subject.target import Target, callable_target, live
 from gradverify.torch_private import pytree

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from gradverify.oracles.finite_difference import Split
-from gradverify.subject.containers import leaves as flattened
-from gradverify.subject.containers import names
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.forms import compared, odd_kind
+from gradverify.subject.forms import compared, names, odd_kind
+from gradverify.subject.forms import leaves as flattened
 from gradverify.subject.graph import function_nodes
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import Held

@@ -18,7 +18,7 @@ from gradverify.numerics.function.coordinates import flat_all, numbers
 from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, parts, shaped
-from gradverify.oracles.widened import InFloat64
+from gradverify.oracles.legs import InFloat64
 from gradverify.rules.differ import DUST, SINGLE, nudged, rounded_anew
 from gradverify.rules.forward_mode import Trial, bisect
 from gradverify.rules.shown import NotApplicable, apart, coordinate_name

@@ -20,9 +20,8 @@ from gradverify.numerics.function.coordinates import DTYPES as DTYPES
 from gradverify.numerics.function.coordinates import SINGLE, SIXTEEN
 from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.numerics.seeds import number
-from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.failure import CODE, UserCodeError, blamed, refuse, type_name
-from gradverify.subject.forms import admitted, dtype_name
+from gradverify.subject.forms import Apart, admitted, dtype_name, taken_apart
 from gradverify.subject.target import callable_target
 
 # ---- Numbers that keep apart: from each other, and from values to avoid

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gradverify.numerics.function.coordinates import REAL
-from gradverify.subject.containers import brought
+from gradverify.subject.forms import brought
 from gradverify.subject.snapshot import alike, same
 from gradverify.torch_private import (
     TENSOR_HOOKS,

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe, Layout, TensorRecipe
-from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
 from gradverify.subject.failure import (
     CODE,
@@ -25,6 +24,7 @@ from gradverify.subject.failure import (
 )
 from gradverify.subject.find import importing
 from gradverify.subject.forms import (
+    Apart,
     Argument,
     Form,
     Whole,
@@ -33,6 +33,7 @@ from gradverify.subject.forms import (
     nested,
     sparse,
     taken,
+    taken_apart,
 )
 from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.machine import seeded

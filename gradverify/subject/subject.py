@@ -20,12 +20,11 @@ from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import in_our_way, left_as_found
-from gradverify.subject.containers import leaves as flattened
-from gradverify.subject.containers import names
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, attempted, blame, blamed
 from gradverify.subject.forms import Argument as Argument
-from gradverify.subject.forms import Members, compared, is_dense, named
+from gradverify.subject.forms import Members, compared, is_dense, named, names
+from gradverify.subject.forms import leaves as flattened
 from gradverify.subject.graph import every_node
 from gradverify.subject.layout import LAID, copied, laid, relaid
 from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
