@@ -84,9 +84,30 @@ class Along:
 
     @np.errstate(all="ignore")
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
-        """The same from every rung, with the noise measured along the direction."""
-        asked, ladders = self._everything if only is None else only, self._ladders(direction)
-        return ladders.under(self.noise(direction)).solve(asked, range(RUNGS), True)
+        """The same from every rung, with the noise of repeated calls and of nine points along the
+        direction."""
+        c, point, ladders = self.columns, self.point, self._ladders(direction)
+        repeated = self._repeated
+        moving = np.flatnonzero(direction)
+        ray = Ray(
+            c.x[moving],
+            np.abs(direction[moving]),
+            np.sign(direction[moving]),
+            lambda: c.ulp(moving),
+            lambda at: c.cast(at, moving),
+            lambda at: point.values_at(moving, at),
+        )
+        size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
+        beyond = (
+            ladders.samples(self._everything, known).up
+            if len(known := ladders.known) >= len(QUICK)
+            else np.arange(2)[:, None]
+        )
+        moves = np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape)
+        found = noise_along(ray, size, moves)[0]
+        noise = np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
+        asked = self._everything if only is None else only
+        return ladders.under(noise).solve(asked, range(RUNGS), True)
 
     @property
     def _everything(self) -> Index:
@@ -119,31 +140,6 @@ class Along:
         for part in self.point.parts:
             sizes[part] = rms(np.abs(self.value[part]))
         return np.asarray(unit * sizes)
-
-    def noise(self, direction: Array) -> Array:
-        """The noise [M] of repeated calls and of nine points along the direction."""
-        c, point, repeated = self.columns, self.point, self._repeated
-        moving = np.flatnonzero(direction)
-        ray = Ray(
-            c.x[moving],
-            np.abs(direction[moving]),
-            np.sign(direction[moving]),
-            lambda: c.ulp(moving),
-            lambda at: c.cast(at, moving),
-            lambda at: point.values_at(moving, at),
-        )
-        size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
-        with np.errstate(all="ignore"):
-            ladders = self._ladders(direction)
-            beyond = (
-                ladders.samples(self._everything, known).up
-                if len(known := ladders.known) >= len(QUICK)
-                else np.arange(2)[:, None]
-            )
-            found = noise_along(
-                ray, size, np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape)
-            )[0]
-        return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 
 def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> Array:

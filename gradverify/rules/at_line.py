@@ -17,6 +17,7 @@ from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import run_folder
+from gradverify.subject.graph import Graphs, forward_of
 from gradverify.subject.lines import (
     backward_of,
     forward_line,
@@ -24,7 +25,6 @@ from gradverify.subject.lines import (
     method_line,
     returned_line,
 )
-from gradverify.subject.standin import Graphs, forward_of
 from gradverify.subject.subject import as_leaves
 
 

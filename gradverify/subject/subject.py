@@ -388,7 +388,8 @@ class Subject:
         """
         leaves = graph.leaves if leaves is None else leaves
         asked = [leaf for leaf in leaves if leaf.requires_grad]
-        for leaf in asked if not accumulate else ():
+        anew = () if accumulate else asked
+        for leaf in anew:
             leaf.grad = None
         # A batch is counted when it is made: of one that is refused nothing was
         self.count(backward=int(not batch))
@@ -431,7 +432,7 @@ class Subject:
             self.watches[1].stop()
         if batch:
             self.count(backward=batch, batched=batch)
-        for leaf in asked if not accumulate else ():
+        for leaf in anew:
             leaf.grad = None
         each = iter(found)
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
