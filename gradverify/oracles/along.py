@@ -46,12 +46,8 @@ class Along:
         if columns.rounded and not any(x.dtype in SINGLE for x in function.inputs):
             columns = replace(columns, single=np.zeros(len(columns), bool))
         self.columns, self.point = columns, Point(function, columns)
+        self.value = self.point.f0  # [M] at the inputs
         self._last: tuple[Array, Ladders] | None = None
-
-    @property
-    def value(self) -> Array:
-        """f [M] at the inputs."""
-        return self.point.f0
 
     @property
     def unit(self) -> float:

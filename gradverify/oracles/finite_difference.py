@@ -134,10 +134,7 @@ class Split:
     def __init__(self, values_of: Gives, backward_of: Gives, outputs: Tensors) -> None:
         """`outputs`: of the function whose backward it is."""
         self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
-
-    @property
-    def inputs(self) -> Tensors:
-        return self._full.inputs
+        self.inputs = values_of.inputs
 
     def values(self, inputs: Tensors) -> Tensors:
         return self._full.values(inputs)
@@ -159,28 +156,18 @@ class Filled:
     backward ever gave one."""
 
     def __init__(self, function: Gives) -> None:
-        self._function = function
+        self._function, self.inputs = function, function.inputs
+        # Its backward, where that computes in less than its values
+        self.narrow: Narrow | None = getattr(function, "narrow", None)
+        # What an earlier forward at its inputs gave, if one is known
+        self.earlier: Tensors | None = getattr(function, "earlier", None)
         self.given: set[tuple[int, int]] = set()
-
-    @property
-    def narrow(self) -> Narrow | None:
-        """Its backward, where that computes in less than its values."""
-        return getattr(self._function, "narrow", None)
-
-    @property
-    def inputs(self) -> Tensors:
-        return self._function.inputs
 
     def here(self) -> Tensors | None:
         """Its values at its inputs, of the forward that backward is asked of; None where it keeps
         none."""
         found: Tensors | None = getattr(self._function, "here", lambda: None)()
         return found
-
-    @property
-    def earlier(self) -> Tensors | None:
-        """What an earlier forward there gave, if one is known."""
-        return getattr(self._function, "earlier", None)
 
     def values(self, inputs: Tensors) -> Tensors:
         """With gradients on, as in training."""

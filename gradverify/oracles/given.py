@@ -26,7 +26,7 @@ from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import rounded_anew
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Differentiable, Gradients
-from gradverify.subject.failure import attempted
+from gradverify.subject.failure import tried
 from gradverify.subject.subject import Cotangents, Subject, Tensors, filled
 from gradverify.subject.target import Target
 
@@ -91,7 +91,7 @@ def beside_rounding(pair: Pair, subject: Subject, sides: Sequence[Row]) -> Pair:
 
     return (
         with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
-        if len(rows) <= ROWS and attempted(lambda: all(map(explained, rows))) is True
+        if len(rows) <= ROWS and tried(lambda: all(map(explained, rows)))
         else pair
     )
 

@@ -48,6 +48,7 @@ class Implementation:
     def __init__(self, subject: Subject, key: str, text: str, checked: Sequence[int]) -> None:
         self.name = f"{key} {text}"
         self._subject, self._checked = subject, tuple(checked)
+        self.inputs = subject.inputs
         settings = subject.case.settings
         with seeded(settings.seed):
             self.target = oracle_target(
@@ -56,10 +57,6 @@ class Implementation:
         self._held = (
             Held(self.target.subject, parameters=True) if self.target.kind == "module" else Held()
         )
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._subject.inputs
 
     @cached_property
     def _here(self) -> Graph:

@@ -130,16 +130,11 @@ class Kernel:
     ) -> None:
         self._wide, self._narrow, self._checked = wide, narrow, tuple(checked)
         self.dtype = next((x.dtype for x in narrow.inputs if x.dtype in SIXTEEN), torch.float32)
-        self._source = wide.generator("native error")
+        self.name, self._source = dtype_name(self.dtype), wide.generator("native error")
         self._of_reference = of_reference or (
             wide.case.oracles.reference is not None and not wide.parameter_names
         )
         self._costs = as_reference(wide) if self._of_reference and not of_reference else wide
-
-    @property
-    def name(self) -> str:
-        """Of the dtype."""
-        return dtype_name(self.dtype)
 
     @cached_property
     def returned(self) -> dict[int, str]:

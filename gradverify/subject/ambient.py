@@ -179,7 +179,7 @@ def ambient() -> tuple[Ambient, ...]:
             every=True,
             ours=True,
         ),
-        Ambient("warnings", lambda: list(warnings.filters), _set_filters, ours=True),
+        Ambient("warnings", lambda: list(warnings.filters), set_filters, ours=True),
         Ambient(
             "garbage collector",
             gc.isenabled,
@@ -241,7 +241,8 @@ def _without_hooks(old: Any) -> None:
         pop_saved_tensors_hooks()
 
 
-def _set_filters(old: list[Any]) -> None:
+def set_filters(old: list[Any]) -> None:
+    """Those of Python's warnings."""
     warnings.filters[:] = old  # type: ignore[index]
     with warnings.catch_warnings():  # which tells Python that they are others
         pass

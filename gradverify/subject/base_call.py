@@ -323,7 +323,7 @@ class BaseCall:
     ) -> None:
         """`differentiate` makes the function whose gradients are looked at; another one than the
         subject's own is damaged on purpose."""
-        self.subject = subject
+        self.subject, self.inputs = subject, subject.differentiable
         self._differentiate = differentiate
         self._saved = Saved()
         self._cotangents = dict[str, tuple[Tensor, ...]]()
@@ -331,10 +331,6 @@ class BaseCall:
     @property
     def settings(self) -> Settings:
         return self.subject.case.settings
-
-    @property
-    def inputs(self) -> tuple[Argument, ...]:
-        return self.subject.differentiable
 
     @cached_property
     def empty(self) -> bool:

@@ -57,6 +57,7 @@ class Differentiable:
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
+        self.inputs = subject.inputs
         self._graph: Graph | None = None
         # What that forward returned: a backward may write into it
         self._here: Tensors = ()
@@ -69,10 +70,6 @@ class Differentiable:
         self.refuses_none: UserCodeError | None = None
         # What the checked outputs were in another forward at the inputs, before
         self.earlier: Tensors | None = None
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._subject.inputs
 
     def values(self, inputs: Tensors) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
@@ -402,14 +399,10 @@ class Backward:
     ) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
         self._subject, self._function, self._known = subject, function, known
-        self.cotangents = cotangents
+        self.cotangents, self.inputs = cotangents, function.inputs
         # What calls at other inputs run in
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self._kept: Created | None = None
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._function.inputs
 
     def here(self) -> list[Tensor]:
         """The gradients at the inputs: one backward, where they are not known. Raises

@@ -579,7 +579,7 @@ def names(returned: Any) -> tuple[str, ...]:
     """A name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path:
     `y.loss`, `y.states[0]`, `y1[0]`."""
     try:
-        return tuple(_named(path) for path in _paths(returned))
+        return tuple(ROOT + ("".join(path) or "0") for path in _paths(returned))
     # A type that its owner registered with pytree without saying what the paths are called
     except ValueError:
         return tuple(f"{ROOT}{place}" for place in range(len(leaves(returned))))
@@ -604,10 +604,6 @@ def step(key: Any, bare: bool = False) -> str:
         return f".{key.name}"
     word = key.key if isinstance(key, pytree.MappingKey) else key
     return f".{word}" if isinstance(word, str) and word.isidentifier() else f"[{word!r}]"
-
-
-def _named(path: tuple[str, ...]) -> str:
-    return ROOT + ("".join(path) or "0")
 
 
 def _is_leaf(value: Any) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
-from gradverify.subject.ambient import ambient, in_every_way, left_as_found
+from gradverify.subject.ambient import ambient, in_every_way, left_as_found, set_filters
 from gradverify.subject.interpreted import interpreting
 
 NUMPY_SEEDS = 2**32  # NumPy's global stream takes no larger seed
@@ -133,11 +133,9 @@ def _tell_no_error_of_warnings() -> None:
     """Where warnings are errors (PYTHONWARNINGS=error, a test suite), those that unusual calls of
     torch give would be taken for the function's."""
     if any(action == "error" for action, *_ in warnings.filters):
-        warnings.filters[:] = [  # type: ignore[index]
-            ("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters
-        ]
-        with warnings.catch_warnings():  # which tells Python that they are others
-            pass
+        set_filters(
+            [("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters]
+        )
 
 
 def random_states(cuda: bool) -> tuple[object, ...]:

@@ -153,6 +153,9 @@ class Subject:
         )
         # Of CUDA; each call is waited for
         self.tensors = tuple(argument for argument in self.arguments if argument.is_tensor)
+        self.differentiable = tuple(a for a in self.arguments if a.differentiable)
+        # In order; never written to
+        self.inputs: tuple[Tensor, ...] = tuple(a.value for a in self.differentiable)
         self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0
@@ -257,11 +260,6 @@ class Subject:
 
     # ---- arguments
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The differentiable inputs, in order; never written to."""
-        return tuple(argument.value for argument in self.arguments if argument.differentiable)
-
-    @property
     def own(self) -> Subject:
         """In the dtype that the spec says."""
         return self.narrow or self
@@ -281,10 +279,6 @@ class Subject:
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
         return self.output_names[place] if place < len(self.output_names) else f"y{place}"
-
-    @property
-    def differentiable(self) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments if argument.differentiable)
 
     def leaves(self) -> list[Tensor]:
         """Fresh copies of the differentiable inputs that require grad, laid out as the spec

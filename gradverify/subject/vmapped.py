@@ -4,7 +4,7 @@ accumulate."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import compress
@@ -151,7 +151,7 @@ class Batches:
             )
             for parts in zip(*singles, strict=True)
         )
-        pairs = zip(pulled, self._own(dims), strict=True)
+        pairs = zip(pulled, compress(dims, self.differentiable), strict=True)
         return Batch(outputs, tuple(g if dim is not None else g.sum(0) for g, dim in pairs))
 
     def _pulled(
@@ -203,13 +203,9 @@ class Batches:
                 code=CODE,
                 what="backward of the vmapped call",
             )
-        moved = zip(found, self._own(dims), strict=True)
+        moved = zip(found, compress(dims, self.differentiable), strict=True)
         back = tuple(g if dim is None else g.movedim(dim, 0) for g, dim in moved)
         return Batch(tuple(y.detach() for y in outputs), back)
-
-    def _own(self, dims: Dims) -> Iterator[int | None]:
-        """The in_dims of the differentiable arguments."""
-        return (dim for dim, wanted in zip(dims, self.differentiable, strict=True) if wanted)
 
 
 # ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes
