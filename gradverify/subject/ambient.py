@@ -43,17 +43,12 @@ DENORMAL = 1e-310  # of float64: 0 where denormal numbers are flushed
 
 
 class Ambient(NamedTuple):
-    """One piece of global state. `words`: where a call is not to leave it changed. `every`: it
-    stands in the way of every call that comes after it, and is put back once a module is imported
-    that sets it. `ours`: it stands in the way of our own computing (torch imports parts of itself
-    meanwhile), and is put back after every call where a forward sets it."""
+    """One piece of global state. `words`: where a call is not to leave it changed."""
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], Any]
     words: str = ""
-    every: bool = False
-    ours: bool = False
 
 
 @contextmanager
@@ -78,21 +73,18 @@ def ambient() -> tuple[Ambient, ...]:
             lambda: len(function_modes()),
             _popped(function_modes, pop_function_mode),
             "torch's function modes",
-            every=True,
         ),
         Ambient(
             "dispatch modes",
             lambda: len(dispatch_modes()),
             _popped(dispatch_modes, pop_dispatch_mode),
             "torch's dispatch modes",
-            every=True,
         ),
         Ambient(
             "saved tensors hooks",
             saved_tensors_hooks,
             _without_hooks,
             "hooks on saved tensors",
-            every=True,
         ),
         Ambient(
             "default dtype",
@@ -106,15 +98,12 @@ def ambient() -> tuple[Ambient, ...]:
             torch.get_default_device,
             lambda old: torch.set_default_device(None if old == torch.device("cpu") else old),
             "torch's default device",
-            every=True,
-            ours=True,
         ),
         Ambient(
             "gradient mode",
             torch.is_grad_enabled,
             torch.set_grad_enabled,
             GRADIENT_MODE,
-            every=True,
         ),
         Ambient(
             "threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"
@@ -124,7 +113,6 @@ def ambient() -> tuple[Ambient, ...]:
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
             lambda old: torch.set_anomaly_enabled(*old),
             "anomaly mode",
-            every=True,
         ),
         Ambient(
             "deterministic algorithms",
@@ -146,7 +134,6 @@ def ambient() -> tuple[Ambient, ...]:
             backward_is_threaded,
             set_backward_threaded,
             "threads of backward",
-            every=True,
         ),
         # Not `*`, which the
         Ambient(
@@ -157,7 +144,7 @@ def ambient() -> tuple[Ambient, ...]:
             "flushing of denormal numbers",
         ),
         *(
-            Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}", every=True)
+            Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}")
             for device, words in AUTOCAST.items()
         ),
         Ambient(
@@ -176,22 +163,19 @@ def ambient() -> tuple[Ambient, ...]:
             np.geterr,
             lambda old: np.seterr(**old),
             "NumPy's handling of errors",
-            every=True,
-            ours=True,
         ),
-        Ambient("warnings", lambda: list(warnings.filters), set_filters, ours=True),
+        Ambient("warnings", lambda: list(warnings.filters), set_filters),
         Ambient(
             "garbage collector",
             gc.isenabled,
             lambda on: gc.enable() if on else gc.disable(),
             "the garbage collector",
         ),
-        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, ours=True),
+        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
         Ambient(
             "sys.path",
             lambda: list(sys.path),
             lambda old: operator.setitem(sys.path, slice(None), old),
-            ours=True,
         ),
         Ambient(
             "current folder",
@@ -201,20 +185,29 @@ def ambient() -> tuple[Ambient, ...]:
     )
 
 
-def in_our_way() -> tuple[Ambient, ...]:
-    """What stands in the way of our own computing where a forward sets it."""
-    return tuple(state for state in ambient() if state.ours)
+OURS = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")
+"""What stands in the way of our own computing (torch imports parts of itself meanwhile), and is put
+back after every call where a forward sets it."""
+EVERY = (
+    "default device",
+    "function modes",
+    "dispatch modes",
+    "saved tensors hooks",
+    "gradient mode",
+    "anomaly mode",
+    "backward's threads",
+    "autocast on cpu",
+    "autocast on cuda",
+    "NumPy's errors",
+)
+"""What stands in the way of every call that comes after it, and is put back once a module is
+imported that sets it; the default device first, which is a function mode."""
 
 
-def in_every_way() -> tuple[Ambient, ...]:
-    """What stands in the way of every call that comes after it; the default device first, which is
-    a function mode."""
-    return tuple(
-        sorted(
-            (state for state in ambient() if state.every),
-            key=lambda state: state.name != "default device",
-        )
-    )
+def of_ambient(names: Sequence[str]) -> tuple[Ambient, ...]:
+    """Those of it, in this order."""
+    states = {state.name: state for state in ambient()}
+    return tuple(states[name] for name in names)
 
 
 CUDNN = ("enabled", "benchmark", "deterministic")

@@ -21,11 +21,12 @@ from gradverify.model.dtypes import TABLE
 from gradverify.numerics.function.coordinates import DTYPES, UNITS, flat_real
 from gradverify.subject.ambient import (
     GRADIENTS_OFF,
+    OURS,
     Left,
     ambient,
-    in_our_way,
     left_as_found,
     noticed,
+    of_ambient,
 )
 from gradverify.subject.differentiable import Differentiable, Returned, copied
 from gradverify.subject.draw import signed
@@ -266,7 +267,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in subject.tensors if not a.differentiable)])
     state = subject.fresh_states()
-    with left_as_found(in_our_way()) as changed, noticed() as left:
+    with left_as_found(of_ambient(OURS)) as changed, noticed() as left:
         graph = counted(leaves)
     subject.meddles = bool(changed)
     drawn = state, subject.states()
@@ -324,6 +325,7 @@ class BaseCall:
         """`differentiate` makes the function whose gradients are looked at; another one than the
         subject's own is damaged on purpose."""
         self.subject, self.inputs = subject, subject.differentiable
+        self.name_of = subject.name_of
         self._differentiate = differentiate
         self._saved = Saved()
         self._cotangents = dict[str, tuple[Tensor, ...]]()
@@ -449,10 +451,6 @@ class BaseCall:
             self.reseeded, [y.detach() for y in again]
         )
 
-    def name_of(self, place: int) -> str:
-        """An output by its path: `y0`, or `y.loss` of a dict."""
-        return self.subject.name_of(place)
-
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh
         copies, which backward may write into."""
@@ -477,7 +475,7 @@ class BaseCall:
         drawn: Drawn = ((), ())
         first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
         with self._looked_at(seen.graph, raw, lambda: gradients):
-            with left_as_found(in_our_way()), noticed() as left:
+            with left_as_found(of_ambient(OURS)), noticed() as left:
                 found = attempted(
                     subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED
                 )

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
-from gradverify.subject.ambient import ambient, in_every_way, left_as_found, set_filters
+from gradverify.subject.ambient import EVERY, ambient, left_as_found, of_ambient, set_filters
 from gradverify.subject.interpreted import interpreting
 
 NUMPY_SEEDS = 2**32  # NumPy's global stream takes no larger seed
@@ -122,7 +122,7 @@ def imported() -> Iterator[list[str]]:
     """Inside, the user's modules are imported, and what a check needs is built of them. What stands
     in the way of the calls that follow (gradients turned off, inference mode, autocast, a default
     device) is put back at the end; the names of what was."""
-    with torch.inference_mode(False), left_as_found(in_every_way()) as changed:
+    with torch.inference_mode(False), left_as_found(of_ambient(EVERY)) as changed:
         yield changed
         if torch.is_inference_mode_enabled():
             changed.append("inference mode")

@@ -19,7 +19,7 @@ from gradverify.model.case import Case
 from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
-from gradverify.subject.ambient import in_our_way, left_as_found
+from gradverify.subject.ambient import OURS, left_as_found, of_ambient
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, attempted, blame, blamed
 from gradverify.subject.forms import Argument as Argument
@@ -512,7 +512,7 @@ class Subject:
         if self.meddles:
             self.meddles = False
             try:
-                with left_as_found(in_our_way()):
+                with left_as_found(of_ambient(OURS)):
                     return self._outputs(values, lent)
             finally:
                 self.meddles = True
