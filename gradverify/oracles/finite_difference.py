@@ -181,11 +181,7 @@ class Filled:
         return found, mode.coarsest
 
     def shaken_vjp(
-        self,
-        number: int,
-        cotangents: Cotangents,
-        inputs: Tensors,
-        roundings: float = ULP,
+        self, number: int, cotangents: Cotangents, inputs: Tensors, roundings: float = ULP
     ) -> Tensors | None:
         """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits
         inside are no excuse for a backward. None where it raises."""

@@ -182,11 +182,7 @@ class Surrogate(Split):
     where their outputs do not fit."""
 
     def __init__(
-        self,
-        subject: Subject,
-        function: Differentiable,
-        checked: Sequence[int],
-        outputs: Tensors,
+        self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Tensors
     ) -> None:
         self._soft = Implementation(
             subject, "surrogate", str(subject.case.oracles.surrogate), checked

@@ -182,9 +182,7 @@ class Kernel:
         )
 
     def _called(
-        self,
-        cotangents: Sequence[Tensors],
-        inside: AbstractContextManager[object] | None = None,
+        self, cotangents: Sequence[Tensors], inside: AbstractContextManager[object] | None = None
     ) -> list[Pulled]:
         """What the kernel gives for each of them."""
         with without_modes(), inside or nullcontext():

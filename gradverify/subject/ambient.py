@@ -81,10 +81,7 @@ def ambient() -> tuple[Ambient, ...]:
             "torch's dispatch modes",
         ),
         Ambient(
-            "saved tensors hooks",
-            saved_tensors_hooks,
-            _without_hooks,
-            "hooks on saved tensors",
+            "saved tensors hooks", saved_tensors_hooks, _without_hooks, "hooks on saved tensors"
         ),
         Ambient(
             "default dtype",
@@ -99,12 +96,7 @@ def ambient() -> tuple[Ambient, ...]:
             lambda old: torch.set_default_device(None if old == torch.device("cpu") else old),
             "torch's default device",
         ),
-        Ambient(
-            "gradient mode",
-            torch.is_grad_enabled,
-            torch.set_grad_enabled,
-            GRADIENT_MODE,
-        ),
+        Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, GRADIENT_MODE),
         Ambient(
             "threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"
         ),
@@ -130,10 +122,7 @@ def ambient() -> tuple[Ambient, ...]:
             "the precision of float32 products",
         ),
         Ambient(
-            "backward's threads",
-            backward_is_threaded,
-            set_backward_threaded,
-            "threads of backward",
+            "backward's threads", backward_is_threaded, set_backward_threaded, "threads of backward"
         ),
         # Not `*`, which the
         Ambient(
@@ -159,10 +148,7 @@ def ambient() -> tuple[Ambient, ...]:
             "a setting of cuDNN",
         ),
         Ambient(
-            "NumPy's errors",
-            np.geterr,
-            lambda old: np.seterr(**old),
-            "NumPy's handling of errors",
+            "NumPy's errors", np.geterr, lambda old: np.seterr(**old), "NumPy's handling of errors"
         ),
         Ambient("warnings", lambda: list(warnings.filters), set_filters),
         Ambient(

@@ -54,15 +54,7 @@ from gradverify.subject.snapshot import (
     overlaps,
     same,
 )
-from gradverify.subject.subject import (
-    BACKWARD,
-    Argument,
-    Gradients,
-    Graph,
-    Subject,
-    Way,
-    as_leaves,
-)
+from gradverify.subject.subject import BACKWARD, Argument, Gradients, Graph, Subject, Way, as_leaves
 from gradverify.torch_private import (
     Overload,
     function_class,

@@ -294,10 +294,7 @@ class Pushed(NamedTuple):
 
 
 def push(
-    subject: Subject,
-    checked: Sequence[int],
-    tangents: Cotangents,
-    inputs: Tensors | None = None,
+    subject: Subject, checked: Sequence[int], tangents: Cotangents, inputs: Tensors | None = None
 ) -> Pushed:
     """The tangents of the checked outputs for one tangent per differentiable input; None: that
     input is no dual number. `inputs`: other ones.

@@ -274,9 +274,7 @@ def _written(func: Any, args: Sequence[Any], named: Keywords) -> list[Any]:
 
 
 def _pairs(
-    func: Any,
-    before: tuple[Sequence[Any], Keywords],
-    after: tuple[Sequence[Any], Keywords],
+    func: Any, before: tuple[Sequence[Any], Keywords], after: tuple[Sequence[Any], Keywords]
 ) -> list[tuple[Tensor, Tensor]]:
     """The tensors that an operation writes into, beside those in their place that it did write
     into."""

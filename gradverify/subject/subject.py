@@ -324,9 +324,7 @@ class Subject:
         return other
 
     def called(
-        self,
-        inputs: Tensors,
-        mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad,
+        self, inputs: Tensors, mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad
     ) -> Graph:
         """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError
         (GV002)."""
