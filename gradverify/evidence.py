@@ -184,7 +184,7 @@ class Evidence(Checked):
         that."""
         twin, casts = lifted(self.subject)
         function = self._differentiate(twin, self.forward.checked)
-        return function if tried(function.values, twin.leaves()) and casts.count else None
+        return function if tried(function.values, twin.leaves()) and casts.asked else None
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is

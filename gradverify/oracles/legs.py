@@ -435,7 +435,7 @@ class InFloat64(Split):
         self._here = self._at(full.inputs)
         self._refuse_what_differs(outputs, _deviation(outputs, self._here))
         # Operators in Python are shown float32 by what lifts
-        mode.lifts &= mode.count > 0 or mode.shows
+        mode.lifts &= bool(mode.asked) or mode.shows
         if not mode.lifts:
             return
         # Casts that are meant (the part of a number that float32 cannot hold) may show beside the
@@ -462,7 +462,7 @@ class InFloat64(Split):
     @property
     def lifted(self) -> bool:
         """Does the function ask for float32 inside, and get float64?"""
-        return self._mode.lifts and self._mode.count > 0
+        return self._mode.lifts and bool(self._mode.asked)
 
     @property
     def narrow(self) -> InFloat64:
@@ -526,7 +526,7 @@ class InFloat64(Split):
         constant row is less than; infinite where some way to round leaves the domain, as that of
         log(1 − exp(x)) at −1e-8. 0 where numbers are cast inside, whose own steps are then
         judged."""
-        if self._mode.count:
+        if self._mode.asked:
             return [0.0] * len(self._here)
         found = list[list[Tensor]]()
         for number in range(WAYS):
@@ -559,7 +559,7 @@ class InFloat64(Split):
                     else np.zeros(len(own))
                 )
                 close = np.abs(np.mean([own, *seen], 0)) <= allowed + SPREADS * spread
-                close &= (np.abs(own) <= LOST * size) | (not self._mode.count)
+                close &= (np.abs(own) <= LOST * size) | (not self._mode.asked)
             if not close.all():
                 raise RefusedError("its values are others in float64")
 

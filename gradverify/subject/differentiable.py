@@ -58,7 +58,7 @@ class Differentiable:
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
         self.inputs = subject.inputs
-        self._graph: Graph | None = None
+        self.shared: Graph | None = None  # `kept_graph`, where there is one already
         # What that forward returned: a backward may write into it
         self._here: Tensors = ()
         # Outputs that are not compared have gradients too, which are undefined then
@@ -124,14 +124,14 @@ class Differentiable:
                     self._others or any(cotangent is None for cotangent in cotangents)
                 ):
                     break
-                self.refuses_none, self._graph = first, None
+                self.refuses_none, self.shared = first, None
             for way in ways:
                 found = attempted(pull, way)
                 if isinstance(found, UserCodeError):
                     first = first or found
                     continue
                 if way is not ways[0]:
-                    self.refused, self._subject.way, self._graph = first, way, None
+                    self.refused, self._subject.way, self.shared = first, way, None
                 return found
             self.refuses_none = None if zeros else self.refuses_none
         assert first is not None
@@ -203,17 +203,12 @@ class Differentiable:
 
     def kept_graph(self) -> Graph:
         """The graph that several backwards share."""
-        if self._graph is None:
-            self._graph = self.graph()
-            here, earlier = self.of(self._graph), self.earlier
+        if self.shared is None:
+            self.shared = self.graph()
+            here, earlier = self.of(self.shared), self.earlier
             same = earlier if earlier and alike(earlier, here) else None
             self._here = same or [y.detach().clone() for y in here]
-        return self._graph
-
-    @property
-    def shared(self) -> Graph | None:
-        """`kept_graph`, where there is one already."""
-        return self._graph
+        return self.shared
 
     def of(self, graph: Graph) -> list[Tensor]:
         """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there
@@ -268,7 +263,7 @@ class Differentiable:
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
         if self.reusable:
-            self._subject.way, self._graph = Way.FRESH, None
+            self._subject.way, self.shared = Way.FRESH, None
 
     @property
     def leaf_only(self) -> bool:

@@ -55,11 +55,6 @@ class InDouble:
         self.lifts, self.shows, self._lifted = lifts, shows, Lifted(wider, shows)
         self.asked = self._lifted.asked
 
-    @property
-    def count(self) -> int:
-        """How many dtypes were lifted."""
-        return len(self.asked)
-
     @contextmanager
     def __call__(self) -> Iterator[None]:
         with (
