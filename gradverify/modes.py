@@ -16,6 +16,7 @@ from gradverify.subject.another import looks_symmetric
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Backward, Pushed, Second, push
 from gradverify.subject.failure import UserCodeError, attempted
+from gradverify.subject.subject import Tensors
 from gradverify.subject.vmapped import SIZE, Batches
 
 # The purpose of the cotangents for which backward is a function of the inputs
@@ -41,7 +42,7 @@ class Modes:
         """A random signed direction [C] through all inputs, each column in its own scale."""
         return direction(self.columns, self._subject.generator(f"direction {purpose}"))
 
-    def tangents(self, moved: Array) -> tuple[Tensor, ...]:
+    def tangents(self, moved: Array) -> Tensors:
         """A direction [C] as one tensor per input."""
         inputs = self._subject.inputs
         return tuple(shaped(change(self.columns, moved, inputs), inputs))
@@ -67,7 +68,7 @@ class Modes:
         return units.pop() if len(units) == 1 else None
 
     @cached_property
-    def second_weights(self) -> tuple[Tensor, ...]:
+    def second_weights(self) -> Tensors:
         """The cotangents for which backward is a function of the inputs: the base ones in the
         outputs' unit, as their gradients are known then."""
         return (

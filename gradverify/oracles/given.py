@@ -114,7 +114,7 @@ class Given:
         return None
 
     @property
-    def cotangents(self) -> tuple[Tensor, ...]:
+    def cotangents(self) -> Tensors:
         """Of the backward that is compared: dense random ones, where a subclass has no others."""
         return self.checked.cotangents(self.name)
 

@@ -63,7 +63,7 @@ class Implementation:
         return self._graph(as_leaves(self.inputs))
 
     @property
-    def outputs(self) -> tuple[Tensor, ...]:
+    def outputs(self) -> Tensors:
         """At the point of the check. Raises UserCodeError (GV002) that names it."""
         return self._here.outputs
 

@@ -113,10 +113,6 @@ def as_reference(subject: Subject) -> Subject:
     return other
 
 
-Pulled = tuple[Tensor, ...]
-"""Checked outputs, and gradients after them, in float64."""
-
-
 class Kernel:
     """The second leg: forward and every gradient of a function in 16 bits, judged by the native
     error; in float32, where those are none. Raises UserCodeError where the kernel raises.
@@ -183,7 +179,7 @@ class Kernel:
 
     def _called(
         self, cotangents: Sequence[Tensors], inside: AbstractContextManager[object] | None = None
-    ) -> list[Pulled]:
+    ) -> list[Tensors]:
         """What the kernel gives for each of them."""
         with without_modes(), inside or nullcontext():
             return [_pulled(self._narrow, self._checked, each) for each in cotangents]
@@ -225,15 +221,15 @@ class Kernel:
         )
 
     @cached_property
-    def repeated(self) -> tuple[tuple[Tensor, ...], ...]:
+    def repeated(self) -> tuple[Tensors, ...]:
         """Of each tensor what identical calls of the kernel give."""
         return tuple(zip(*self._called([self._cotangents[0]] * REPEATED), strict=True))
 
     @cached_property
-    def _native(self) -> tuple[list[Pulled], list[tuple[Pulled, Pulled]]]:
+    def _native(self) -> tuple[list[Tensors], list[tuple[Tensors, Tensors]]]:
         """The computation that says what 16 bits cost: exact, for each cotangent, and in a number
         of runs, exact and in 16 bits."""
-        cotangents, runs = self._cotangents, list[tuple[Pulled, Pulled]]()
+        cotangents, runs = self._cotangents, list[tuple[Tensors, Tensors]]()
         own = [_pulled(self._costs, self._checked, each) for each in cotangents]
         low = (self.dtype, *SIXTEEN)
         for n in range(RUNS):  # at inputs an ulp away: the exact computation, and in 16 bits
@@ -251,7 +247,7 @@ class Kernel:
             for exact, each in zip(own, cotangents, strict=True)
         ]
 
-    def _legs(self, n: int, kernel: Sequence[Pulled], exact: Sequence[Pulled]) -> Legs:
+    def _legs(self, n: int, kernel: Sequence[Tensors], exact: Sequence[Tensors]) -> Legs:
         """Of tensor n. Half of a whole ulp's movement is that of half an ulp."""
         own, runs = self._native
         there = torch.stack([at[n] for at, _ in runs])
@@ -275,7 +271,7 @@ class Kernel:
             for _ in range(COTANGENTS)
         ]
 
-    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Tensors) -> Pulled:
+    def _in_its_dtype(self, arguments: Sequence[Argument], cotangents: Tensors) -> Tensors:
         """What the computation gives when all of its operations run in 16 bits: what is float32 in
         the kernel stays so, 16 bits are disguised as float64."""
         single = torch.float32
@@ -293,7 +289,7 @@ class Kernel:
             return _pulled(twin, self._checked, cotangents)
 
 
-def _pulled(subject: Subject, checked: Sequence[int], cotangents: Tensors | None) -> Pulled:
+def _pulled(subject: Subject, checked: Sequence[int], cotangents: Tensors | None) -> Tensors:
     """Outputs and gradients of one fresh forward; outputs alone without cotangents."""
     function = Differentiable(subject, checked)
     if cotangents is None:

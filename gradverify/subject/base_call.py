@@ -54,7 +54,16 @@ from gradverify.subject.snapshot import (
     overlaps,
     same,
 )
-from gradverify.subject.subject import BACKWARD, Argument, Gradients, Graph, Subject, Way, as_leaves
+from gradverify.subject.subject import (
+    BACKWARD,
+    Argument,
+    Gradients,
+    Graph,
+    Subject,
+    Tensors,
+    Way,
+    as_leaves,
+)
 from gradverify.torch_private import (
     Overload,
     function_class,
@@ -67,7 +76,7 @@ from gradverify.torch_private import (
 
 # ---- What backward must leave as it found it: the arguments, the outputs, a module's buffers,
 # the tensors that forward saved
-Saves = Mapping[Any, tuple[Tensor, ...]]
+Saves = Mapping[Any, Tensors]
 Kind = Literal["argument", "output", "buffer", "saved"]
 
 
@@ -142,7 +151,7 @@ def _tensors(subject: Subject, graph: Graph) -> list[tuple[Argument, Tensor]]:
 
 def saved_tensors(nodes: Sequence[Any]) -> Saves:
     """What each Python node saved; nothing where it can no longer be read."""
-    result: dict[Any, tuple[Tensor, ...]] = dict.fromkeys(nodes, ())
+    result: dict[Any, Tensors] = dict.fromkeys(nodes, ())
     for node in nodes:
         with suppress(RuntimeError):  # freed, or changed since
             found = getattr(node, "saved_tensors", ())
@@ -179,7 +188,7 @@ class ForwardSeen(NamedTuple):
     drawn: Drawn
 
     @property
-    def leaves(self) -> tuple[Tensor, ...]:
+    def leaves(self) -> Tensors:
         return self.graph.leaves
 
     @property
@@ -194,7 +203,7 @@ class BackwardSeen(NamedTuple):
     what else it changed, which was put back;
     `unpacked`: how many saved tensors it asked for. `left`, `drawn`: as of a forward."""
 
-    cotangents: tuple[Tensor, ...]
+    cotangents: Tensors
     gradients: Gradients
     raw: tuple[RawReturn, ...]
     direct: bool
@@ -385,18 +394,18 @@ class BaseCall:
         return self.subject.odd if self.forward else None
 
     @property
-    def returned(self) -> tuple[Tensor, ...]:
+    def returned(self) -> Tensors:
         """The checked outputs themselves, with their graph and memory."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
     @property
-    def reseeded(self) -> tuple[Tensor, ...]:
+    def reseeded(self) -> Tensors:
         """The checked outputs of one more forward at the point, whose generators start
         elsewhere."""
         return self._elsewhere[0]
 
     @cached_property
-    def _elsewhere(self) -> tuple[tuple[Tensor, ...], tuple[object, ...]]:
+    def _elsewhere(self) -> tuple[Tensors, tuple[object, ...]]:
         """With what the generators would draw next."""
         return self.poisoned.elsewhere or self.subject.seeded_elsewhere(
             lambda: (
@@ -448,7 +457,7 @@ class BaseCall:
         copies, which backward may write into."""
         return tuple(cotangent.clone() for cotangent in self._drawn_cotangents(purpose))
 
-    def _drawn_cotangents(self, purpose: str) -> tuple[Tensor, ...]:
+    def _drawn_cotangents(self, purpose: str) -> Tensors:
         """Those themselves, which nobody writes into."""
         if purpose not in self._cotangents:
             source = self.subject.generator(f"cotangent {purpose}")
@@ -895,8 +904,8 @@ class Memory(NamedTuple):
     depends: tuple[Depends, ...] = ()
     allocated: bool = False
     repeats: tuple[Gradients, ...] = ()
-    elsewhere: tuple[tuple[Tensor, ...], tuple[object, ...]] | None = None
-    earliest: tuple[Tensor, ...] | None = None
+    elsewhere: tuple[Tensors, tuple[object, ...]] | None = None
+    earliest: Tensors | None = None
 
 
 def measured(base: BaseCall) -> Memory:

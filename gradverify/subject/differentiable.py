@@ -284,7 +284,7 @@ class Pushed(NamedTuple):
     """The tangent of each checked output (zeros where it has none), and the places of the inputs
     whose tangents were written to."""
 
-    tangents: tuple[Tensor, ...]
+    tangents: Tensors
     damaged: tuple[int, ...]
 
 

@@ -78,7 +78,7 @@ class Graph:
     a module's parameters and buffers when it was over, by name. It stands there again while a
     backward of the graph runs."""
 
-    leaves: tuple[Tensor, ...]
+    leaves: Tensors
     arguments: tuple[Any, ...]
     lent: dict[str, Tensor]
     outputs: tuple[Any, ...]
@@ -155,7 +155,7 @@ class Subject:
         self.tensors = tuple(argument for argument in self.arguments if argument.is_tensor)
         self.differentiable = tuple(a for a in self.arguments if a.differentiable)
         # In order; never written to
-        self.inputs: tuple[Tensor, ...] = tuple(a.value for a in self.differentiable)
+        self.inputs: Tensors = tuple(a.value for a in self.differentiable)
         self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0

@@ -35,8 +35,8 @@ class Batch(NamedTuple):
     """Per checked output [B, …] and per differentiable input its gradient: [B, …], or the sum over
     the batch where the input is not batched."""
 
-    outputs: tuple[Tensor, ...]
-    gradients: tuple[Tensor, ...]
+    outputs: Tensors
+    gradients: Tensors
 
 
 class Batches:
