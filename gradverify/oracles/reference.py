@@ -449,10 +449,7 @@ class AgainstReference(Implementation):
                     # Z standard deviations of both, per output [M]; of the function alone where
                     # the reference has another shape
                     wishes = self._seen.wishes
-                    columns = wishes.columns(function.inputs)
-                    points = [
-                        Point(Filled(each), columns, seed=wishes.seed) for each in (function, self)
-                    ]
+                    points = [wishes.point(Filled(each)) for each in (function, self)]
                     with np.errstate(all="ignore"):
                         one, other = (survey(point).sigma for point in points)
                     noise = [

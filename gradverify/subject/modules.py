@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradverify.numerics.function.coordinates import REAL
 from gradverify.subject.forms import brought
 from gradverify.subject.snapshot import alike, same
 from gradverify.torch_private import (
@@ -32,16 +31,6 @@ from gradverify.torch_private import (
 # ---- A module in the check's precision, with the hooks of its parameters
 Hooks = tuple[Callable[..., Any], ...]
 
-COMPLEX = {
-    torch.float64: torch.complex128,
-    torch.float32: torch.complex64,
-    torch.complex128: torch.complex128,
-    torch.complex64: torch.complex64,
-    torch.float16: torch.complex32,
-    torch.bfloat16: torch.complex64,
-}
-"""The complex type of a check's dtype."""
-
 
 def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
     """The module itself, its floating and complex parameters and buffers in the precision of
@@ -51,11 +40,11 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
     complex ones itself: then it knows which are which.
     """
     mixed = any(tensor.is_complex() for tensor in chain(module.parameters(), module.buffers()))
-    real = REAL.get(dtype, dtype) if mixed else dtype
+    real = dtype.to_real() if mixed else dtype
 
     def moved(tensor: Tensor) -> Tensor:
         if tensor.is_complex():
-            return tensor.to(device=device, dtype=COMPLEX[dtype])
+            return tensor.to(device=device, dtype=dtype.to_complex())
         return tensor.to(device=device, dtype=real if tensor.is_floating_point() else tensor.dtype)
 
     convert(module, moved)
