@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -166,28 +165,26 @@ def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tenso
     return a
 
 
-KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType(
-    {
-        "spd": _spd,
-        "orthogonal": _orthogonal,
-        "lower_triangular": _lower_triangular,
-        # Rows of length one
-        "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(
-            _normal(shape, source, dtype), dim=-1
-        ),
-        # Positive rows that add up to one
-        "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, source), -1),
-        # each row holds 0 … n − 1 in a random order (int64)
-        "permutation": lambda shape, dtype, source: torch.argsort(_uniform(shape, source), dim=-1),
-        "one_hot": _one_hot,
-        # true or false with equal chance, at least one true in each row: a softmax over what is
-        # left stays finite
-        "mask": lambda shape, dtype, source: (
-            (_uniform(shape, source) < 0.5)
-            | (_one_hot(shape, dtype, source).bool() if shape else False)
-        ),
-    }
-)
+KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = {
+    "spd": _spd,
+    "orthogonal": _orthogonal,
+    "lower_triangular": _lower_triangular,
+    # Rows of length one
+    "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(
+        _normal(shape, source, dtype), dim=-1
+    ),
+    # Positive rows that add up to one
+    "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, source), -1),
+    # each row holds 0 … n − 1 in a random order (int64)
+    "permutation": lambda shape, dtype, source: torch.argsort(_uniform(shape, source), dim=-1),
+    "one_hot": _one_hot,
+    # true or false with equal chance, at least one true in each row: a softmax over what is
+    # left stays finite
+    "mask": lambda shape, dtype, source: (
+        (_uniform(shape, source) < 0.5)
+        | (_one_hot(shape, dtype, source).bool() if shape else False)
+    ),
+}
 """By the dtype (float64 or complex128) of the kinds whose numbers are not whole."""
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -154,18 +153,10 @@ def admit_outputs(
 
 # ---- Sparse and jagged tensors as the dense ones that are perturbed and compared: what the
 # function gets is made of these in every call
-SPARSE: Mapping[str, torch.layout] = MappingProxyType(
-    {
-        "coo": torch.sparse_coo,
-        "csr": torch.sparse_csr,
-        "csc": torch.sparse_csc,
-        "bsr": torch.sparse_bsr,
-        "bsc": torch.sparse_bsc,
-    }
-)
-NAMES = MappingProxyType(
-    {layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()}
-)
+SPARSE: Mapping[str, torch.layout] = {
+    name: getattr(torch, f"sparse_{name}") for name in ("coo", "csr", "csc", "bsr", "bsc")
+}
+NAMES = {layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()}
 # Layouts that compress rows; the others compress columns
 ROWS = (torch.sparse_csr, torch.sparse_bsr)
 BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
