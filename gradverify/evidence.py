@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -47,7 +46,7 @@ from gradverify.oracles.reference import AgainstReference
 from gradverify.subject.another import elsewhere
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import signed
-from gradverify.subject.failure import Line, Spent, UserCodeError, attempted, tried
+from gradverify.subject.failure import Line, Spent, UserCodeError, Value, attempted, tried
 from gradverify.subject.forms import specified
 from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
@@ -55,7 +54,6 @@ from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
-Told = TypeVar("Told")
 STEP = 1e-3  # of each element's size
 MOVING = 0.1  # of the elements: a forward of which fewer move under such a step is flat
 
@@ -82,7 +80,7 @@ class Evidence(Checked):
         # open
         self.cast_inside = False
 
-    def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:
+    def spared(self, what: str, measure: Callable[[], Value | None]) -> Value | None:
         """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's
         code, or gradverify, fails over it."""
         try:
@@ -221,7 +219,7 @@ class Evidence(Checked):
         `rtol` where the function iterates, else 0."""
         return self.rtol if self.stopping_tests else 0.0
 
-    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
+    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Value]) -> Value:
         """What is measured of the subject, or of the same function elsewhere, where it iterates to
         a tighter tolerance."""
         with Tightened(self.stopping_tests):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,16 +22,13 @@ from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import tried
+from gradverify.subject.failure import Value, tried
 from gradverify.subject.rounding import Anew, Perturbed
 from gradverify.subject.subject import Cotangents, Tensors, filled
 
 # The smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero
 # there
 UNDERFLOW = 2.0**-126
-
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,13 @@ backward, and so can be held against it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
+from gradverify.subject.failure import Value
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Subject
-
-Told = TypeVar("Told")
 
 
 class Checked(BaseCall):
@@ -48,6 +46,6 @@ class Checked(BaseCall):
         where it has those."""
         raise NotImplementedError
 
-    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
+    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Value]) -> Value:
         """What is measured where the function iterates to a tighter tolerance."""
         raise NotImplementedError

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from gradverify.model.case import Settings
-from gradverify.model.dtypes import TABLE
-from gradverify.numerics.function.coordinates import DTYPES, UNITS, flat_real
+from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.subject.ambient import (
     GRADIENTS_OFF,
     OURS,
@@ -815,13 +814,11 @@ class Poisoned(Exchanged):
             numbers[1::2].neg_()
         else:
             memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
-            if not self._loud and x.dtype in SIGNED:
+            whole = not (x.is_floating_point() or x.is_complex())
+            if not self._loud and whole and x.dtype.is_signed:
                 memory[:: x.element_size()] = 1
 
 
-SIGNED = tuple(
-    DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0
-)
 LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 

@@ -15,18 +15,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import Line, Spent, tried, users_line
+from gradverify.subject.failure import Line, Spent, Value, tried, users_line
 from gradverify.subject.own_code import DispatchMode, Keywords, wrapped
 from gradverify.subject.snapshot import near
 from gradverify.torch_private import READ
 
-Found = TypeVar("Found")
 # Of a forward and a backward: a solver takes some hundreds, and both are done in seconds
 MOST_READS, MOST_OPERATIONS = 10_000, 200_000
 # As factors of either side; Newton's method may end far below its tolerance
@@ -120,7 +119,7 @@ def stopping_tests(
     return found
 
 
-def watched(call: Callable[[], Found]) -> Found:
+def watched(call: Callable[[], Value]) -> Value:
     """What a call gives. Raises Endless where it takes more than MOST_READS or MOST_OPERATIONS;
     what it does outside of torch is not counted.
 

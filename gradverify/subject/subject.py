@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import groupby
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
 from gradverify.subject.ambient import OURS, left_as_found, of_ambient
 from gradverify.subject.draw import generator
-from gradverify.subject.failure import UserCodeError, attempted, blame, blamed
+from gradverify.subject.failure import UserCodeError, Value, attempted, blame, blamed
 from gradverify.subject.forms import Argument as Argument
 from gradverify.subject.forms import Members, compared, is_dense, named, names
 from gradverify.subject.forms import leaves as flattened
@@ -36,7 +36,6 @@ from gradverify.torch_private import gradients
 
 # Backwards that must have been timed; forward calls that one takes else
 TIMED, PER_BACKWARD = 3, 2.0
-Measured = TypeVar("Measured")
 # Added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set
 # itself
 BACKWARD, ELSEWHERE = 104_729, 2
@@ -234,7 +233,7 @@ class Subject:
             next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
         )
 
-    def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
+    def seldom_seeded(self, measure: Callable[[], Value]) -> Value:
         """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with
         a seed before every call.
 
@@ -247,7 +246,7 @@ class Subject:
             self._quiet = False
         return found if self.states() == before else measure()
 
-    def seeded_elsewhere(self, measure: Callable[[], Measured], number: int = 0) -> Measured:
+    def seeded_elsewhere(self, measure: Callable[[], Value], number: int = 0) -> Value:
         """What is measured where the generators start elsewhere than for every other call, for each
         `number` at another place."""
         if self.case.settings.reseed:
