@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import TypeVar
 
 from torch import Tensor
 
@@ -32,28 +31,34 @@ from gradverify.oracles.convergence import (
 )
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.oracles.given import Given
-from gradverify.oracles.legs import Kernel, Standing, as_reference
+from gradverify.oracles.implementation import Surrogate
+from gradverify.oracles.legs import (
+    InFloat64,
+    Kernel,
+    RefusedError,
+    Standing,
+    as_reference,
+    beside_lifted,
+    in_float64,
+)
+from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference import AgainstReference
-from gradverify.oracles.surrogate import Surrogate
-from gradverify.oracles.widened import InFloat64, RefusedError, beside_lifted, in_float64, told
 from gradverify.subject.another import elsewhere
-from gradverify.subject.arguments import specified
-from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import Line, Spent, UserCodeError
+from gradverify.subject.draw import signed
+from gradverify.subject.failure import Line, Spent, UserCodeError, Value, attempted, tried
+from gradverify.subject.forms import specified
 from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
 
-Told = TypeVar("Told")
 STEP = 1e-3  # of each element's size
 MOVING = 0.1  # of the elements: a forward of which fewer move under such a step is flat
 
 
-class Evidence(BaseCall):
+class Evidence(Checked):
     """Measurements of a subject. Properties raise UserCodeError where the user's code raises."""
 
     def __init__(
@@ -75,13 +80,11 @@ class Evidence(BaseCall):
         # open
         self.cast_inside = False
 
-    def spared(self, what: str, measure: Callable[[], Told | None]) -> Told | None:
+    def spared(self, what: str, measure: Callable[[], Value | None]) -> Value | None:
         """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's
         code, or gradverify, fails over it."""
         try:
-            return measure()
-        except UserCodeError:
-            return None
+            return tried(measure)
         except BaseException as error:
             if is_interrupt(error) or issubclass(type(error), Spent):
                 raise
@@ -104,26 +107,13 @@ class Evidence(BaseCall):
         """The same of each checked output."""
         declared = [max(self.unit, UNITS.get(y.dtype, U64)) for y in self.outputs]
         bits = [Bits().seen(numbers(y)) for y in self.outputs]
-        # Or the inputs are round numbers: look again beside them
+        # Or the inputs are round numbers: look again nearby, where the function is defined
         if max([0.0, *(each.unit for each in bits)]) > max([self.unit, *declared]):
-            bits = [each.seen(numbers(y)) for each, y in zip(bits, self._beside, strict=True)]
+            source, inputs = self.subject.generator("beside"), self.subject.inputs
+            near = [(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in inputs]
+            there = tried(self.function.values, near) or self.outputs
+            bits = [each.seen(numbers(y)) for each, y in zip(bits, there, strict=True)]
         return tuple(max(unit, each.unit) for unit, each in zip(declared, bits, strict=True))
-
-    @cached_property
-    def _beside(self) -> Sequence[Tensor]:
-        """The checked outputs at inputs that are no round numbers, nearby; at the point itself
-        where the function refuses that."""
-        source = generator(self.settings.seed, self.subject.case.check, "beside")
-        try:
-            outputs = self.function.values(
-                [
-                    (x + STEP * x.abs() * signed(x, source)).requires_grad_()
-                    for x in self.subject.inputs
-                ]
-            )
-        except UserCodeError:
-            return self.outputs
-        return outputs
 
     @property
     def low_precision(self) -> bool:
@@ -164,42 +154,35 @@ class Evidence(BaseCall):
     def _by_differences(self, asked: Asked | None) -> Jacobian:
         """Less what is known to be no fault of backward."""
 
+        subject, wishes = self.subject, self.wishes
+
         def measure() -> Jacobian:
             return jacobian(
                 self.measured,
                 self.settings,
-                self.wishes,
+                wishes,
                 self.watch,
-                self.subject.clock,
+                subject.clock,
                 self.spending.short_of,
                 asked,
             )
 
-        found = measure() if self.draws else self.subject.seldom_seeded(measure)
         found = without_leftovers(
-            found,
-            self.subject.inputs,
-            self.wishes,
+            measure() if self.draws else subject.seldom_seeded(measure),
+            subject.inputs,
+            wishes,
             lambda: self.leftover,
-            lambda: self.iterated_on(self.subject, self.wishes),
+            lambda: self.iterated_on(subject, wishes),
         )
-        found = (
-            left_open(found, Limit.RESTLESS) if self.subject.restless else noise_left_open(found)
-        )
-        return (
-            zeros_left_open(found, self.wishes, self._uncast) if self.surrogate is None else found
-        )
+        found = left_open(found, Limit.RESTLESS) if subject.restless else noise_left_open(found)
+        return zeros_left_open(found, wishes, self._uncast) if self.surrogate is None else found
 
     def _uncast(self) -> Gives | None:
         """The function in float64, without its casts to less; None where it has none, or refuses
         that."""
-        try:
-            twin, casts = lifted(self.subject)
-            function = self._differentiate(twin, self.forward.checked)
-            function.values(twin.leaves())
-        except UserCodeError:
-            return None
-        return function if casts.count else None
+        twin, casts = lifted(self.subject)
+        function = self._differentiate(twin, self.forward.checked)
+        return function if tried(function.values, twin.leaves()) and casts.asked else None
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is
@@ -213,13 +196,11 @@ class Evidence(BaseCall):
             or not casts_to_single(self.subject)
         ):
             return False
-        try:
-            found = self._in_float64(self.subject, self.function, self.outputs)
-        except (UserCodeError, RefusedError):
+        found = self._in_float64(self.subject, self.function, self.outputs)
+        if isinstance(found, UserCodeError) or not found.lifted:
             return False
-        if found.lifted:
-            self.in_float64, self.cast_inside = found, True
-        return found.lifted
+        self.in_float64, self.cast_inside = found, True
+        return True
 
     @cached_property
     def stopping_tests(self) -> Mapping[Line, float]:
@@ -238,13 +219,12 @@ class Evidence(BaseCall):
         `rtol` where the function iterates, else 0."""
         return self.rtol if self.stopping_tests else 0.0
 
-    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Told]) -> Told:
+    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Value]) -> Value:
         """What is measured of the subject, or of the same function elsewhere, where it iterates to
         a tighter tolerance."""
         with Tightened(self.stopping_tests):
-            return measure(
-                self._differentiate(subject.twin(subject.arguments), self.forward.checked)
-            )
+            twin = subject.twin(subject.arguments)
+            return measure(self._differentiate(twin, self.forward.checked))
 
     def iterated_on(self, subject: Subject, wishes: Wishes) -> Jacobian:
         """Backward against finite differences where the function iterates to a tighter
@@ -276,25 +256,21 @@ class Evidence(BaseCall):
         """As `measured`, for the same function at other arguments. Raises UserCodeError (GV002)
         where it is not defined there."""
         function = self._given_by(twin)
-        if not isinstance(self.measured, InFloat64):
+        if isinstance(self.in_float64, str):
             return function
-        try:
-            return self._in_float64(twin, function, function.values(twin.leaves()))
-        except (UserCodeError, RefusedError):
-            return function
+        found = attempted(lambda: self._in_float64(twin, function, function.values(twin.leaves())))
+        return function if isinstance(found, UserCodeError) else found
 
     def _given_by(self, twin: Subject) -> Surrogate | Differentiable:
         function = self._differentiate(twin, self.forward.checked)
-        return (
-            function
-            if self.surrogate is None
-            else Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
-        )
+        if self.surrogate is None:
+            return function
+        return Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
 
     def _in_float64(
         self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]
-    ) -> InFloat64:
-        """Raises UserCodeError or RefusedError where the function refuses float64."""
+    ) -> InFloat64 | UserCodeError:
+        """What the function raises where it refuses float64."""
 
         def reference(twin: Subject) -> Differentiable:
             return self._differentiate(as_reference(twin), self.forward.checked)
@@ -316,39 +292,37 @@ class Evidence(BaseCall):
     @property
     def measured(self) -> Gives:
         """What finite differences are taken of, beside the backward that they are held against."""
-        return (
-            self.surrogate or self.function if isinstance(self.in_float64, str) else self.in_float64
-        )
+        found = self.in_float64
+        return self.surrogate or self.function if isinstance(found, str) else found
 
     @cached_property
     def in_float64(self) -> InFloat64 | str:
         """The values of a float32 function, or of one that computes in float32, in float64, beside
         its backward; or why there are none, "" where nobody asks."""
-        if self.settings.eps != "auto" or not (is_narrow(self.subject) or self._single_inside):
+        narrow = is_narrow(self.subject)
+        if self.settings.eps != "auto" or not (
+            narrow
+            # Does a function of float64 compute every output in float32?
+            or (
+                self.unit == U64
+                and self.surrogate is None
+                and self.outputs
+                and all(unit == U32 for unit in self.precisions)
+            )
+        ):
             return ""
         function = self.surrogate or self.function
-        try:
-            found = self._in_float64(
+        found = attempted(
+            lambda: self._in_float64(
                 self.subject,
                 function,
                 self.outputs if self.surrogate is None else function.values(self.subject.leaves()),
             )
-        except (UserCodeError, RefusedError) as error:
-            reason = (
-                f"given float64 {error.message}" if isinstance(error, UserCodeError) else str(error)
-            )
-            return reason if is_narrow(self.subject) else ""  # else it is measured as it is
-        return found if found.lifted or is_narrow(self.subject) else ""
-
-    @property
-    def _single_inside(self) -> bool:
-        """Does a function of float64 compute every output in float32?"""
-        return (
-            self.unit == U64
-            and self.surrogate is None
-            and bool(self.outputs)
-            and all(unit == U32 for unit in self.precisions)
         )
+        if isinstance(found, UserCodeError):
+            given = "" if isinstance(found, RefusedError) else "given float64 "
+            return f"{given}{found.message}" if narrow else ""  # else it is measured as it is
+        return found if found.lifted or narrow else ""
 
     @property
     def numeric_precision(self) -> str:
@@ -360,38 +334,36 @@ class Evidence(BaseCall):
                 f"finite differences in float64 ({of}), {self.kernel.name} held against its "
                 "gradients (GV112)"
             )
-        return told(self.in_float64)
+        found = self.in_float64
+        if isinstance(found, str):
+            return f"finite differences in float32: {found}" if found else ""
+        if found.of_reference:
+            return "finite differences in float64, of the reference, gradients in float32"
+        inside = ", also of what forward casts to float32" if found.lifted else ""
+        return f"finite differences in float64{inside}, gradients in float32"
 
     @cached_property
     def kernel(self) -> Kernel | None:
         """The function in its own dtype, where that has 16 bits; what is measured otherwise is the
         function (or its reference) in float64."""
         narrow = self.subject.narrow
-        return (
-            None
-            if narrow is None
-            else Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
-        )
+        if narrow is None:
+            return None
+        return Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
 
     @property
     def difference(self) -> str:
         """In words."""
-        return (
-            f"the finite difference of {self.surrogate.name}"
-            if self.surrogate
-            else "the finite difference"
-        )
+        of = f" of {self.surrogate.name}" if self.surrogate else ""
+        return f"the finite difference{of}"
 
     @cached_property
     def flat(self) -> frozenset[int]:
         """The checked outputs (by place among them) of which hardly an element moves when all
         inputs move a little."""
-        source = generator(self.settings.seed, self.subject.case.check, "flat")
+        source, inputs = self.subject.generator("flat"), self.subject.inputs
         moved = self.function.values(
-            [
-                (x + STEP * x * signed(x, source)).detach().requires_grad_()
-                for x in self.subject.inputs
-            ]
+            [(x + STEP * x * signed(x, source)).detach().requires_grad_() for x in inputs]
         )
         shares = [
             float((a != b).double().mean()) if a.shape == b.shape and a.numel() else 1.0
@@ -402,7 +374,7 @@ class Evidence(BaseCall):
     @property
     def choice(self) -> Choice | None:
         """How the Jacobian was compared; None where it was not, or under a fixed step."""
-        found: Jacobian | None = self.__dict__.get("jacobian")
+        found: Jacobian | None = vars(self).get("jacobian")
         return found.choice if found else None
 
     @cached_property

@@ -6,17 +6,17 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import Columns, columns_of, numbers, rms
 from gradverify.numerics.rungs import Array
+from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.oracles.along import change, direction, shaped
 from gradverify.subject.another import looks_symmetric
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Backward, Pushed, Second, push
-from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted
+from gradverify.subject.subject import Tensors
 from gradverify.subject.vmapped import SIZE, Batches
 
 # The purpose of the cotangents for which backward is a function of the inputs
@@ -29,27 +29,23 @@ class Modes:
     def __init__(self, call: BaseCall) -> None:
         self._call, self._subject = call, call.subject
 
-    def _source(self, purpose: str) -> torch.Generator:
-        return generator(self._subject.case.settings.seed, self._subject.case.check, purpose)
-
     # ---- probes
     @cached_property
     def columns(self) -> Columns:
         """The real coordinates of the differentiable inputs. A matrix that is symmetric to the bit
         moves as one: its function may read half."""
         given = self._subject.differentiable
-        symmetric = [argument.symmetric or looks_symmetric(argument.value) for argument in given]
-        return columns_of(self._subject.inputs, [argument.domain for argument in given], symmetric)
+        symmetric = [a.symmetric or looks_symmetric(a.value) for a in given]
+        return columns_of(self._subject.inputs, [a.domain for a in given], symmetric)
 
     def direction(self, purpose: str) -> Array:
         """A random signed direction [C] through all inputs, each column in its own scale."""
-        return direction(self.columns, self._source(f"direction {purpose}"))
+        return direction(self.columns, self._subject.generator(f"direction {purpose}"))
 
-    def tangents(self, moved: Array) -> tuple[Tensor, ...]:
+    def tangents(self, moved: Array) -> Tensors:
         """A direction [C] as one tensor per input."""
-        return tuple(
-            shaped(change(self.columns, moved, self._subject.inputs), self._subject.inputs)
-        )
+        inputs = self._subject.inputs
+        return tuple(shaped(change(self.columns, moved, inputs), inputs))
 
     def weights(self, purpose: str) -> tuple[Tensor, ...]:
         """Cotangents in the outputs' own units: random signed ones over each output's root mean
@@ -72,7 +68,7 @@ class Modes:
         return units.pop() if len(units) == 1 else None
 
     @cached_property
-    def second_weights(self) -> tuple[Tensor, ...]:
+    def second_weights(self) -> Tensors:
         """The cotangents for which backward is a function of the inputs: the base ones in the
         outputs' unit, as their gradients are known then."""
         return (
@@ -94,48 +90,33 @@ class Modes:
 
     def weighing(self, purpose: str) -> Array:
         """Others like `gradient_weights`."""
-        size = self._units
-        return size * numbers(
-            signed(torch.zeros(len(size), dtype=torch.float64), self._source(purpose))
-        )
+        source = self._subject.generator(purpose)
+        return np.asarray(self._units * signed_tensor((len(self._units),), source).numpy())
 
     # ---- modes
     @cached_property
     def forward_mode(self) -> Pushed | UserCodeError:
         """The tangents of the checked outputs along `direction("forward mode")`, or what the call
         raised."""
-        try:
-            return push(
-                self._subject,
-                self._call.forward.checked,
-                self.tangents(self.direction("forward mode")),
-            )
-        except UserCodeError as error:
-            return error
+        tangents = self.tangents(self.direction("forward mode"))
+        return attempted(push, self._subject, self._call.forward.checked, tangents)
 
     @cached_property
     def backwards(self) -> Backward:
         """Backward for fixed cotangents, as a function of the inputs."""
-        known = (
-            None
-            if self._unit is None
-            else [
-                None if gradient is None else gradient / self._unit
-                for gradient in self._call.worked.gradients
-            ]
-        )
+        unit, gradients = self._unit, self._call.worked.gradients if self._unit else ()
+        known = None if unit is None else [None if g is None else g / unit for g in gradients]
         return Backward(self._subject, self._call.function, self.second_weights, known)
 
     @cached_property
     def double_backward(self) -> Second | UserCodeError:
         """The derivative of the weighted gradients, or what backward under create_graph, or through
         it, raised. Its graph is kept."""
-        try:
-            return self.backwards.second(
+        return attempted(
+            lambda: self.backwards.second(
                 shaped(self.gradient_weights, self._subject.inputs), keep=True
             )
-        except UserCodeError as error:
-            return error
+        )
 
     @cached_property
     def batches(self) -> Batches:
@@ -145,6 +126,6 @@ class Modes:
             self._subject,
             self._call.forward.checked,
             cotangents,
-            self._source("second point"),
+            self._subject.generator("second point"),
             self._call.draws,
         )

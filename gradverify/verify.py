@@ -38,6 +38,7 @@ from gradverify.rules.low_precision import without_a_leg
 from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
+from gradverify.subject.forms import dtype_name
 from gradverify.subject.subject import Subject
 
 EVERY_ELEMENT = "every element of the Jacobian is compared"
@@ -70,26 +71,23 @@ def verify(
     """
     evidence = evidence or evidence_of(subject, planned)
     if evidence.standing.refusal:
-        own, told = (
-            subject.own,
-            with_severity(
-                without_a_leg(subject.own.case.settings.dtype, evidence.standing.refusal)
-            ),
-        )
+        own = subject.own
+        told = without_a_leg(own.case.settings.dtype, evidence.standing.refusal)
         return replace(
             described(own.case, own),
             verdict="undecided",
             reason=told.message,
-            findings=(told,),
+            findings=(with_severity(told),),
             inputs=_inputs(own),
         )
+
+    def wrong(some: Sequence[Examined]) -> None:
+        if so_far is not None:
+            so_far(_result(subject, evidence, some, brief=True))
+
     with evidence.standing.mode():
-        wrong = (
-            None
-            if so_far is None
-            else lambda some: so_far(_result(subject, evidence, some, brief=True))
-        )
-        return _result(subject, evidence, examine(evidence, briefly, wrong), briefly)
+        examined = examine(evidence, briefly, wrong if so_far else None)
+        return _result(subject, evidence, examined, briefly)
 
 
 def _result(
@@ -108,7 +106,6 @@ def _result(
         dict.fromkeys([*(each.fault for each in examined if each.fault), *evidence.missing])
     )
     verdict = _verdict(findings, faults)
-    result = described(subject.own.case, subject)
     interpreter = (
         None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
     )
@@ -121,7 +118,7 @@ def _result(
     } | {each.code for each in findings}
     mode, mode_reason, could_miss = _mode(evidence, any(each.comparisons for each in examined))
     return replace(
-        result,
+        described(subject.own.case, subject),
         verdict=verdict,
         reason=_reason(verdict, findings, faults),
         interpreter=interpreter,
@@ -149,16 +146,9 @@ def evidence_of(subject: Subject, planned: Planned | None = None) -> Evidence:
     found = standing(subject)
 
     def tell(choice: Choice) -> None:
+        cost = choice.cost
         if planned is not None:
-            planned(
-                Plan(
-                    choice.mode.value,
-                    choice.cost.forward,
-                    choice.cost.backward,
-                    choice.cost.seconds,
-                    choice.cost.memory,
-                )
-            )
+            planned(Plan(choice.mode.value, cost.forward, cost.backward, cost.seconds, cost.memory))
 
     evidence = Evidence(found.subject, tell if planned else None)
     evidence.standing = found
@@ -233,20 +223,11 @@ def _said(run: RuleRun, findings: tuple[Finding, ...], evidence: Evidence) -> Ru
     """A rule that did not run, and whose finding another one's turned out to be; one whose finding
     has no cause, as the budget was spent."""
     if run.code in evidence.spending.unexplained:
-        return replace(
-            run,
-            reason="; ".join(
-                filter(None, (run.reason, f"the cause {LEFT_OUT}{evidence.spending.ended}"))
-            ),
-        )
-    theirs = run.status == "not_applicable" and any(
-        finding.code == run.code for finding in findings
-    )
-    return (
-        replace(run, status="ran", reason="by the elements that were found wrong")
-        if theirs
-        else run
-    )
+        left_out = f"the cause {LEFT_OUT}{evidence.spending.ended}"
+        return replace(run, reason="; ".join(filter(None, (run.reason, left_out))))
+    if run.status == "not_applicable" and any(finding.code == run.code for finding in findings):
+        return replace(run, status="ran", reason="by the elements that were found wrong")
+    return run
 
 
 def _named(told: Told, evidence: Evidence) -> Told:
@@ -256,19 +237,11 @@ def _named(told: Told, evidence: Evidence) -> Told:
 def _verdict(findings: tuple[Finding, ...], faults: tuple[Fault, ...] = ()) -> Verdict:
     """A rule that a fault of ours has cost leaves an error where the others find nothing wrong."""
     errors = [book()[finding.code] for finding in findings if finding.severity == "error"]
+    if stopping := [info.verdict for info in errors if info.stops]:
+        return stopping[0]
     verdicts = {info.verdict for info in errors} | {"error" for fault in faults if fault.costs}
-    stopping = next((info for info in errors if info.stops), None)
-    if stopping is not None:
-        return stopping.verdict
-    return (
-        "fail"
-        if "fail" in verdicts
-        else "error"
-        if "error" in verdicts
-        else "undecided"
-        if "undecided" in verdicts
-        else "pass"
-    )
+    ranked: tuple[Verdict, ...] = ("fail", "error", "undecided")
+    return next((verdict for verdict in ranked if verdict in verdicts), "pass")
 
 
 def _reason(
@@ -276,34 +249,25 @@ def _reason(
 ) -> str | None:
     if verdict not in ("error", "undecided"):
         return None
-    stopping = next(
-        (
-            finding.message
-            for finding in findings
-            if finding.severity == "error" and book()[finding.code].stops
-        ),
-        None,
-    )
-    fault = next((verdictless(fault) for fault in faults if fault.costs), None)
-    return (
-        stopping
-        or fault
-        or next(finding.message for finding in findings if finding.severity == "error")
-    )
+    errors = [finding for finding in findings if finding.severity == "error"]
+    return [
+        *(finding.message for finding in errors if book()[finding.code].stops),
+        *(verdictless(fault) for fault in faults if fault.costs),
+        *(finding.message for finding in errors),
+    ][0]
 
 
 # ---- what was checked
 def _inputs(subject: Subject) -> tuple[InputInfo, ...]:
-    tensors = (a for a in subject.arguments if a.is_tensor)
     return tuple(
         InputInfo(
             a.name,
             tuple(a.value.shape),
-            _dtype(a.value),
+            dtype_name(a.value),
             a.form.layout if a.form else a.layout or "contiguous",
             a.differentiable,
         )
-        for a in tensors
+        for a in subject.tensors
     )
 
 
@@ -317,11 +281,7 @@ def _outputs(evidence: Evidence) -> tuple[OutputInfo, ...]:
             raise
         return ()
     return tuple(
-        OutputInfo(i, tuple(y.shape), own.get(i, _dtype(y)), evidence.name_of(i))
+        OutputInfo(i, tuple(y.shape), own.get(i, dtype_name(y)), evidence.name_of(i))
         for i, y in enumerate(outputs)
         if isinstance(y, Tensor)
     )
-
-
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -15,7 +15,7 @@ from gradverify.model.problem import Problem, ProblemsError
 from gradverify.numerics.function.coordinates import mirror_of, place
 from gradverify.report.names import element as named
 from gradverify.spec.fault import allowed
-from gradverify.subject.arguments import Argument
+from gradverify.subject.forms import Argument
 
 SUFFIXES: dict[str, Part] = {".real": "re", ".imag": "im"}
 INDEX = re.compile(r"(?P<name>.+?)\[(?P<index>-?\d+(?:,-?\d+)*)?\]", re.DOTALL)

@@ -86,8 +86,8 @@ class Sights:
     def _at(self, inputs: Sequence[Tensor]) -> Replies:
         asked = [list(self._evidence.cotangents(f"damage {n}")) for n in range(PROBES)]
         asked.append([torch.ones_like(y) for y in self._evidence.outputs])
-        vjp = self._evidence.function.vjp_at
-        return [(v, copied(vjp(inputs, [cotangent.clone() for cotangent in v]))) for v in asked]
+        vjp = self._evidence.function.vjp
+        return [(v, copied(vjp([cotangent.clone() for cotangent in v], inputs))) for v in asked]
 
     def _other(self, n: int) -> Replies | None:
         """At another point; None where the function is not defined there."""

@@ -3,7 +3,6 @@ steps, with an error bar."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property
@@ -17,11 +16,19 @@ from gradverify.numerics.estimate.climb import Ladders, Outputs, along_line
 from gradverify.numerics.estimate.ladder import Derivative, as_derivative
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.smooth import secant
-from gradverify.numerics.function.coordinates import SINGLE, Columns, flat_all, numbers, rms
+from gradverify.numerics.function.coordinates import (
+    SINGLE,
+    Columns,
+    flat_all,
+    numbers,
+    real_shape,
+    rms,
+)
 from gradverify.numerics.function.point import DirectionLine, Function, Point
-from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index
 from gradverify.numerics.seed_vectors import cotangent, signed_tensor
 from gradverify.oracles.finite_difference import Filled, Gives, Wishes
+from gradverify.subject.subject import Cotangents, Tensors, filled
 
 # ---- The derivative of a function along one direction of all its inputs, by finite differences of
 # many steps, with an error bar
@@ -39,64 +46,64 @@ class Along:
         if columns.rounded and not any(x.dtype in SINGLE for x in function.inputs):
             columns = replace(columns, single=np.zeros(len(columns), bool))
         self.columns, self.point = columns, Point(function, columns)
+        self.value = self.point.f0  # [M] at the inputs
         self._last: tuple[Array, Ladders] | None = None
-
-    @property
-    def value(self) -> Array:
-        """f [M] at the inputs."""
-        return self.point.f0
 
     @property
     def unit(self) -> float:
         """The coarsest roundoff that f's dtypes and bits show."""
         return float(self.point.unit.max(initial=0.0))
 
+    @np.errstate(all="ignore")
     def guess(self, direction: Array) -> Derivative:
         """df/dt [M] from the finest quick rung alone: two calls.
 
         The bar is rounding alone, and nothing tells how well it converges: what agrees with it to a
         tolerance is right, anything else is no news.
         """
-        with np.errstate(all="ignore"):
-            # Whose bits may tell of a finer rounding
-            s = self._ladders(direction).samples(self._everything, [GUESS])
-            return as_derivative(
-                secant(
-                    s.up[0],
-                    s.down[0],
-                    2 * s.h[0],
-                    s.f0,
-                    self._rounding(),
-                    s.unit,
-                    s.magnitude if s.rounds_x else None,
-                )
-            )
+        # Whose bits may tell of a finer rounding
+        s = self._ladders(direction).samples(self._everything, [GUESS])
+        magnitude = s.magnitude if s.rounds_x else None
+        found = secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, self._rounding(), s.unit, magnitude)
+        return as_derivative(found)
 
-    def at_rounding(self, direction: Array) -> Derivative:
-        """As `quick`, as if f were as good as its rounding: a better guess, in six calls."""
-        return self._quick(direction, self.point.unit * np.abs(self.point.f0), self._everything)
-
-    def quick(self, direction: Array, only: Index | None = None) -> Derivative:
+    @np.errstate(all="ignore")
+    def quick(
+        self, direction: Array, only: Index | None = None, sigma: Array | None = None
+    ) -> Derivative:
         """df/dt [M] of f(x + t·direction) from the quick rungs alone. `direction` [C]: one number a
-        column; 0: it does not move. `only`: of these outputs."""
-        return self._quick(
-            direction,
-            np.maximum(self._repeated, self._rounding()),
-            self._everything if only is None else only,
-        )
+        column; 0: it does not move. `only`: of these outputs. `sigma`: the noise of f, where it is
+        not that of repeated calls."""
+        noise = np.maximum(self._repeated, self._rounding()) if sigma is None else sigma
+        asked = self._everything if only is None else only
+        return self._ladders(direction).under(noise).solve(asked, QUICK, False)
 
+    @np.errstate(all="ignore")
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
-        """The same from every rung, with the noise measured along the direction."""
-        with np.errstate(all="ignore"):
-            return (
-                self._ladders(direction)
-                .under(self.noise(direction))
-                .solve(self._everything if only is None else only, range(RUNGS), True)
-            )
-
-    def _quick(self, direction: Array, sigma: Array, only: Index) -> Derivative:
-        with np.errstate(all="ignore"):
-            return self._ladders(direction).under(sigma).solve(only, QUICK, False)
+        """The same from every rung, with the noise of repeated calls and of nine points along the
+        direction."""
+        c, point, ladders = self.columns, self.point, self._ladders(direction)
+        repeated = self._repeated
+        moving = np.flatnonzero(direction)
+        ray = Ray(
+            c.x[moving],
+            np.abs(direction[moving]),
+            np.sign(direction[moving]),
+            lambda: c.ulp(moving),
+            lambda at: c.cast(at, moving),
+            lambda at: point.values_at(moving, at),
+        )
+        size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
+        beyond = (
+            ladders.samples(self._everything, known).up
+            if len(known := ladders.known) >= len(QUICK)
+            else np.arange(2)[:, None]
+        )
+        moves = np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape)
+        found = noise_along(ray, size, moves)[0]
+        noise = np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
+        asked = self._everything if only is None else only
+        return ladders.under(noise).solve(asked, range(RUNGS), True)
 
     @property
     def _everything(self) -> Index:
@@ -125,40 +132,10 @@ class Along:
     def _rounding(self) -> Array:
         """Of sums over terms of the tensor's typical size [M]: an output in which they cancel is no
         less noisy than the others."""
-        point, unit = self.point, self.point.unit
-        sizes = np.zeros_like(point.f0)
-        for part in point.parts:
-            sizes[part] = rms(np.abs(point.f0[part]))
+        unit, sizes = self.point.unit, np.zeros_like(self.value)
+        for part in self.point.parts:
+            sizes[part] = rms(np.abs(self.value[part]))
         return np.asarray(unit * sizes)
-
-    def noise(self, direction: Array) -> Array:
-        """The noise [M] of repeated calls and of nine points along the direction."""
-        c, moving, point, repeated = (
-            self.columns,
-            np.flatnonzero(direction),
-            self.point,
-            self._repeated,
-        )
-        ray = Ray(
-            c.x[moving],
-            np.abs(direction[moving]),
-            np.sign(direction[moving]),
-            lambda: c.ulp(moving),
-            lambda at: c.cast(at, moving),
-            lambda at: point.values_at(moving, at),
-        )
-        size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
-        with np.errstate(all="ignore"):
-            ladders = self._ladders(direction)
-            beyond = (
-                ladders.samples(self._everything, known).up
-                if len(known := ladders.known) >= len(QUICK)
-                else np.arange(2)[:, None]
-            )
-            found = noise_along(
-                ray, size, np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape)
-            )[0]
-        return np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
 
 
 def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> Array:
@@ -173,62 +150,45 @@ def direction(columns: Columns, source: torch.Generator, zeros: bool = True) -> 
     return np.where(moves, signed_tensor((len(columns),), source).numpy() * columns.scale, 0.0)
 
 
-def change(columns: Columns, direction: Array, inputs: Sequence[Tensor]) -> Array:
+def change(columns: Columns, direction: Array, inputs: Tensors) -> Array:
     """What t = 1 along the direction adds to the inputs' real coordinates, mirror images
     included."""
-    full = np.zeros(sum(map(real_size, inputs)))
+    full = np.zeros(sum(part.stop - part.start for part in parts(inputs)))
     full[columns.coordinate] = direction
     pairs = columns.mirror >= 0
     full[columns.mirror[pairs]] = columns.sign[pairs] * direction[pairs]
     return full
 
 
-def real_size(tensor: Tensor) -> int:
-    """How many real coordinates a tensor has."""
-    return tensor.numel() * (2 if tensor.is_complex() else 1)
-
-
-def parts(tensors: Sequence[Tensor]) -> list[slice]:
+def parts(tensors: Tensors) -> list[slice]:
     """Where the real coordinates of each tensor lie among those of all."""
-    return [
-        slice(first, last)
-        for first, last in pairwise(accumulate(map(real_size, tensors), initial=0))
-    ]
+    sizes = (x.numel() * (1 + x.is_complex()) for x in tensors)
+    return [slice(first, last) for first, last in pairwise(accumulate(sizes, initial=0))]
 
 
-def shaped(coordinates: Array, like: Sequence[Tensor]) -> list[Tensor]:
+def shaped(coordinates: Array, like: Tensors) -> list[Tensor]:
     """Real coordinates, one tensor's after the other's, as tensors of those shapes, dtypes and
     devices."""
     result = []
     for tensor, own in zip(like, parts(like), strict=True):
-        part = torch.from_numpy(coordinates[own].copy())
-        value = (
-            torch.view_as_complex(part.reshape(*tensor.shape, 2))
-            if tensor.is_complex()
-            else part.reshape(tensor.shape)
+        real = torch.from_numpy(coordinates[own].copy()).reshape(
+            real_shape(tensor.shape, tensor.dtype)
         )
+        value = torch.view_as_complex(real) if tensor.is_complex() else real
         result.append(value.to(device=tensor.device, dtype=tensor.dtype))
     return result
 
 
-def moduli(tensors: Sequence[Tensor]) -> Array:
+def moduli(tensors: Tensors) -> Array:
     """|z| for every real coordinate, both parts of a complex number having its modulus; 0 where it
     is not finite."""
-    parts = [
-        np.repeat(numbers(tensor.detach().abs()), real_size(tensor) // max(tensor.numel(), 1))
-        for tensor in tensors
-    ]
+    parts = [np.repeat(numbers(x.detach().abs()), 1 + x.is_complex()) for x in tensors]
     return np.asarray(np.nan_to_num(np.concatenate([*parts, np.zeros(0)]), nan=0.0, posinf=0.0))
 
 
-def coordinates(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Array:
+def coordinates(tensors: Cotangents, like: Tensors) -> Array:
     """The real coordinates of tensors, one after the other; None is zeros."""
-    return flat_all(
-        [
-            torch.zeros_like(x) if tensor is None else tensor
-            for tensor, x in zip(tensors, like, strict=True)
-        ]
-    ).numpy()
+    return flat_all(filled(tensors, like)).numpy()
 
 
 # ---- One derivative along one random direction: ⟨v, J d⟩ by finite differences against ⟨Jᵀv, d⟩ by
@@ -267,74 +227,56 @@ def screened(
     if np.sum(~np.isfinite(point.f0)) > infinite:
         return Screen.NON_FINITE
     moved = direction(along.columns, source, zeros=False)
-    if not moved.any() or not len(point.f0):
+    own = moved != 0
+    if not own.any() or not len(point.f0):
         return Screen.OPEN
+
+    def pulled(v: Array) -> float:
+        """⟨Jᵀv, d⟩ by one backward."""
+        cotangents = [cotangent(point, n, v[part]) for n, part in enumerate(point.parts)]
+        return float(point.by_column(point.function.vjp(cotangents))[own] @ moved[own])
+
+    def close(d: Derivative, v: Array, analytic: float, guessed: bool = False) -> bool:
+        """Do both sides agree within rtol of what their terms add up to, the bars and the rounding
+        of backward? `guessed`: wherever in the bars it is."""
+        used = v != 0
+        terms, weight = v[used] * d.value[used], np.abs(v[used])
+        size = np.linalg.norm(v) * np.linalg.norm(np.where(used, point.f0, 0.0))
+        bars = (
+            float(weight @ d.bar[used])
+            if np.isfinite(d.bar[used]).all() and not d.unclear[used].any()
+            else 0.0
+        )
+        unit = max(along.unit, point.backward_unit)
+        allowed = (
+            rtol * float(np.abs(terms).sum())
+            + (-bars if guessed else bars)
+            + ROUNDINGS * unit * float(size)
+        )
+        return bool(abs(float(terms.sum()) - analytic) <= allowed)
+
     v = np.where(np.isfinite(point.f0), signed_tensor((len(point.f0),), source).numpy(), 0.0)
     guess = along.guess(moved)
     with np.errstate(all="ignore"):
-        analytic = _analytic(point, moved, v)
-        if _close(guess, v, analytic, point, rtol, guessed=True) or _close(
-            along.at_rounding(moved), v, analytic, point, rtol
+        analytic = pulled(v)
+        if close(guess, v, analytic, guessed=True) or close(
+            along.quick(moved, sigma=point.unit * np.abs(point.f0)), v, analytic
         ):
             return Screen.AGREES
         full = along.thorough(moved)
-        v = np.where(_told(full, rtol, _typical(full)), v, 0.0)
+        finite = full.value[np.isfinite(full.value)]
+        typical = float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+        # Of one smooth derivative, within the tolerance of its own size or of the typical one
+        smooth = full.smooth & ~full.unclear & np.isnan(full.second)
+        v = np.where(smooth & (full.bar <= rtol * np.maximum(np.abs(full.value), typical)), v, 0.0)
         if not v.any():
             return Screen.OPEN
-        if _close(full, v, _analytic(point, moved, v), point, rtol):
+        if close(full, v, pulled(v)):
             return Screen.AGREES
         if not invented or not full.unchanged.any():
             return Screen.DIFFERS
         v = np.where(full.unchanged, 0.0, v)
-        analytic = _analytic(point, moved, v)
+        analytic = pulled(v)
         if not np.isfinite(analytic):
             return Screen.NON_FINITE
-        return Screen.CONSTANT if _close(full, v, analytic, point, rtol) else Screen.DIFFERS
-
-
-def _analytic(point: Point, moved: Array, v: Array) -> float:
-    """⟨Jᵀv, d⟩ by one backward."""
-    own = moved != 0
-    gradients = point.function.vjp(
-        [cotangent(point, n, v[part]) for n, part in enumerate(point.parts)]
-    )
-    return float(point.by_column(gradients)[own] @ moved[own])
-
-
-def _typical(d: Derivative) -> float:
-    """The size of the derivatives along the direction: their root mean square."""
-    finite = d.value[np.isfinite(d.value)]
-    return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
-
-
-def _told(d: Derivative, rtol: float, typical: float) -> Mask:
-    """Outputs [M] with one smooth derivative, within the tolerance of its own size or of the
-    typical one."""
-    return np.asarray(
-        d.smooth
-        & ~d.unclear
-        & np.isnan(d.second)
-        & (d.bar <= rtol * np.maximum(np.abs(d.value), typical))
-    )
-
-
-def _close(
-    d: Derivative, v: Array, analytic: float, point: Point, rtol: float, guessed: bool = False
-) -> bool:
-    """Do both sides agree within rtol of what their terms add up to, the bars and the rounding of
-    backward? `guessed`: wherever in the bars it is."""
-    used = v != 0
-    terms, weight = v[used] * d.value[used], np.abs(v[used])
-    size = np.linalg.norm(v) * np.linalg.norm(np.where(used, point.f0, 0.0))
-    bars = (
-        float(weight @ d.bar[used])
-        if np.isfinite(d.bar[used]).all() and not d.unclear[used].any()
-        else 0.0
-    )
-    unit = max(float(point.unit.max(initial=0.0)), point.backward_unit)
-    allowed = (
-        rtol * float(np.abs(terms).sum())
-        + (-bars if guessed else bars)
-        + ROUNDINGS * unit * float(size)
-    )
-    return bool(abs(float(terms.sum()) - analytic) <= allowed)
+        return Screen.CONSTANT if close(full, v, analytic) else Screen.DIFFERS

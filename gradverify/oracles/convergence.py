@@ -12,7 +12,7 @@ of its output is too much to be left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import mismatches, with_undecided
-from gradverify.numerics.rungs import RESOLVED, Array
+from gradverify.numerics.rungs import RESOLVED, AnyArray, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
 from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
@@ -37,6 +37,10 @@ CAST_STEP = 2.0**-13  # of |x|: without casts f is smooth to about 1e-8 of that
 FORGOTTEN = 1e-9
 
 
+ByPlace = dict[tuple[int, int], tuple[float, ...]]
+"""By (output, input)."""
+
+
 def without_leftovers(
     found: Jacobian,
     inputs: Sequence[Tensor],
@@ -50,43 +54,59 @@ def without_leftovers(
     wrong = {key: pair for key, pair in found.pairs.items() if pair.count(Outcome.MISMATCH)}
     if not wrong or found.choice is None:
         return found
-    sizes = _Sizes(found.pairs, inputs, wishes)
-    left = {
-        key: pair
-        for key, pair in wrong.items()
-        if _silent(pair) and sizes.hold(pair, FORGOTTEN, 0.0)
-    }
+    # The reach of each row of each output, and the size of each input's elements
+    columns, places = wishes.columns(inputs), parts(inputs)
+    scale, sizes = np.ones((2, places[-1].stop))
+    scale[columns.coordinate], sizes[columns.coordinate] = columns.scale, columns.size
+    kept = [(pair, pair.entries) for pair in found.pairs.values() if pair.entries is not None]
+    count = 1 + max((int(seen.output.max(initial=-1)) for _, seen in kept), default=-1)
+    reaches = defaultdict[int, Array](lambda: np.zeros(count))
+    for pair, seen in kept:
+        known = np.where(np.abs(seen.numeric) > RESOLVED * seen.bar, np.abs(seen.numeric), 0.0)
+        reach = np.maximum(np.abs(seen.analytic), known) * scale[places[pair.input]][seen.input]
+        np.maximum.at(reaches[pair.output], seen.output, np.nan_to_num(reach, nan=0.0, posinf=0.0))
+
+    def hold(pair: Pair, of_row: float, of_largest: float) -> bool:
+        """Is every mismatch of the pair off by less than these shares of its row and of the largest
+        row, beside the tolerance it has anyway?"""
+        off, rows = mismatches(pair), reaches[pair.output]
+        if off is None or not len(rows) or not of_row + of_largest:
+            return False
+        row = np.where(off.output < len(rows), rows[np.minimum(off.output, len(rows) - 1)], 0.0)
+        allowed = (of_row * row + of_largest * rows.max()) / sizes[places[pair.input]][off.input]
+        return bool((off.off <= off.tolerance + allowed).all())
+
+    def silent(pair: Pair) -> bool:
+        """Is the analytic gradient of the pair zero throughout?"""
+        return all(each.analytic == 0 for each in pair.worst) and (
+            pair.entries is None or not pair.entries.analytic.any()
+        )
+
+    left = {key: pair for key, pair in wrong.items() if silent(pair) and hold(pair, FORGOTTEN, 0.0)}
     small = {
-        key: pair
-        for key, pair in wrong.items()
-        if key not in left and sizes.hold(pair, 0.0, leftover())
+        key: pair for key, pair in wrong.items() if key not in left and hold(pair, 0.0, leftover())
     }
     further = tighter().pairs if small else {}
-    gone = {
-        key: pair for key, pair in small.items() if key in further and _shrinks(pair, further[key])
-    }
-    seen = {
-        key: further[key]
-        if key in gone and further[key].count(*OPEN)
-        else _passed(pair)
-        if key in left or key in gone
-        else pair
-        for key, pair in found.pairs.items()
-    }
-    return replace(
-        found,
-        pairs=seen,
-        left=left | {key: pair for key, pair in gone.items() if not further[key].count(*OPEN)},
-    )
+    open_ = dict[tuple[int, int], Pair]()
+    for key, pair in small.items():
+        if key in further and _shrinks(pair, further[key]):
+            if further[key].count(*OPEN):
+                open_[key] = further[key]
+            else:
+                left[key] = pair
+    passed = {key: _passed(pair) for key, pair in left.items()}
+    return replace(found, pairs={**found.pairs, **passed, **open_}, left=left)
 
 
-def left_open(found: Jacobian, why: Limit) -> Jacobian:
-    """The pairs with their mismatches undecided."""
+def left_open(found: Jacobian, why: Limit, where: Callable[[Pair], bool] | None = None) -> Jacobian:
+    """The pairs with their mismatches undecided, where that is so."""
     wrong = Outcome.MISMATCH
     return replace(
         found,
         pairs={
-            key: with_undecided(pair, wrong, why) if pair.count(wrong) else pair
+            key: with_undecided(pair, wrong, why)
+            if pair.count(wrong) and (where is None or where(pair))
+            else pair
             for key, pair in found.pairs.items()
         },
     )
@@ -97,19 +117,10 @@ def noise_left_open(found: Jacobian) -> Jacobian:
     off by a few bars: noise is not the same everywhere, and was measured elsewhere."""
 
     def few(pair: Pair) -> bool:
-        wrong = (
-            mismatches(pair)
-            if Limit.NOISE in dict(pair.limits) and pair.count(Outcome.MISMATCH)
-            else None
-        )
+        wrong = mismatches(pair) if Limit.NOISE in dict(pair.limits) else None
         return wrong is not None and bool((wrong.off <= (FEW_BARS - 1) * wrong.bar).all())
 
-    moved = {
-        key: with_undecided(pair, Outcome.MISMATCH, Limit.NOISE)
-        for key, pair in found.pairs.items()
-        if few(pair)
-    }
-    return replace(found, pairs={**found.pairs, **moved}) if moved else found
+    return left_open(found, Limit.NOISE, few)
 
 
 def zeros_left_open(
@@ -148,41 +159,6 @@ def zeros_left_open(
     return replace(found, pairs={**found.pairs, **moved})
 
 
-class _Sizes:
-    """The reach of each row of each output, and the size of each input's elements."""
-
-    def __init__(
-        self, pairs: Mapping[tuple[int, int], Pair], inputs: Sequence[Tensor], wishes: Wishes
-    ) -> None:
-        columns, self._parts = wishes.columns(inputs), parts(inputs)
-        scale, self._size = np.ones((2, self._parts[-1].stop))
-        scale[columns.coordinate], self._size[columns.coordinate] = columns.scale, columns.size
-        kept = [(pair, pair.entries) for pair in pairs.values() if pair.entries is not None]
-        rows = 1 + max((int(seen.output.max(initial=-1)) for _, seen in kept), default=-1)
-        self._reach: defaultdict[int, Array] = defaultdict(lambda: np.zeros(rows))
-        for pair, seen in kept:
-            known = np.where(np.abs(seen.numeric) > RESOLVED * seen.bar, np.abs(seen.numeric), 0.0)
-            reach = (
-                np.maximum(np.abs(seen.analytic), known)
-                * scale[self._parts[pair.input]][seen.input]
-            )
-            np.maximum.at(
-                self._reach[pair.output], seen.output, np.nan_to_num(reach, nan=0.0, posinf=0.0)
-            )
-
-    def hold(self, pair: Pair, of_row: float, of_largest: float) -> bool:
-        """Is every mismatch of the pair off by less than these shares of its row and of the largest
-        row, beside the tolerance it has anyway?"""
-        wrong, rows = mismatches(pair), self._reach[pair.output]
-        if wrong is None or not len(rows) or not of_row + of_largest:
-            return False
-        row = np.where(wrong.output < len(rows), rows[np.minimum(wrong.output, len(rows) - 1)], 0.0)
-        size = self._size[self._parts[pair.input]][wrong.input]
-        return bool(
-            (wrong.off <= wrong.tolerance + (of_row * row + of_largest * rows.max()) / size).all()
-        )
-
-
 def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable], Pair]) -> Pair:
     """A comparison with an oracle's numbers as passed, where no mismatch is off by more than an
     iteration may leave of the largest of these numbers, and none is there when the function that
@@ -205,10 +181,16 @@ def _shrinks(pair: Pair, further: Pair) -> bool:
     before, after, seen = mismatches(pair), mismatches(further), further.entries
     if before is None or after is None:
         return False
-    was, now = _by_place(before), {} if seen is None else _by_place(seen)
+
+    def numbers(e: Entries) -> ByPlace:
+        """By how much elements are off, their two numbers and the bar."""
+        off = np.abs(e.analytic - e.numeric)
+        return by_place(e.output, e.input, off, e.analytic, e.numeric, e.bar)
+
+    was, now = numbers(before), {} if seen is None else numbers(seen)
     shrink = all(
         off - bar <= SHRINKS * was[place][0] if place in was else off <= bar
-        for place, (off, _, _, bar) in _by_place(after).items()
+        for place, (off, _, _, bar) in numbers(after).items()
     )
     return shrink and not any(
         abs(now[place][1] - a) + abs(now[place][2] - value) < (1 - SHRINKS) * off
@@ -217,18 +199,10 @@ def _shrinks(pair: Pair, further: Pair) -> bool:
     )
 
 
-def _by_place(e: Entries) -> dict[tuple[int, int], tuple[float, ...]]:
-    """By how much elements are off, their two numbers and the bar."""
-    numbers = (
-        each.tolist() for each in (np.abs(e.analytic - e.numeric), e.analytic, e.numeric, e.bar)
-    )
-    return dict(
-        zip(
-            zip(e.output.tolist(), e.input.tolist(), strict=True),
-            zip(*numbers, strict=True),
-            strict=True,
-        )
-    )
+def by_place(output: Index, input: Index, *numbers: AnyArray) -> ByPlace:
+    """Several numbers of each element by its place."""
+    places = zip(output.tolist(), input.tolist(), strict=True)
+    return dict(zip(places, zip(*(each.tolist() for each in numbers), strict=True), strict=True))
 
 
 def _passed(pair: Pair) -> Pair:
@@ -249,9 +223,3 @@ def _passed(pair: Pair) -> Pair:
     return replace(
         told, counts=tuple(counts), worst=worst, resolution=seen, ratios=None, entries=None
     )
-
-
-def _silent(pair: Pair) -> bool:
-    """Is the analytic gradient of the pair zero throughout?"""
-    bad = all(each.analytic == 0 for each in pair.worst)
-    return bad and (pair.entries is None or not pair.entries.analytic.any())

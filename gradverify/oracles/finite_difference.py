@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,15 +22,13 @@ from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import Value, tried
 from gradverify.subject.rounding import Anew, Perturbed
+from gradverify.subject.subject import Cotangents, Tensors, filled
 
 # The smallest normal number of float32: what is below, sigmoid's slope at −280, is rightly zero
 # there
 UNDERFLOW = 2.0**-126
-
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Wishes:
     specified: tuple[Tensor | None, ...] = ()
     seed: Seed = Seed()
 
-    def columns(self, inputs: Sequence[Tensor]) -> Columns:
+    def columns(self, inputs: Tensors) -> Columns:
         """The columns of these inputs."""
         return columns_of(inputs, self.domains, self.symmetric, self.specified)
 
@@ -119,47 +117,35 @@ class Gives(Protocol):
     cotangents pulled back at once."""
 
     @property
-    def inputs(self) -> Sequence[Tensor]: ...
+    def inputs(self) -> Tensors: ...
 
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]: ...
+    def values(self, inputs: Tensors) -> Tensors: ...
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]: ...
-
-    def vjp_at(
-        self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Sequence[Tensor | None]: ...
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Cotangents: ...
 
 
 class Split:
     """The values of one function beside the backward of another, whose inputs and outputs may have
     other dtypes."""
 
-    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Tensors) -> None:
         """`outputs`: of the function whose backward it is."""
         self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
+        self.inputs = values_of.inputs
 
-    @property
-    def inputs(self) -> Sequence[Tensor]:
-        return self._full.inputs
-
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def values(self, inputs: Tensors) -> Tensors:
         return self._full.values(inputs)
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        return self._narrow.vjp(self._cast(cotangents))
-
-    def vjp_at(
-        self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Sequence[Tensor | None]:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Cotangents:
         """At other inputs, rounded to its dtypes."""
-        own = [x.to(dtype=own.dtype) for x, own in zip(inputs, self._narrow.inputs, strict=True)]
-        return self._narrow.vjp_at(own, self._cast(cotangents))
-
-    def _cast(self, cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-        return [
-            None if v is None else v.to(dtype=y.dtype, device=y.device)
-            for v, y in zip(cotangents, self._outputs, strict=True)
-        ]
+        own = self._narrow.inputs
+        return self._narrow.vjp(
+            [
+                None if v is None else v.to(dtype=y.dtype, device=y.device)
+                for v, y in zip(cotangents, self._outputs, strict=True)
+            ],
+            inputs and [x.to(dtype=a.dtype) for x, a in zip(inputs, own, strict=True)],
+        )
 
 
 class Filled:
@@ -167,33 +153,24 @@ class Filled:
     backward ever gave one."""
 
     def __init__(self, function: Gives) -> None:
-        self._function = function
+        self._function, self.inputs = function, function.inputs
+        # Its backward, where that computes in less than its values
+        self.narrow: Narrow | None = getattr(function, "narrow", None)
+        # What an earlier forward at its inputs gave, if one is known
+        self.earlier: Tensors | None = getattr(function, "earlier", None)
         self.given: set[tuple[int, int]] = set()
 
-    @property
-    def narrow(self) -> Narrow | None:
-        """Its backward, where that computes in less than its values."""
-        return getattr(self._function, "narrow", None)
-
-    @property
-    def inputs(self) -> Sequence[Tensor]:
-        return self._function.inputs
-
-    def here(self) -> Sequence[Tensor] | None:
+    def here(self) -> Tensors | None:
         """Its values at its inputs, of the forward that backward is asked of; None where it keeps
         none."""
-        return self._function.here() if hasattr(self._function, "here") else None
+        found: Tensors | None = getattr(self._function, "here", lambda: None)()
+        return found
 
-    @property
-    def earlier(self) -> Sequence[Tensor] | None:
-        """What an earlier forward there gave, if one is known."""
-        return getattr(self._function, "earlier", None)
-
-    def values(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def values(self, inputs: Tensors) -> Tensors:
         """With gradients on, as in training."""
         return self._function.values([x.detach().requires_grad_() for x in inputs])
 
-    def shaken(self, inputs: Sequence[Tensor], number: int) -> tuple[Sequence[Tensor], float]:
+    def shaken(self, inputs: Tensors, number: int) -> tuple[Tensors, float]:
         """Its values as they may round, and the coarsest roundoff of its operations."""
         mode = Anew(generator(number, "forward", "rounding"))
         with mode:
@@ -201,62 +178,39 @@ class Filled:
         return found, mode.coarsest
 
     def shaken_vjp(
-        self,
-        number: int,
-        cotangents: Sequence[Tensor | None],
-        inputs: Sequence[Tensor],
-        roundings: float = ULP,
-    ) -> Sequence[Tensor] | None:
+        self, number: int, cotangents: Cotangents, inputs: Tensors, roundings: float = ULP
+    ) -> Tensors | None:
         """Its gradients as they may round in float64, at inputs so many roundings away: fewer bits
         inside are no excuse for a backward. None where it raises."""
         source = generator(number, "backward", "rounding")
-        try:
-            with Perturbed(source, ULP * U64):
-                return self.vjp(cotangents, nudged(inputs, source, roundings))
-        except UserCodeError:
-            return None
+        with Perturbed(source, ULP * U64):
+            return tried(self.vjp, cotangents, nudged(inputs, source, roundings))
 
-    def vjp(
-        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
-    ) -> Sequence[Tensor]:
-        gradients = (
-            self._function.vjp(cotangents)
-            if inputs is None
-            else self._function.vjp_at(inputs, cotangents)
-        )
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Tensors:
+        gradients = self._function.vjp(cotangents, inputs)
         asked = [k for k, cotangent in enumerate(cotangents) if cotangent is not None]
         self.given.update(
             (i, k) for i, gradient in enumerate(gradients) if gradient is not None for k in asked
         )
-        return [
-            torch.zeros_like(x) if gradient is None else gradient
-            for x, gradient in zip(self.inputs, gradients, strict=True)
-        ]
+        return filled(gradients, self.inputs)
 
     def vjps(self, output: int, cotangents: Tensor, wanted: Sequence[int]) -> list[Tensor] | None:
         """Many cotangents [n, …] of one output at once: the gradients [n, …] of the wanted inputs;
         None where the function does not offer it."""
-        found = (
-            self._function.vjps(output, cotangents, wanted)
-            if hasattr(self._function, "vjps")
-            else None
-        )
+        offered = getattr(self._function, "vjps", None)
+        found = offered and offered(output, cotangents, wanted)
         if found is None:
             return None
-        self.given.update(
-            (i, output) for i, gradient in zip(wanted, found, strict=True) if gradient is not None
-        )
-        asked = [self.inputs[i] for i in wanted]
+        given = dict(zip(wanted, found, strict=True))
+        self.given.update((i, output) for i, gradient in given.items() if gradient is not None)
         return [
-            torch.zeros((len(cotangents), *x.shape), dtype=x.dtype, device=x.device)
-            if gradient is None
-            else gradient
-            for x, gradient in zip(asked, found, strict=True)
+            self.inputs[i].new_zeros((len(cotangents), *self.inputs[i].shape)) if g is None else g
+            for i, g in given.items()
         ]
 
 
 def rounded_anew(
-    source: torch.Generator, inputs: Sequence[Tensor], compute: Callable[[Sequence[Tensor]], Value]
+    source: torch.Generator, inputs: Tensors, compute: Callable[[Tensors], Value]
 ) -> Value:
     """What is computed where every operation rounds at random in its own dtype, of inputs a
     rounding away (for code that leaves torch)."""
@@ -264,8 +218,6 @@ def rounded_anew(
         return compute(nudged(inputs, source))
 
 
-def nudged(
-    inputs: Sequence[Tensor], source: torch.Generator, roundings: float = 1.0
-) -> list[Tensor]:
+def nudged(inputs: Tensors, source: torch.Generator, roundings: float = 1.0) -> list[Tensor]:
     """The inputs so many roundings away, each number by itself."""
     return [x + roundings * UNITS[x.dtype] * x.abs() * signed(x, source) for x in inputs]

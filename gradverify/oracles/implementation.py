@@ -7,30 +7,33 @@ import inspect
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from gradverify.oracles.finite_difference import Split
+from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.draw import DTYPES
 from gradverify.subject.failure import UserCodeError, blamed
-from gradverify.subject.forms import compared, odd_kind
+from gradverify.subject.forms import compared, names, odd_kind
+from gradverify.subject.forms import leaves as flattened
+from gradverify.subject.graph import function_nodes
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import Held
-from gradverify.subject.outputs import leaves, names
-from gradverify.subject.subject import Gradients, Subject, pulled
+from gradverify.subject.subject import (
+    Cotangents,
+    Gradients,
+    Graph,
+    Subject,
+    Tensors,
+    as_leaves,
+    filled,
+    pulled,
+)
 from gradverify.subject.target import Target, oracle_target
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-class Graph(NamedTuple):
-    """Outputs and the leaves they were computed from; and what stood in the place of a module's
-    parameters and buffers."""
-
-    leaves: list[Tensor]
-    outputs: list[Tensor]
-    lent: dict[str, Tensor]
 
 
 class Implementation:
@@ -45,6 +48,7 @@ class Implementation:
     def __init__(self, subject: Subject, key: str, text: str, checked: Sequence[int]) -> None:
         self.name = f"{key} {text}"
         self._subject, self._checked = subject, tuple(checked)
+        self.inputs = subject.inputs
         settings = subject.case.settings
         with seeded(settings.seed):
             self.target = oracle_target(
@@ -54,35 +58,24 @@ class Implementation:
             Held(self.target.subject, parameters=True) if self.target.kind == "module" else Held()
         )
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._subject.inputs
-
     @cached_property
     def _here(self) -> Graph:
-        return self.graph(self.inputs)
+        return self._graph(as_leaves(self.inputs))
 
     @property
-    def outputs(self) -> list[Tensor]:
+    def outputs(self) -> Tensors:
         """At the point of the check. Raises UserCodeError (GV002) that names it."""
         return self._here.outputs
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors) -> Tensors:
         """Its outputs at the places of the checked ones (by name, where it names them alike).
         Raises UserCodeError (GV002) that names it."""
-        return self._outputs(inputs)[0]
+        return self._graph(inputs).outputs
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """By autograd, on a graph that stays; None where there are none. Raises UserCodeError
-        (GV003) that names it."""
-        return self.gradients(self._here, cotangents)
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The same at other inputs."""
-        return self.gradients(self.graph(inputs), cotangents)
-
-    def gradients(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """Raises UserCodeError (GV003) that names it."""
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Gradients:
+        """By autograd, on a graph that stays, or on one at other inputs; None where there are none.
+        Raises UserCodeError (GV003) that names it."""
+        graph = self._here if inputs is None else self._graph(as_leaves(inputs))
         wanted = [
             (y, v)
             for y, v in zip(graph.outputs, cotangents, strict=True)
@@ -93,88 +86,54 @@ class Implementation:
         with blamed("GV003", f"the backward of {self.name}"), self._held.lent(graph.lent):
             return pulled([y for y, _ in wanted], graph.leaves, [v for _, v in wanted])
 
-    def graph(self, inputs: Sequence[Tensor]) -> Graph:
-        """Of one call at new leaves. Raises UserCodeError (GV002)."""
-        leaves = [x.detach().clone().requires_grad_() for x in inputs]
-        return Graph(leaves, *self._outputs(leaves))
-
-    def _outputs(self, inputs: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        moved = iter(inputs)
+    def _graph(self, leaves: Tensors) -> Graph:
+        """Of one call. Raises UserCodeError (GV002)."""
+        subject, target, name = self._subject, self.target, self.name
+        moved = iter(leaves)
         copies = [
             next(moved).clone() if a.differentiable else a.value.clone() if a.is_tensor else a.value
-            for a in self._subject.arguments
+            for a in subject.arguments
         ]
-        (given, named), parameters = (
-            self._subject.arranged(copies),
-            self._subject.parameters(copies),
-        )
-        self._subject.reseed()
-        with blamed("GV002", self.name), torch.enable_grad():
-            returned, lent = self._called(given, {**named, **self._subject.kwargs}, parameters)
-        return self._of_checked([compared(y) for y in leaves(returned)], names(returned)), lent
+        (given, named), parameters = subject.arranged(copies), subject.parameters(copies)
+        named, own, lent = {**named, **subject.kwargs}, dict[str, Any](), dict[str, Tensor]()
 
-    def _called(
-        self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]
-    ) -> tuple[Any, dict[str, Tensor]]:
-        if self.target.kind == "module":
-            return self._of_module(given, named, parameters)
-        arguments, keywords = arranged(self.target, self.name, given, parameters)
-        return self.target.call(*arguments, **keywords, **named), {}
+        def refuse(what: str, hint: str | None = None) -> NoReturn:
+            raise UserCodeError("GV002", f"{name} {what}", hint=hint)
 
-    def _of_module(
-        self, given: list[Any], named: dict[str, Any], parameters: dict[str, Any]
-    ) -> tuple[Any, dict[str, Tensor]]:
-        module = self.target.subject
-        own = {name for name, _ in module.named_parameters()}
-        if self._subject.target.kind == "module":
-            refuse_other_parameters(self.name, own, set(parameters))
-        else:
-            names = [
-                members[0].whole for members in self._subject.positions if not members[0].keyword
-            ]
-            inputs = dict(zip(names, given, strict=True))
-            parameters = {name: value for name, value in {**inputs, **named}.items() if name in own}
-            given = [value for name, value in inputs.items() if name not in own]
-            named = {name: value for name, value in named.items() if name not in own}
-        lent = {**parameters, **{name: buffer.clone() for name, buffer in module.named_buffers()}}
-        with self._held.lent(lent):
-            return self.target.call(*given, **named), lent
-
-    def _of_checked(self, outputs: list[Any], named: Sequence[str]) -> list[Tensor]:
-        ours = self._subject.output_names
-        if set(named) == set(ours):
-            outputs = [outputs[named.index(name)] for name in ours]
-        if len(outputs) <= max(self._checked) or not all(
-            isinstance(outputs[place], Tensor) for place in self._checked
-        ):
+        subject.reseed()
+        with blamed("GV002", name), torch.enable_grad():
+            if target.kind != "module":
+                given, own = arranged(target, name, given, parameters)
+            else:
+                theirs = {each for each, _ in target.subject.named_parameters()}
+                if subject.target.kind != "module":
+                    whole = [m[0].whole for m in subject.positions if not m[0].keyword]
+                    inputs = dict(zip(whole, given, strict=True))
+                    parameters = {n: x for n, x in {**inputs, **named}.items() if n in theirs}
+                    given = [x for n, x in inputs.items() if n not in theirs]
+                    named = {n: x for n, x in named.items() if n not in theirs}
+                elif more := theirs - parameters.keys():
+                    refuse(f"has the parameter {min(more)!r}, which the checked module lacks")
+                elif less := parameters.keys() - theirs:
+                    refuse(f"lacks the parameter {min(less)!r} of the checked module")
+                buffers = {n: x.clone() for n, x in target.subject.named_buffers()}
+                lent = {**parameters, **buffers}
+            with self._held.lent(lent):
+                returned = target.call(*given, **own, **named)
+        outputs, paths = [compared(y) for y in flattened(returned)], names(returned)
+        if set(paths) == set(subject.output_names):
+            outputs = [outputs[paths.index(path)] for path in subject.output_names]
+        picked = [outputs[place] for place in self._checked if place < len(outputs)]
+        if len(picked) < len(self._checked) or not all(isinstance(y, Tensor) for y in picked):
             count = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
-            raise UserCodeError(
-                "GV002",
-                f"{self.name} returned {count}, but output {max(self._checked)} is to be compared",
-            )
-        for place in self._checked:
-            found = odd_kind(outputs[place])
-            if found is not None:
-                raise UserCodeError(
-                    "GV002",
-                    f"{self.name} returned {found[0]} as its output {place}, whose elements "
-                    "cannot be compared",
-                    hint=f"in a function around it, {found[1]}",
+            refuse(f"returned {count}, but output {max(self._checked)} is to be compared")
+        for place, y in zip(self._checked, picked, strict=True):
+            if odd := odd_kind(y):
+                refuse(
+                    f"returned {odd[0]} as its output {place}, whose elements cannot be compared",
+                    f"in a function around it, {odd[1]}",
                 )
-        return [outputs[place] for place in self._checked]
-
-
-def refuse_other_parameters(name: str, theirs: set[str], ours: set[str]) -> None:
-    """Raises UserCodeError (GV002) where two modules do not have the same parameters."""
-    if theirs - ours:
-        raise UserCodeError(
-            "GV002",
-            f"{name} has the parameter {min(theirs - ours)!r}, which the checked module lacks",
-        )
-    if ours - theirs:
-        raise UserCodeError(
-            "GV002", f"{name} lacks the parameter {min(ours - theirs)!r} of the checked module"
-        )
+        return Graph(tuple(leaves), (), lent, tuple(picked))
 
 
 def arranged(
@@ -206,3 +165,54 @@ def arranged(
             break
         arguments.append(own.pop(parameter.name) if parameter.name in own else queue.popleft())
     return [*arguments, *queue], own
+
+
+# ---- A surrogate: finite differences of another function, where backward is meant to differ from
+# its forward
+#
+# Straight-through estimators, gradient reversal, spiking neurons: the forward is flat, or the sign
+# is turned, on purpose. The function that such a backward is the gradient of can be written down;
+# its finite differences are what backward must agree with.
+# Of the largest number of a gradient: float32's rounding is less, and a factor is more
+ALIKE = 1e-4
+
+
+class Surrogate(Split):
+    """The values of the surrogate beside the backward of the function. Raises UserCodeError (GV002)
+    where their outputs do not fit."""
+
+    def __init__(
+        self, subject: Subject, function: Differentiable, checked: Sequence[int], outputs: Tensors
+    ) -> None:
+        self._soft = Implementation(
+            subject, "surrogate", str(subject.case.oracles.surrogate), checked
+        )
+        super().__init__(self._soft, function, outputs)
+        self.name = self._soft.name
+        for mine, theirs in zip(self._outputs, self.values(subject.leaves()), strict=True):
+            if mine.shape != theirs.shape or mine.is_complex() != theirs.is_complex():
+                raise UserCodeError(
+                    "GV002",
+                    f"{self.name} returned shape {list(theirs.shape)} ({theirs.dtype}), the "
+                    f"function {list(mine.shape)} "
+                    f"({mine.dtype}): its finite differences cannot be compared",
+                )
+
+    def differentiates_to(self, cotangents: Tensors) -> bool:
+        """Does torch differentiate the surrogate to what backward gives? Where its finite
+        differences are others, it detaches on the way."""
+        try:
+            pulled = [y for y in self._soft.outputs if y.requires_grad]
+            if not pulled or function_nodes(pulled):
+                return False
+            theirs = self._soft.vjp(
+                [v.to(y.dtype) for y, v in zip(self._soft.outputs, cotangents, strict=True)]
+            )
+            sides = [filled(found, self.inputs) for found in (self.vjp(cotangents), theirs)]
+        except (UserCodeError, RuntimeError):
+            return False
+        return all(
+            torch.allclose(a, b, rtol=ALIKE, atol=ALIKE * float(b.abs().max()))
+            for a, b in zip(*sides, strict=True)
+            if a.numel()
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -11,103 +10,84 @@ from torch import Tensor
 from gradverify.model.case import Json
 from gradverify.oracles.given import Given
 from gradverify.oracles.oracle import Checked
-from gradverify.subject.arguments import where_held
 from gradverify.subject.differentiable import Gradients
 from gradverify.subject.draw import numbers
-from gradverify.subject.failure import CODE, UserCodeError, blamed
-from gradverify.subject.subject import Subject
+from gradverify.subject.failure import CODE, blamed, nearest, refuse
+from gradverify.subject.forms import where_held
 
 
 def oracle(checked: Checked) -> Given | None:
     """The numbers under `expected`."""
-    given = checked.subject.case.oracles.expected is not None
-    return (
-        Expected(checked, "`expected` in the spec", "the numbers in the spec (`expected`)")
-        if given
-        else None
-    )
+    if checked.subject.case.oracles.expected is None:
+        return None
+    return Expected(checked, "`expected` in the spec", "the numbers in the spec (`expected`)")
 
 
 class Expected(Given):
-    """Known at the point alone, for the cotangents under `grad_output`."""
+    """Known at the point alone, for the cotangents under `grad_output`. Raises UserCodeError
+    (GV001) where these or the numbers do not fit."""
 
     @property
     def cotangents(self) -> tuple[Tensor, ...]:
-        return weights(self.checked.subject.case.oracles.grad_output, self.checked.outputs)
+        """A cotangent per checked output: ones where the spec gives none; of several outputs a list
+        of one entry each. A single number weighs every element."""
+        given, outputs = self.checked.subject.case.oracles.grad_output, self.checked.outputs
+        if given is None:
+            return tuple(torch.ones_like(output) for output in outputs)
+        entries = [given] if len(outputs) == 1 else given
+        if not isinstance(entries, (list, tuple)) or len(entries) != len(outputs):
+            refuse(
+                f"grad_output: the check compares {len(outputs)} outputs, so it is a list of "
+                f"{len(outputs)} entries"
+            )
+        return tuple(_weight(entry, output) for entry, output in zip(entries, outputs, strict=True))
 
     def gradients(
         self, cotangents: Sequence[Tensor], inputs: Sequence[Tensor] | None = None
     ) -> Gradients:
-        return expected_gradients(
-            self.checked.subject, self.checked.subject.case.oracles.expected or {}
+        subject = self.checked.subject
+        expected = subject.case.oracles.expected or {}
+        own = {argument.name: argument for argument in subject.differentiable}
+        for name in expected:
+            if name not in own:
+                refuse(
+                    f"expected.{name}: there is no differentiable input {name!r}",
+                    nearest(name, own) or f"the differentiable inputs are {', '.join(own)}",
+                )
+        return tuple(
+            where_held(x, _gradient(name, expected[name], x.value)) if name in expected else None
+            for name, x in own.items()
         )
 
 
-def expected_gradients(subject: Subject, expected: Mapping[str, Json]) -> tuple[Tensor | None, ...]:
-    """One tensor per differentiable input, None where the spec gives no numbers. Raises
-    UserCodeError (GV001) where they do not fit."""
-    inputs = {argument.name: argument for argument in subject.differentiable}
-    for name in expected:
-        if name not in inputs:
-            near = get_close_matches(name, list(inputs), n=1)
-            raise UserCodeError(
-                CODE,
-                f"expected.{name}: there is no differentiable input {name!r}",
-                hint=f"did you mean {near[0]!r}?"
-                if near
-                else f"the differentiable inputs are {', '.join(inputs)}",
-            )
-    return tuple(
-        where_held(x, _tensor(name, expected[name], x.value)) if name in expected else None
-        for name, x in inputs.items()
-    )
-
-
-def _tensor(name: str, data: Json, x: Tensor) -> Tensor:
-    with blamed(CODE, f"expected.{name}: reading the numbers"):
-        tensor = torch.tensor(
-            numbers(data), dtype=torch.complex128 if x.is_complex() else torch.float64
+def _read(place: str, data: Json, like: Tensor) -> Tensor:
+    with blamed(CODE, f"{place}: reading the numbers"):
+        return torch.tensor(
+            numbers(data), dtype=torch.complex128 if like.is_complex() else torch.float64
         )
+
+
+def _gradient(name: str, data: Json, x: Tensor) -> Tensor:
+    tensor = _read(f"expected.{name}", data, x)
     if tensor.shape != x.shape:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"expected.{name}: the numbers have shape {list(tensor.shape)}, the input "
-            f"{list(x.shape)}",
+            f"{list(x.shape)}"
         )
     if bool(tensor.isnan().any()):
-        raise UserCodeError(CODE, f"expected.{name}: NaN is no number to compare with")
+        refuse(f"expected.{name}: NaN is no number to compare with")
     return tensor
-
-
-def weights(grad_output: Json, outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """A cotangent per checked output: ones where the spec gives none; of several outputs a list of
-    one entry each. A single number weighs every element. Raises UserCodeError (GV001) where they do
-    not fit."""
-    if grad_output is None:
-        return tuple(torch.ones_like(output) for output in outputs)
-    entries = [grad_output] if len(outputs) == 1 else grad_output
-    if not isinstance(entries, (list, tuple)) or len(entries) != len(outputs):
-        raise UserCodeError(
-            CODE,
-            f"grad_output: the check compares {len(outputs)} outputs, so it is a list of "
-            f"{len(outputs)} entries",
-        )
-    return tuple(_weight(entry, output) for entry, output in zip(entries, outputs, strict=True))
 
 
 def _weight(entry: Json, output: Tensor) -> Tensor:
     with blamed(CODE, "grad_output: reading the numbers"):
         tensor = torch.tensor(numbers(entry))
     if tensor.dim() and tensor.shape != output.shape:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"grad_output: the numbers have shape {list(tensor.shape)}, the output "
-            f"{list(output.shape)}",
+            f"{list(output.shape)}"
         )
     if tensor.is_complex() and not output.is_complex():
-        raise UserCodeError(CODE, "grad_output: the numbers are complex, the output is real")
-    with blamed(CODE, "grad_output: reading the numbers"):
-        wide = torch.tensor(
-            numbers(entry), dtype=torch.complex128 if output.is_complex() else torch.float64
-        )
+        refuse("grad_output: the numbers are complex, the output is real")
+    wide = _read("grad_output", entry, output)
     return wide.expand(output.shape).clone().to(dtype=output.dtype, device=output.device)

@@ -7,107 +7,406 @@ under `Disguised`, the function shows the first and not the second."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from gradverify.numerics.exact import add_exact
-from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot, rms
-from gradverify.numerics.function.point import Point
-from gradverify.numerics.pairs.pair import Outcome, Pair
+from gradverify.model.case import Settings
+from gradverify.numerics.choose import Mode, Why
+from gradverify.numerics.estimate.kinks import KINK
+from gradverify.numerics.exact import exact_elements
+from gradverify.numerics.function.coordinates import (
+    UNITS,
+    columns_of,
+    numbers,
+    one_hot,
+    real_shape,
+    rms,
+)
+from gradverify.numerics.function.point import Function, Point
+from gradverify.numerics.grouped_vjps import shared_groups
+from gradverify.numerics.judging.quick_samples import LoneLadders
+from gradverify.numerics.judging.run import OverBudget, no_budget
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
 from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.rungs import U32, Array, Z
+from gradverify.numerics.prepare import prepare
+from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
+from gradverify.numerics.rungs import U32, U64, Array, Index, Z, nonzero
+from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
+from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sixteen_bit import TensorResult
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense, row_groups
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
-from gradverify.oracles.convergence import beside_largest
-from gradverify.oracles.finite_difference import WORST, Filled, Gives
+from gradverify.numerics.verdict import Limit
+from gradverify.oracles.convergence import ByPlace, beside_largest, by_place
+from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian
+from gradverify.oracles.given import beside_rounding, exactly
 from gradverify.oracles.implementation import Implementation
-from gradverify.oracles.kinks import Kinks
 from gradverify.oracles.legs import Kernel, as_reference
 from gradverify.oracles.oracle import Checked
-from gradverify.oracles.reference_gradients import reference_gradients
-from gradverify.oracles.rounding import beside_rounding
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError
-from gradverify.subject.subject import Subject
-from gradverify.subject.target import Target
+from gradverify.subject.failure import tried
+from gradverify.subject.subject import Cotangents, Tensors
 from gradverify.subject.wide import InDouble, widened
 
+# ---- Two backwards of one function, element by element, at the calls that the structure of its
+# Jacobian takes.
+#
+# A VJP of one is compared with the same VJP of the other: of a group of outputs that share no
+# input, which gives each of their elements, or, where the mode or the budget allows fewer, of a few
+# random cotangents, which show the columns that differ. What differs is pulled back again, with
+# other weights or row by row, before it counts: off the pattern a compressed VJP is a sum of
+# elements.
+ONE_BY_ONE = 16  # outputs: so few are pulled back one by one, whatever the structure
+COTANGENTS = 3  # random ones, where rows are too many
+# Rows that are pulled back one by one because a group of theirs differs, and so many halvings of
+# random cotangents
+FOLLOWED = 256
 
-# ---- A float32 function on two legs: its values against the reference's in float64, and against
-# its own there, each beside what float32 costs
-def off_both(
-    subject: Subject, checked: Sequence[int]
-) -> Sequence[tuple[TensorResult, TensorResult] | None]:
-    """Of each checked output, how far it is from the reference and from the function itself in
-    float64, where both are more than float32 explains.
+Read = Mapping[int, Entries]
+"""Elements by input tensor."""
+Revised = Callable[[int, int, Entries], Entries]
+"""Elements of an (input, output) pair with those that differ for a good reason as right."""
 
-    None of all where nothing tells whose noise it is: where a differentiable input is not float32,
-    where one of the two refuses float64, and where the function computes out of torch's sight.
+
+@np.errstate(all="ignore")
+def reference_gradients(
+    function: Function,
+    reference: Function,
+    settings: Settings,
+    measured: Callable[[], Jacobian],
+    revised: Revised = lambda tensor, output, elements: elements,
+    over_budget: OverBudget = no_budget,
+) -> dict[tuple[int, int], Pair]:
+    """Compare every (input, output) pair of two Jacobians.
+
+    `measured`: by finite differences; its structure is needed from ONE_BY_ONE outputs on.
     """
-    nothing = [None] * len(checked)
-    if any(argument.parameter for argument in subject.arguments) or any(
-        x.dtype != torch.float32 for x in subject.inputs
-    ):
-        return nothing
-    alone, other = (widened(subject, InDouble(lifts=True)) for _ in range(2))
-    alone.case = replace(alone.case, oracles=replace(alone.case.oracles, reference=None))
-    kernel = Kernel(alone, subject, checked)
-    try:
-        if not (any(each.miss for each in kernel.outputs) and kernel.rounds):
-            return nothing
-        reference = Kernel(as_reference(other), subject, checked).outputs
-    except UserCodeError:
-        return nothing
-    return [
-        (a, b) if a.miss and b.miss else None
-        for a, b in zip(reference, kernel.outputs, strict=True)
-    ]
+    n = len(function.inputs)
+    columns = columns_of(function.inputs, [None] * n, [False] * n)
+    point, other = (Point(each, columns) for each in (function, reference))
+    unit, seed = float(point.unit.max(initial=U64)), Seed(settings.seed).within("reference")
+    atol, rtol = settings.tolerances()
+    tensors = [slice(a, b) for a, b in pairwise(point.starts.tolist())]
+    widths, heights = np.diff(point.starts).tolist(), [p.stop - p.start for p in point.parts]
+    tallies = {
+        (t, o): Tally(t, o, (height, width), WORST)
+        for t, width in enumerate(widths)
+        for o, height in enumerate(heights)
+    }
+    resolved = 0  # rows pulled back one by one because their group could not be read
+
+    # ---- one cotangent of both
+    def pulled(output: int, weights: Array) -> Array:
+        """The gradients [2, N] of both for a cotangent of one output tensor."""
+        return np.array(
+            [
+                np.concatenate([*map(numbers, pull_back(each, output, weights)), np.zeros(0)])
+                for each in (point, other)
+            ]
+        )
+
+    def drawn(output: int, rows: Index, *which: object) -> Array:
+        """Random weights [m] at these rows of an output tensor, 0 elsewhere and where f is
+        infinite."""
+        weights = np.zeros(heights[output])
+        weights[rows] = signed_weights(len(rows), seed.generator("cotangent", output, *which))
+        return as_dtype_holds(point, output, weights)
+
+    def read(output: int, weights: Array, row_of: Mapping[int, Index]) -> tuple[Read, bool]:
+        """The elements by input tensor, each the gradient over the weight of its row.
+
+        And whether the two differ at inputs that no row with a weight depends on.
+        """
+        gradients, found, stray = pulled(output, weights), dict[int, Entries](), False
+        for t, rows in row_of.items():
+            mine, theirs = gradients[:, tensors[t]]
+            used = np.where(rows == NO_ENTRY, 0.0, weights[rows])
+            column, beside = np.flatnonzero(used), used == 0
+            out, a, v = rows[column], mine[column] / used[column], theirs[column] / used[column]
+            largest = np.maximum(np.abs(a), np.abs(v)) * columns.scale[tensors[t]][column]
+            reach = np.zeros(len(weights))
+            np.maximum.at(reach, out, np.nan_to_num(largest, nan=0.0, posinf=0.0))
+            floor = FLOOR * unit / nonzero(columns.size[tensors[t]])
+            allowed = floor[beside] * reach.max(initial=0.0)
+            stray |= bool((~(np.abs(mine[beside] - theirs[beside]) <= allowed)).any())
+            found[t] = exact_elements(
+                out, column, a, v, floor[column] * reach[out], atol=atol, rtol=rtol, unit=unit
+            )
+        return found, stray
+
+    def row_of(output: int, row: int, which: Iterable[int]) -> Read:
+        """The elements of a row by input tensor."""
+        one = np.zeros(heights[output])
+        one[row] = 1.0
+        return read(output, one, {t: np.full(widths[t], row) for t in which})[0]
+
+    def add(output: int, found: Read) -> None:
+        """Elements, but for infinities that both give."""
+        for t, elements in found.items():
+            rest = _apart(elements)
+            masked = np.ones(len(elements.output) - len(rest.output), bool)
+            tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked)
+            tallies[t, output].add(revised(t, output, rest))
+
+    # ---- groups of rows that share no input
+    def by_groups(output: int, count: int, grouped: Mapping[int, RowGroups]) -> None:
+        """The elements of input tensors whose rows fall into the same groups."""
+        groups = next(iter(grouped.values()))
+        for group in range(count):
+            rows = groups.members(group)
+            if count == len(groups.group):  # every row by itself
+                for row in rows.tolist():
+                    add(output, row_of(output, row, grouped))
+                continue
+            places = {t: own.rows_of(range(group, group + 1))[0] for t, own in grouped.items()}
+            first, off = read(output, drawn(output, rows, int(rows[0]), 0), places)
+            if off or any(elements.outcome.any() for elements in first.values()):
+                second, off = read(output, drawn(output, rows, int(rows[0]), 1), places)
+                if off or not all(_same(first[t], again) for t, again in second.items()):
+                    one_by_one(output, rows, first)
+                    continue
+            add(output, first)
+
+    def one_by_one(output: int, rows: Index, unread: Read) -> None:
+        """Pull the rows of an unreadable group back one by one, FOLLOWED at most in all.
+
+        What differs in the others is undecided.
+        """
+        nonlocal resolved
+        differ = [each.output[each.outcome != np.int8(Outcome.PASS)] for each in unread.values()]
+        order = np.argsort(~np.isin(rows, np.concatenate(differ)), kind="stable")
+        room = 1 if over_budget(2 * len(rows)) else FOLLOWED
+        some = rows[order][: max(0, room - resolved)]
+        resolved += len(some)
+        for row in some.tolist():
+            add(output, row_of(output, row, unread))
+        for t, each in unread.items():
+            rest = each.take(np.flatnonzero(~np.isin(each.output, some)))
+            open_ = rest.outcome != np.int8(Outcome.PASS)
+            outcome, limit = rest.outcome.copy(), rest.limit.copy()
+            outcome[open_], limit[open_] = Outcome.UNDECIDED, Limit.BUDGET
+            tallies[t, output].add(replace(rest, outcome=outcome, limit=limit))
+
+    # ---- random cotangents
+    def by_sums(output: int) -> list[Pair]:
+        """By columns: sums of rows under random cotangents, and the rows behind what differs.
+
+        Columns with a wrong element are wrong; those with a difference that was not found are open.
+        """
+        every = np.arange(heights[output])
+        weights = [drawn(output, every, k) for k in range(COTANGENTS)]
+        gradients = [pulled(output, each) for each in weights]
+        norm = np.max(np.abs(gradients), (0, 1))
+        largest, floors = np.nan_to_num(norm, posinf=0.0), np.empty(len(norm))
+        for tensor in tensors:
+            reach = (largest[tensor] * columns.scale[tensor]).max(initial=0.0)
+            floors[tensor] = FLOOR * unit * reach / nonzero(columns.size[tensor])
+        single = unit > U64
+        allowed = (SCREEN_LOW if single else SCREEN) * largest + floors
+        slack = (SLACK_LOW if single else SLACK) * largest + floors
+        wrong, open_ = np.zeros((2, len(norm)), bool)
+
+        def worst(off: Array) -> float:
+            """By how many times what is allowed; of columns that are wrong anyway by nothing."""
+            times = np.nan_to_num(np.abs(off) / nonzero(allowed), nan=np.inf)
+            return float(np.where(wrong, 0.0, times).max(initial=0.0))
+
+        for of_rows, (mine, theirs) in zip(weights, gradients, strict=True):
+            waiting = [(worst(mine - theirs), every, mine - theirs)]
+            for _ in range(FOLLOWED):  # halve what differs most, down to rows
+                n = max(range(len(waiting)), key=lambda n: waiting[n][0], default=None)
+                if n is None or (wrong.any() and over_budget(2)):
+                    break
+                _, rows, off = waiting.pop(n)
+                if worst(off) <= 1:
+                    continue
+                if len(rows) == 1:
+                    for t, each in row_of(output, int(rows[0]), range(len(tensors))).items():
+                        each = revised(t, output, _apart(each))
+                        bad = np.flatnonzero(each.outcome == np.int8(Outcome.MISMATCH))
+                        wrong[tensors[t].start + each.input[bad]] = True
+                        tallies[t, output].add(each.take(bad) if len(bad) else each)
+                    continue
+                half = np.zeros(len(every))
+                first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+                half[first] = of_rows[first]
+                mine, theirs = pulled(output, half)
+                for part, by in ((first, mine - theirs), (second, off - (mine - theirs))):
+                    waiting.append((worst(by), part, by))
+            for *_, off in waiting:
+                open_ |= ~(np.abs(off) <= slack)
+        pairs = list[Pair]()
+        for t, own in enumerate(tensors):
+            mismatched, undecided = int(wrong[own].sum()), int((open_ & ~wrong)[own].sum())
+            counts = [0] * len(Outcome)
+            counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = mismatched, undecided
+            counts[Outcome.PASS] = widths[t] - mismatched - undecided
+            pairs.append(
+                replace(
+                    tallies[t, output].result(unit, False),
+                    elements=widths[t],
+                    counts=tuple(counts),
+                    masked=0,
+                    limits=((Limit.LINE, undecided),) if undecided else (),
+                    lines="columns",
+                    row_groups=COTANGENTS,
+                    resolution=float(allowed[own].max(initial=0.0)) / WEIGHTS[0],
+                    ratios=None,
+                )
+            )
+        return pairs
+
+    jacobian = measured() if len(point.f0) > ONE_BY_ONE else None
+    patterns = jacobian.structure.patterns if jacobian else {}
+    choice = jacobian.choice if jacobian else None
+    asked = choice is None or choice.why is Why.ASKED
+    sums = choice is not None and choice.mode is Mode.BLOCKS
+    pairs = dict[tuple[int, int], Pair]()
+    for o, height in enumerate(heights):
+        grouped = [
+            row_groups(
+                patterns[t][o] if t in patterns else dense(real_shape(x.shape, x.dtype), height)
+            )
+            for t, x in enumerate(point.buffers)
+        ]
+        shared = shared_groups([[groups] for groups in grouped])
+        backwards = sum(each.groups.count for each in shared)
+        few = choice is None or backwards <= COTANGENTS
+        if not few and (sums or (not asked and over_budget(2 * backwards))):
+            pairs.update({(t, o): pair for t, pair in enumerate(by_sums(o))})
+            continue
+        for each in shared:
+            by_groups(o, each.groups.count, {t: grouped[t] for t in each.users})
+        for t, (groups, width) in enumerate(zip(grouped, widths, strict=True)):
+            tally = tallies[t, o]  # in what no group has both give the same
+            if (missing := height * width - tally.elements) > 0:
+                tally.add_structural(missing, tally.resolution)
+            pairs[t, o] = replace(tally.result(unit, False), row_groups=groups.count)
+    return pairs
+
+
+def _apart(elements: Entries) -> Entries:
+    """Without infinities that both give."""
+    both = (elements.analytic == elements.numeric) & np.isinf(elements.numeric)
+    return elements.take(np.flatnonzero(~both)) if both.any() else elements
+
+
+def _same(first: Entries, second: Entries) -> bool:
+    """Do two readings of a group agree, so that no gradient of another element is in them?"""
+    return all(
+        ((np.abs(a - b) <= first.tolerance) | (a == b) | (np.isnan(a) & np.isnan(b))).all()
+        for a, b in ((first.analytic, second.analytic), (first.numeric, second.numeric))
+    )
+
+
+# ---- Two conventions at a kink: where backward and a reference differ, both are right between the
+# slopes. Any value between the one-sided slopes is a subgradient (Clarke, Optimization and
+# Nonsmooth Analysis, 1983): of |x| at 0 any from −1 to 1
+# Columns of a check moved by themselves, 48 forward calls each, where elements were not kept
+ALONE = 8
+
+
+def at_kinks(checked: Checked) -> Revised:
+    """Pass elements that differ from a reference where both values are subgradients. The kinks of
+    forward that the comparison meets are measured once each.
+
+    Where there are more of these than can be measured, the others are undecided.
+    """
+    room = ALONE
+    # By (input, output), then by element: the slopes from the left and from the right, their bar
+    kept = dict[tuple[int, int], ByPlace]()
+
+    def alone(tensor: int, output: int, out: Index, in_: Index) -> ByPlace:
+        """The kinks among elements, each column moved by itself."""
+        wishes = checked.wishes
+        prepared = prepare(
+            Filled(checked.measured),
+            domains=wishes.domains,
+            symmetric=wishes.symmetric,
+            specified=wishes.specified,
+            grouped=False,
+        )
+        if prepared is None:
+            return {}
+        point = prepared.point
+        column = np.searchsorted(point.columns.coordinate, int(point.starts[tensor]) + in_)
+        with np.errstate(all="ignore"):
+            run = prepared.fresh()
+            d = LoneLadders(run, column, out + point.parts[output].start).derivative()
+        bar = np.maximum(d.left_bar, d.right_bar)
+        kinks = np.flatnonzero(d.outcome == KINK)
+        return by_place(out[kinks], in_[kinks], d.left[kinks], d.right[kinks], bar[kinks])
+
+    def revised(tensor: int, output: int, elements: Entries) -> Entries:
+        nonlocal room
+        wrong = np.flatnonzero(elements.outcome == np.int8(Outcome.MISMATCH))
+        if not len(wrong):
+            return elements
+        values = np.array([elements.analytic[wrong], elements.numeric[wrong]])
+        out, in_ = elements.output[wrong], elements.input[wrong]
+        jacobian, key = checked.jacobian, (tensor, output)
+        seen = jacobian.pairs[key].entries
+        if key not in kept:  # those that the comparison with finite differences kept
+            kept[key] = {}
+            if seen is not None:
+                e = seen.take(np.flatnonzero(seen.outcome == np.int8(Outcome.KINK)))
+                kept[key] = by_place(e.output, e.input, e.left, e.right, e.bar)
+        slopes, places = kept[key], list(zip(out.tolist(), in_.tolist(), strict=True))
+        known = np.array([place in slopes for place in places])
+        if jacobian.choice is None or (seen and seen.complete):
+            known[:] = True  # what is not kept has no kink, or nothing looks for one
+        if not known.all() and room:
+            rest = np.flatnonzero(~known)
+            # Those of one kind are decided by one
+            first = rest[np.unique(values[:, rest], axis=1, return_index=True)[1]]
+            columns = list(dict.fromkeys([*in_[first].tolist(), *in_[rest].tolist()]))[:room]
+            room -= len(columns)
+            some = rest[np.isin(in_[rest], columns)]
+            slopes.update(alone(tensor, output, out[some], in_[some]))
+            known[some] = True
+        left, right, bar = np.array([slopes.get(place, (np.nan,) * 3) for place in places]).T
+        pad = bar + elements.tolerance[wrong]
+        low, high = np.minimum(left, right) - pad, np.maximum(left, right) + pad
+        both = ((low <= values) & (values <= high)).all(0)
+        outcome, limit = elements.outcome.copy(), elements.limit.copy()
+        outcome[wrong[both]] = Outcome.KINK
+        if both.any():
+            outcome[wrong[~known]], limit[wrong[~known]] = Outcome.UNDECIDED, Limit.KINK
+        sides = [elements.left.copy(), elements.right.copy()]
+        for side, slope in zip(sides, (left, right), strict=True):
+            side[wrong] = slope
+        return replace(elements, outcome=outcome, limit=limit, left=sides[0], right=sides[1])
+
+    return revised
 
 
 # ---- Another implementation, called with the same arguments in the same order: its values, and
 # autograd through it
-class AgainstReference:
+class AgainstReference(Implementation):
     """Backward and forward of what is checked against those of the function or module under
     `reference`, both within rounding."""
 
     def __init__(self, checked: Checked) -> None:
-        self._checked = checked
-
-    @cached_property
-    def reference(self) -> Implementation:
-        """At the point of the check. Raises UserCodeError (GV001)."""
-        seen = self._checked
-        return Implementation(
-            seen.subject,
+        """Raises UserCodeError (GV001)."""
+        self._seen = checked
+        super().__init__(
+            checked.subject,
             "reference",
-            str(seen.subject.case.oracles.reference),
-            seen.forward.checked,
+            str(checked.subject.case.oracles.reference),
+            checked.forward.checked,
         )
 
-    @property
-    def name(self) -> str:
-        return self.reference.name
-
-    @property
-    def target(self) -> Target | None:
-        return self.reference.target
-
-    @property
-    def outputs(self) -> Sequence[Tensor]:
-        """Of the reference, at the places of the checked ones."""
-        return self.reference.outputs
-
     @cached_property
-    def values(self) -> Mapping[int, Pair | str]:
+    def value_pairs(self) -> Mapping[int, Pair | str]:
         """Forward values per checked output, within bars: a Pair, or the sentence that says how the
         shapes differ."""
-        seen = self._checked
+        seen = self._seen
 
         def again(place: int, function: Differentiable) -> Pair:
             found = self._values(function, function.values(function.inputs))[place]
@@ -121,10 +420,19 @@ class AgainstReference:
             for place, each in self._values(seen.function, seen.outputs).items()
         }
 
-    def _values(self, function: Differentiable, outputs: Sequence[Tensor]) -> dict[int, Pair | str]:
+    def _values(self, function: Differentiable, outputs: Tensors) -> dict[int, Pair | str]:
         """The noise of both is measured where they differ."""
-        result: dict[int, Pair | str] = {}
-        noise: list[Array] | None = None
+        result, noise = dict[int, Pair | str](), list[Array]()
+
+        def compared(noise: Array | float) -> Pair:
+            """The floor is the rounding of the tensor's typical size; two equal infinities
+            agree."""
+            a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
+            with np.errstate(all="ignore"):
+                floor = FLOOR * unit * rms(np.abs(v))
+            settings = self._seen.settings
+            return exactly((0, place), a[:, None], v[:, None], floor, settings, unit, noise)
+
         for place, (mine, theirs) in enumerate(zip(outputs, self.outputs, strict=True)):
             if mine.shape != theirs.shape:
                 result[place] = (
@@ -134,93 +442,79 @@ class AgainstReference:
             elif mine.is_complex() != theirs.is_complex():
                 result[place] = f"the function returns {mine.dtype}, the reference {theirs.dtype}"
             else:
-                pair = self._compared(place, mine, theirs, 0.0)
-                if pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
-                    noise = noise or self._noise(function)
-                    pair = self._compared(place, mine, theirs, noise[place][:, None])
-                result[place] = pair
+                result[place] = pair = compared(0.0)
+                if not pair.count(Outcome.MISMATCH, Outcome.UNDECIDED):
+                    continue
+                if not noise:
+                    # Z standard deviations of both, per output [M]; of the function alone where
+                    # the reference has another shape
+                    wishes = self._seen.wishes
+                    points = [wishes.point(Filled(each)) for each in (function, self)]
+                    with np.errstate(all="ignore"):
+                        one, other = (survey(point).sigma for point in points)
+                    noise = [
+                        Z * (one[a] + (other[b] if len(one[a]) == len(other[b]) else 0.0))
+                        for a, b in zip(points[0].parts, points[1].parts, strict=True)
+                    ]
+                result[place] = compared(noise[place][:, None])
         return result
-
-    def _noise(self, function: Differentiable) -> list[Array]:
-        """Z standard deviations of the noise of both, per output [M]; of the function alone where
-        the reference has another shape."""
-        seen = self._checked
-        points = [
-            Point(Filled(each), seen.wishes.columns(function.inputs), seed=seen.wishes.seed)
-            for each in (function, self.reference)
-        ]
-        with np.errstate(all="ignore"):
-            one, other = (survey(point).sigma for point in points)
-        return [
-            Z * (one[a] + (other[b] if len(one[a]) == len(other[b]) else 0.0))
-            for a, b in zip(points[0].parts, points[1].parts, strict=True)
-        ]
-
-    def _compared(self, place: int, mine: Tensor, theirs: Tensor, noise: Array | float) -> Pair:
-        """One output [M]. The floor is the rounding of the tensor's typical size; two equal
-        infinities agree."""
-        a, v, unit = numbers(mine), numbers(theirs), UNITS.get(mine.dtype, U32)
-        tally, (atol, rtol) = (
-            Tally(0, place, (len(a), 1), WORST),
-            self._checked.settings.tolerances(),
-        )
-        with np.errstate(all="ignore"):
-            add_exact(
-                tally,
-                a[:, None],
-                v[:, None],
-                FLOOR * unit * rms(np.abs(v)),
-                atol=atol,
-                rtol=rtol,
-                unit=unit,
-                rows=np.arange(len(a)),
-                first=0,
-                broken=Outcome.MISMATCH,
-                noise=noise,
-            )
-        return tally.result(unit, False)
 
     @cached_property
     def beyond_float32(self) -> Sequence[tuple[TensorResult, TensorResult] | None]:
-        """Of each checked output in float32, how far it is off this and itself in float64, where
-        float32 explains neither."""
-        return off_both(self._checked.subject, self._checked.forward.checked)
+        """Of each checked output, how far it is from the reference and from the function itself in
+        float64, where both are more than float32 explains.
+
+        None of all where nothing tells whose noise it is: where a differentiable input is not
+        float32, where one of the two refuses float64, and where the function computes out of
+        torch's sight.
+        """
+        subject, checked = self._seen.subject, self._seen.forward.checked
+
+        def measured() -> list[tuple[TensorResult, TensorResult] | None] | None:
+            alone, other = (widened(subject, InDouble(lifts=True)) for _ in range(2))
+            alone.case = replace(alone.case, oracles=replace(alone.case.oracles, reference=None))
+            kernel = Kernel(alone, subject, checked)
+            if not (any(each.miss for each in kernel.outputs) and kernel.rounds):
+                return None
+            reference = Kernel(as_reference(other), subject, checked).outputs
+            pairs = zip(reference, kernel.outputs, strict=True)
+            return [(a, b) if a.miss and b.miss else None for a, b in pairs]
+
+        asked = not subject.parameter_names and all(
+            x.dtype == torch.float32 for x in subject.inputs
+        )
+        return (tried(measured) if asked else None) or [None] * len(checked)
 
     @cached_property
     def rows(self) -> Mapping[tuple[int, int], Pair]:
         """The two Jacobians, without mismatches that either of the two rounds inside, and at kinks
         where both give a subgradient."""
-        seen = self._checked
+        seen = self._seen
 
         def compared(function: Differentiable) -> dict[tuple[int, int], Pair]:
             return reference_gradients(
                 Filled(function),
-                Filled(self.reference),
+                Filled(self),
                 seen.settings,
                 lambda: seen.jacobian,
-                Kinks(seen).beside,
+                at_kinks(seen),
                 seen.spending.short_of,
             )
+
+        def row_of(output: int, function: Gives, inputs: Tensors, row: int) -> Cotangents:
+            y = seen.outputs[output]
+            one = one_hot(y.shape, y.dtype, y.device, row)
+            every = range(len(seen.outputs))
+            return function.vjp([one if place == output else None for place in every], inputs)
 
         def again(key: tuple[int, int], function: Differentiable) -> Pair:
             return compared(function)[key]
 
         return {
-            key: self._unrounded(beside_largest(pair, seen, partial(again, key)), key[1])
+            key: beside_rounding(
+                beside_largest(pair, seen, partial(again, key)),
+                seen.subject,
+                [partial(row_of, key[1], each) for each in (seen.function, self)],
+            )
             for key, pair in compared(seen.function).items()
         }
-
-    def _unrounded(self, pair: Pair, output: int) -> Pair:
-        y, count = self._checked.outputs[output], len(self._checked.outputs)
-
-        def row_of(function: Gives, inputs: Sequence[Tensor], row: int) -> Sequence[Tensor | None]:
-            one = one_hot(y.shape, y.dtype, y.device, row)
-            return function.vjp_at(
-                inputs, [one if place == output else None for place in range(count)]
-            )
-
-        return beside_rounding(
-            pair,
-            self._checked.subject,
-            [partial(row_of, each) for each in (self._checked.function, self.reference)],
-        )

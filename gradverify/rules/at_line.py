@@ -17,6 +17,7 @@ from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.find import run_folder
+from gradverify.subject.graph import Graphs, forward_of
 from gradverify.subject.lines import (
     backward_of,
     forward_line,
@@ -24,7 +25,7 @@ from gradverify.subject.lines import (
     method_line,
     returned_line,
 )
-from gradverify.subject.standin import Graphs, forward_of
+from gradverify.subject.subject import as_leaves
 
 
 # ---- A finding about what forward does, with the line of that
@@ -98,7 +99,7 @@ def _repairs(
     graphs = Graphs()
     try:
         with forward_of(cls, graphs):
-            graph = function.graph([x.detach().clone().requires_grad_() for x in function.inputs])
+            graph = function.graph(as_leaves(function.inputs))
             graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
             cotangents = [
                 one_hot(y.shape, y.dtype, y.device, worst.output_index)

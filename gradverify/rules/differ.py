@@ -415,7 +415,7 @@ def gradient_at(
 ) -> Tensor:
     """The gradient of one input at other inputs."""
     return flat(
-        evidence.inputs[place], evidence.function.vjp_at(inputs, [c.clone() for c in v])[place]
+        evidence.inputs[place], evidence.function.vjp([c.clone() for c in v], inputs)[place]
     )
 
 

@@ -18,7 +18,7 @@ from gradverify.numerics.function.coordinates import flat_all, numbers
 from gradverify.numerics.rungs import BASE, Array, Mask, smallest
 from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, parts, shaped
-from gradverify.oracles.widened import InFloat64
+from gradverify.oracles.legs import InFloat64
 from gradverify.rules.differ import DUST, SINGLE, nudged, rounded_anew
 from gradverify.rules.forward_mode import Trial, bisect
 from gradverify.rules.shown import NotApplicable, apart, coordinate_name
@@ -49,7 +49,7 @@ class _InFloat64(Backward):
         self._here = self._here or self.values(self.inputs)
         return self._here
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Sequence[Tensor] | None = None) -> list[Tensor]:
         with self.around():
             return super().values(inputs)
 
@@ -119,10 +119,7 @@ def to_cotangents(evidence: Evidence) -> Wrong | None:
 
     def pull(u: Array, inputs: Sequence[Tensor] | None = None) -> Array:
         v = shaped(u, evidence.outputs)
-        return coordinates(
-            evidence.function.vjp(v) if inputs is None else evidence.function.vjp_at(inputs, v),
-            like,
-        )
+        return coordinates(evidence.function.vjp(v, inputs), like)
 
     trial = Trial(
         evidence,

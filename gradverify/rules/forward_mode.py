@@ -276,11 +276,7 @@ def _compared(evidence: Evidence, pushed: Pushed) -> Findings:
     def pull(v: Array, inputs: Sequence[Tensor] | None = None) -> Array:
         """The gradient by columns [C] for a cotangent's coordinates [M]."""
         cotangents = shaped(v, evidence.outputs)
-        gradients = (
-            evidence.function.vjp(cotangents)
-            if inputs is None
-            else evidence.function.vjp_at(inputs, cotangents)
-        )
+        gradients = evidence.function.vjp(cotangents, inputs)
         return modes.columns.combined(coordinates(gradients, subject.inputs))
 
     def trial(direction: Array, alone: int | None, tangent: Array | None = None) -> Trial:

@@ -25,9 +25,9 @@ from gradverify.subject.another import (
     other_points,
     with_other_numbers,
 )
-from gradverify.subject.arguments import specified
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError
+from gradverify.subject.forms import specified
 from gradverify.subject.subject import Argument, Subject
 
 COARSE = 1e-5  # rtol

@@ -62,7 +62,7 @@ FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 def gv105(evidence: Evidence) -> Findings:
     _named(evidence)
-    for index, seen in evidence.reference.values.items():
+    for index, seen in evidence.reference.value_pairs.items():
         place = evidence.forward.checked[index]
         if isinstance(seen, str):
             yield Finding("GV105", f"{evidence.name_of(place)}: {seen}", output=place)
@@ -121,7 +121,7 @@ def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
 def gv106(evidence: Evidence) -> Told:
     _named(evidence)
-    if any(isinstance(seen, str) for seen in evidence.reference.values.values()):
+    if any(isinstance(seen, str) for seen in evidence.reference.value_pairs.values()):
         raise NotApplicable("the reference returns other shapes (GV105)")
     for place, theirs in zip(evidence.forward.checked, evidence.reference.outputs, strict=True):
         if not theirs.requires_grad:
@@ -167,7 +167,7 @@ def _named(evidence: Evidence) -> None:
 def _other_values(evidence: Evidence, output: int) -> bool:
     """Do the forwards differ (GV105)? Then the two are other functions, and their gradients say
     nothing of who is at fault."""
-    seen = evidence.reference.values[output]
+    seen = evidence.reference.value_pairs[output]
     return isinstance(seen, str) or seen.count(Outcome.MISMATCH) > 0
 
 

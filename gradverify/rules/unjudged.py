@@ -19,8 +19,8 @@ from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.rules.catalogue import asked
 from gradverify.rules.limits import WORDS
 from gradverify.rules.shown import Findings, element_name, place_name
-from gradverify.subject.containers import out_of_reach
 from gradverify.subject.failure import type_name
+from gradverify.subject.forms import out_of_reach
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check

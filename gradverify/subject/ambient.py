@@ -11,8 +11,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from dataclasses import asdict, is_dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,19 +42,13 @@ GRADIENT_MODE = "the gradient mode"
 DENORMAL = 1e-310  # of float64: 0 where denormal numbers are flushed
 
 
-@dataclass(frozen=True, slots=True)
-class Ambient:
-    """One piece of global state. `words`: where a call is not to leave it changed. `every`: it
-    stands in the way of every call that comes after it, and is put back once a module is imported
-    that sets it. `ours`: it stands in the way of our own computing (torch imports parts of itself
-    meanwhile), and is put back after every call where a forward sets it."""
+class Ambient(NamedTuple):
+    """One piece of global state. `words`: where a call is not to leave it changed."""
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], Any]
     words: str = ""
-    every: bool = False
-    ours: bool = False
 
 
 @contextmanager
@@ -79,21 +73,15 @@ def ambient() -> tuple[Ambient, ...]:
             lambda: len(function_modes()),
             _popped(function_modes, pop_function_mode),
             "torch's function modes",
-            every=True,
         ),
         Ambient(
             "dispatch modes",
             lambda: len(dispatch_modes()),
             _popped(dispatch_modes, pop_dispatch_mode),
             "torch's dispatch modes",
-            every=True,
         ),
         Ambient(
-            "saved tensors hooks",
-            saved_tensors_hooks,
-            _without_hooks,
-            "hooks on saved tensors",
-            every=True,
+            "saved tensors hooks", saved_tensors_hooks, _without_hooks, "hooks on saved tensors"
         ),
         Ambient(
             "default dtype",
@@ -107,16 +95,8 @@ def ambient() -> tuple[Ambient, ...]:
             torch.get_default_device,
             lambda old: torch.set_default_device(None if old == torch.device("cpu") else old),
             "torch's default device",
-            every=True,
-            ours=True,
         ),
-        Ambient(
-            "gradient mode",
-            torch.is_grad_enabled,
-            torch.set_grad_enabled,
-            GRADIENT_MODE,
-            every=True,
-        ),
+        Ambient("gradient mode", torch.is_grad_enabled, torch.set_grad_enabled, GRADIENT_MODE),
         Ambient(
             "threads", torch.get_num_threads, torch.set_num_threads, "the number of torch's threads"
         ),
@@ -125,7 +105,6 @@ def ambient() -> tuple[Ambient, ...]:
             lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
             lambda old: torch.set_anomaly_enabled(*old),
             "anomaly mode",
-            every=True,
         ),
         Ambient(
             "deterministic algorithms",
@@ -143,11 +122,7 @@ def ambient() -> tuple[Ambient, ...]:
             "the precision of float32 products",
         ),
         Ambient(
-            "backward's threads",
-            backward_is_threaded,
-            set_backward_threaded,
-            "threads of backward",
-            every=True,
+            "backward's threads", backward_is_threaded, set_backward_threaded, "threads of backward"
         ),
         # Not `*`, which the
         Ambient(
@@ -158,7 +133,7 @@ def ambient() -> tuple[Ambient, ...]:
             "flushing of denormal numbers",
         ),
         *(
-            Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}", every=True)
+            Ambient(f"autocast on {device}", *_autocast(device), f"autocast on {words}")
             for device, words in AUTOCAST.items()
         ),
         Ambient(
@@ -173,26 +148,20 @@ def ambient() -> tuple[Ambient, ...]:
             "a setting of cuDNN",
         ),
         Ambient(
-            "NumPy's errors",
-            np.geterr,
-            lambda old: np.seterr(**old),
-            "NumPy's handling of errors",
-            every=True,
-            ours=True,
+            "NumPy's errors", np.geterr, lambda old: np.seterr(**old), "NumPy's handling of errors"
         ),
-        Ambient("warnings", lambda: list(warnings.filters), _set_filters, ours=True),
+        Ambient("warnings", lambda: list(warnings.filters), set_filters),
         Ambient(
             "garbage collector",
             gc.isenabled,
             lambda on: gc.enable() if on else gc.disable(),
             "the garbage collector",
         ),
-        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, ours=True),
+        Ambient("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
         Ambient(
             "sys.path",
             lambda: list(sys.path),
             lambda old: operator.setitem(sys.path, slice(None), old),
-            ours=True,
         ),
         Ambient(
             "current folder",
@@ -202,20 +171,29 @@ def ambient() -> tuple[Ambient, ...]:
     )
 
 
-def in_our_way() -> tuple[Ambient, ...]:
-    """What stands in the way of our own computing where a forward sets it."""
-    return tuple(state for state in ambient() if state.ours)
+OURS = ("default device", "NumPy's errors", "warnings", "recursion limit", "sys.path")
+"""What stands in the way of our own computing (torch imports parts of itself meanwhile), and is put
+back after every call where a forward sets it."""
+EVERY = (
+    "default device",
+    "function modes",
+    "dispatch modes",
+    "saved tensors hooks",
+    "gradient mode",
+    "anomaly mode",
+    "backward's threads",
+    "autocast on cpu",
+    "autocast on cuda",
+    "NumPy's errors",
+)
+"""What stands in the way of every call that comes after it, and is put back once a module is
+imported that sets it; the default device first, which is a function mode."""
 
 
-def in_every_way() -> tuple[Ambient, ...]:
-    """What stands in the way of every call that comes after it; the default device first, which is
-    a function mode."""
-    return tuple(
-        sorted(
-            (state for state in ambient() if state.every),
-            key=lambda state: state.name != "default device",
-        )
-    )
+def of_ambient(names: Sequence[str]) -> tuple[Ambient, ...]:
+    """Those of it, in this order."""
+    states = {state.name: state for state in ambient()}
+    return tuple(states[name] for name in names)
 
 
 CUDNN = ("enabled", "benchmark", "deterministic")
@@ -242,7 +220,8 @@ def _without_hooks(old: Any) -> None:
         pop_saved_tensors_hooks()
 
 
-def _set_filters(old: list[Any]) -> None:
+def set_filters(old: list[Any]) -> None:
+    """Those of Python's warnings."""
     warnings.filters[:] = old  # type: ignore[index]
     with warnings.catch_warnings():  # which tells Python that they are others
         pass
@@ -265,8 +244,7 @@ GENERATORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """One piece of global state, in words, as a call found it and as it left it."""
 
     what: str

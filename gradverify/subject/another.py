@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.subject.draw import DTYPES, generator, signed
+from gradverify.subject.draw import DTYPES, signed
 from gradverify.subject.failure import tried
 from gradverify.subject.machine import seeded
 from gradverify.subject.prepare import redrawn
@@ -47,25 +47,24 @@ def other_points(subject: Subject) -> Iterator[Other]:
     triangular, the numbers of a tensor keep the signs they have together, and every element stays
     in its domain.
     """
-    source = generator(subject.case.settings.seed, subject.case.check, "second point")
+    source = subject.generator("second point")
     grid, seen, drawn = len(subject.differentiable) > 1, [subject.arguments], subject.arguments
     # With another seed, the first one that leaves no input its signs and order, where that works
     # out
     for attempt in range(1, DRAWS + 1):
-        drawn = tuple(
-            tried(redrawn, subject, subject.case.settings.seed + attempt * OTHER_SEED) or ()
-        )
+        seed = subject.case.settings.seed + attempt * OTHER_SEED
+        drawn = tuple(tried(redrawn, subject, seed) or ())
         if [(a.differentiable, a.is_tensor) for a in drawn] != [
             (a.differentiable, a.is_tensor) for a in subject.arguments
         ]:
             drawn = subject.arguments
             break
-        pairs = [
-            (a.value, b.value)
+        if all(
+            not a.is_tensor
+            or same(a.value, b.value)
+            or is_another(a.value, b.value, of_chance=a.value.numel() < FEW)
             for a, b in zip(subject.arguments, drawn, strict=True)
-            if a.is_tensor and not same(a.value, b.value)
-        ]
-        if all(is_another(old, new, of_chance=old.numel() < FEW) for old, new in pairs):
+        ):
             break
     ways: tuple[tuple[Sequence[Argument], Callable[[Argument], Tensor]], ...] = (
         (drawn, lambda x: _rearranged(x, source, grid)),
@@ -93,11 +92,8 @@ def other_points(subject: Subject) -> Iterator[Other]:
 def beside(subject: Subject, number: int) -> list[Tensor]:
     """The differentiable inputs a little off, of the same kind as they are; others for each
     number."""
-    source = generator(subject.case.settings.seed, subject.case.check, f"beside {number}")
-    return [
-        inside(argument, stretched(argument.value, BESIDE, source))
-        for argument in subject.differentiable
-    ]
+    source = subject.generator(f"beside {number}")
+    return [inside(a, stretched(a.value, BESIDE, source)) for a in subject.differentiable]
 
 
 def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
@@ -109,19 +105,20 @@ def is_another(x: Tensor, y: Tensor, of_chance: bool = False) -> bool:
     """
     if x.shape != y.shape or not x.numel() or x.layout != torch.strided:
         return True
-    a, b = (each.real.double() if each.is_complex() else each.double() for each in (x, y))
+    a, b = (_real(each).double() for each in (x, y))
     if (of_chance or bool((a > 0).any() and (a < 0).any())) and torch.equal(a.sign(), b.sign()):
         return False
     for dim in (dim for dim in range(a.dim()) if a.shape[dim] > 1):
         first = a.argmax(dim)
         throughout = first.numel() >= SORTED and bool((first == first.reshape(-1)[0]).all())
-        if (
-            not throughout
-            and not bool((a == a.select(dim, 0).unsqueeze(dim)).all())
-            and torch.equal(first, b.argmax(dim))
-        ):
+        constant = bool((a == a.select(dim, 0).unsqueeze(dim)).all())
+        if not throughout and not constant and torch.equal(first, b.argmax(dim)):
             return False
     return True
+
+
+def _real(x: Tensor) -> Tensor:
+    return x.real if x.is_complex() else x
 
 
 # ---- numbers that were given
@@ -132,10 +129,7 @@ def _rearranged(argument: Argument, source: torch.Generator, grid: bool) -> Tens
     x: Tensor = argument.value
     steps = x.diff() if grid and x.dim() == 1 and len(x) >= SORTED and not x.is_complex() else None
     if steps is not None and bool((steps > 0).all() or (steps < 0).all()):
-        ordered: Tensor = (
-            inside(argument, stretched(x, FAR, source)).sort(descending=bool(x[0] > x[1])).values
-        )
-        return ordered
+        return inside(argument, stretched(x, FAR, source)).sort(descending=bool(x[0] > x[1]))[0]
     moved = x
     for other in _moves(x, source):
         moved = inside(argument, stretched(other, FAR, source))
@@ -151,10 +145,7 @@ def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
     stays together; slices along every dimension; all nonzero elements, and their signs too."""
     square = is_square(x)
     if square:
-        triangular, real = (
-            torch.equal(x, x.tril()) or torch.equal(x, x.triu()),
-            x.real if x.is_complex() else x,
-        )
+        triangular, real = torch.equal(x, x.tril()) or torch.equal(x, x.triu()), _real(x)
         for _ in range(DRAWS):
             moved = x
             if not triangular:
@@ -199,7 +190,7 @@ def stretched(x: Tensor, size: float, source: torch.Generator) -> Tensor:
         # A congruence: definite stays definite, triangular triangular
         moved = x * (factor[..., :, None] * factor[..., None, :])
     else:
-        moved = x * (1 + size * signed(x.real if x.is_complex() else x, source))
+        moved = x * (1 + size * signed(_real(x), source))
     return moved.to(dtype=x.dtype)
 
 
@@ -207,9 +198,8 @@ def inside(argument: Argument, moved: Tensor) -> Tensor:
     """Elements that would leave the domain stay where they are."""
     if argument.domain is None:
         return moved
-    return torch.where(
-        (moved >= argument.domain[0]) & (moved <= argument.domain[1]), moved, argument.value
-    )
+    low, high = argument.domain
+    return torch.where((moved >= low) & (moved <= high), moved, argument.value)
 
 
 def _exchanged(x: Tensor, source: torch.Generator) -> Tensor:
@@ -312,24 +302,22 @@ def with_other_numbers(
         def moved(number: Any) -> Any:
             if not takes(name, number) or type(number) is int:
                 return number
-            return float(
-                f"{number / size if divided and abs(number) >= TINY else number * size:.6g}"
-            )
+            new = number / size if divided and abs(number) >= TINY else number * size
+            return float(f"{new:.6g}")
 
-        return (
-            float(value + 1)
-            if type(value) is int and takes(name, value)
-            else pytree.tree_map(moved, value)
-        )
+        if type(value) is int and takes(name, value):
+            return float(value + 1)
+        return pytree.tree_map(moved, value)
 
     moved, built = (
         {name: other(name, value) for name, value in values.items()} for values in (plain, init)
     )
     if init:
+        dtype = DTYPES[settings.dtype]
         with seeded(settings.seed):
-            new = tried(live, target.name, type(target.subject), built, DTYPES[settings.dtype])
+            new = tried(live, target.name, type(target.subject), built, dtype)
         if new is not None:
-            new.subject.to(device=torch.device(settings.device), dtype=DTYPES[settings.dtype])
+            new.subject.to(device=torch.device(settings.device), dtype=dtype)
             mine, theirs = (
                 {name: parameter.shape for name, parameter in each.subject.named_parameters()}
                 for each in (new, target)
@@ -343,24 +331,21 @@ def with_other_numbers(
     }
     if not words:
         return None
-    own = tuple(
-        replace(a, value=torch.full_like(a.value, moved[a.name]) if a.is_tensor else moved[a.name])
-        if a.name in words and not a.differentiable
-        else a
-        for a in arguments
-    )
-    return subject.twin(
-        own, {name: moved.get(name, value) for name, value in subject.kwargs.items()}, target
-    ), words
+
+    def varied(a: Argument) -> Argument:
+        if a.differentiable or a.name not in words:
+            return a
+        new = moved[a.name]
+        return replace(a, value=torch.full_like(a.value, new) if a.is_tensor else new)
+
+    kwargs = {name: moved.get(name, value) for name, value in subject.kwargs.items()}
+    return subject.twin(tuple(map(varied, arguments)), kwargs, target), words
 
 
 def names_of_whole(subject: Subject, arguments: Sequence[Argument]) -> tuple[str, ...]:
     """The names of positive whole numbers among the arguments."""
-    return tuple(
-        name
-        for name, value in _plain(subject, arguments).items()
-        if type(value) is int and value > 0
-    )
+    plain = _plain(subject, arguments).items()
+    return tuple(name for name, value in plain if type(value) is int and value > 0)
 
 
 def _plain(subject: Subject, arguments: Sequence[Argument]) -> dict[str, Any]:

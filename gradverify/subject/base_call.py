@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import isnan
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,18 +17,18 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from gradverify.model.case import Settings
-from gradverify.model.dtypes import TABLE
-from gradverify.numerics.function.coordinates import DTYPES, UNITS, flat_real
+from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.subject.ambient import (
     GRADIENTS_OFF,
+    OURS,
     Left,
     ambient,
-    in_our_way,
     left_as_found,
     noticed,
+    of_ambient,
 )
 from gradverify.subject.differentiable import Differentiable, Returned, copied
-from gradverify.subject.draw import generator, signed
+from gradverify.subject.draw import signed
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import admit_outputs, comparable, is_plain, of_type
 from gradverify.subject.graph import (
@@ -40,8 +40,8 @@ from gradverify.subject.graph import (
     tapped,
     watched,
 )
-from gradverify.subject.own_code import kernel_of, wrapped
-from gradverify.subject.rounding import Exchanged
+from gradverify.subject.own_code import Keywords, wrapped
+from gradverify.subject.rounding import Exchanged, is_fresh
 from gradverify.subject.snapshot import (
     Change,
     Named,
@@ -49,14 +49,25 @@ from gradverify.subject.snapshot import (
     alike,
     change,
     freed,
+    near,
     overlaps,
     same,
 )
-from gradverify.subject.subject import BACKWARD, Argument, Gradients, Graph, Subject, Way
+from gradverify.subject.subject import (
+    BACKWARD,
+    Argument,
+    Gradients,
+    Graph,
+    Subject,
+    Tensors,
+    Way,
+    as_leaves,
+)
 from gradverify.torch_private import (
     Overload,
     function_class,
     is_zerotensor,
+    kernel,
     pytree,
     schema,
     without_modes,
@@ -64,12 +75,11 @@ from gradverify.torch_private import (
 
 # ---- What backward must leave as it found it: the arguments, the outputs, a module's buffers,
 # the tensors that forward saved
-Saves = Mapping[Any, tuple[Tensor, ...]]
+Saves = Mapping[Any, Tensors]
 Kind = Literal["argument", "output", "buffer", "saved"]
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """One such tensor. `place`: of an output, among all outputs."""
 
     kind: Kind
@@ -78,8 +88,7 @@ class Held:
     place: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """A tensor that was changed, and how its first changed element did (None where it is
     complex)."""
 
@@ -105,19 +114,6 @@ class Custody(Snapshot):
         return tuple(found)
 
 
-def written(subject: Subject, graph: Graph) -> tuple[Written, ...]:
-    """The arguments that a forward changed and did not return: one that it returns was written in
-    place on purpose."""
-    return tuple(
-        Written(Held("argument", argument.name, now), change(argument.value, now))
-        for argument, now in _tensors(subject, graph)
-        if is_plain(now)
-        and not freed(now, argument.value)
-        and not same(argument.value, now)
-        and not any(output is now for output in graph.outputs)
-    )
-
-
 def given_back(subject: Subject, graph: Graph) -> tuple[str, ...]:
     """The arguments whose memory a forward gave back."""
     return tuple(
@@ -129,19 +125,13 @@ def held(subject: Subject, graph: Graph, saved: Saves) -> list[Held]:
     """The tensors of one forward whose numbers can be read. `saved`: what each custom node
     saved."""
     found = [Held("argument", name, value) for name, value in arguments(subject, graph)]
-    found += [
-        Held("output", f"y{place}", y, place)
-        for place, y in enumerate(graph.outputs)
-        if isinstance(y, Tensor)
-    ]
+    outputs = enumerate(graph.outputs)
+    found += [Held("output", f"y{n}", y, n) for n, y in outputs if isinstance(y, Tensor)]
     found += [Held("buffer", name, buffer) for name, buffer in subject.buffers(graph).items()]
     for node, tensors in saved.items():
         owner = function_class(node)
         name = owner.__name__ if owner else node.name()
-        found += [
-            Held("saved", f"saved tensor {place} of {name}", tensor)
-            for place, tensor in enumerate(tensors)
-        ]
+        found += [Held("saved", f"saved tensor {n} of {name}", x) for n, x in enumerate(tensors)]
     return [each for each in found if is_plain(each.tensor)]
 
 
@@ -160,14 +150,11 @@ def _tensors(subject: Subject, graph: Graph) -> list[tuple[Argument, Tensor]]:
 
 def saved_tensors(nodes: Sequence[Any]) -> Saves:
     """What each Python node saved; nothing where it can no longer be read."""
-    result: dict[Any, tuple[Tensor, ...]] = {}
+    result: dict[Any, Tensors] = dict.fromkeys(nodes, ())
     for node in nodes:
-        try:
-            result[node] = tuple(
-                tensor for tensor in getattr(node, "saved_tensors", ()) if tensor is not None
-            )
-        except RuntimeError:  # freed, or changed since
-            result[node] = ()
+        with suppress(RuntimeError):  # freed, or changed since
+            found = getattr(node, "saved_tensors", ())
+            result[node] = tuple(tensor for tensor in found if tensor is not None)
     return result
 
 
@@ -177,8 +164,7 @@ Drawn = tuple[tuple[object, ...], tuple[object, ...]]
 HOOKS_REFUSED = "saved tensor hooks"
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardSeen:
+class ForwardSeen(NamedTuple):
     """The base forward. `outputs` are all flattened ones; `checked` the places of the compared
     ones; `detached` of floating ones without a graph; `classes` the custom Functions in the graph,
     `nodes` their nodes (those written in C++ too), `saved` what these saved; `written` the
@@ -201,7 +187,7 @@ class ForwardSeen:
     drawn: Drawn
 
     @property
-    def leaves(self) -> tuple[Tensor, ...]:
+    def leaves(self) -> Tensors:
         return self.graph.leaves
 
     @property
@@ -209,15 +195,14 @@ class ForwardSeen:
         return self.graph.outputs
 
 
-@dataclass(frozen=True, slots=True)
-class BackwardSeen:
+class BackwardSeen(NamedTuple):
     """The base backward, for a dense random cotangent. `direct`: the base graph itself gave the
     gradients; `error`: what it raised;
     `damaged`: (output, flat index, before, after) of a cotangent that backward wrote to; `written`:
     what else it changed, which was put back;
     `unpacked`: how many saved tensors it asked for. `left`, `drawn`: as of a forward."""
 
-    cotangents: tuple[Tensor, ...]
+    cotangents: Tensors
     gradients: Gradients
     raw: tuple[RawReturn, ...]
     direct: bool
@@ -248,12 +233,14 @@ class Saved:
         self.unpacked += 1
         return tensor
 
-    def of(self, nodes: Sequence[Any]) -> Saves:
-        """What the nodes saved; looking at it does not count."""
-        before = self.unpacked
-        found = saved_tensors(nodes)
-        self.unpacked = before
-        return found
+
+def _compared(outputs: Sequence[Any], wanted: Sequence[int] | None) -> tuple[int, ...]:
+    """The places of the outputs that are compared, of those that are `wanted`, None for all."""
+    return tuple(
+        place
+        for place, y in enumerate(outputs)
+        if comparable(y) and y.requires_grad and (wanted is None or place in wanted)
+    )
 
 
 def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved) -> ForwardSeen:
@@ -262,58 +249,62 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
 
     Raises UserCodeError (GV002).
     """
-    others = [a for a in subject.arguments if a.is_tensor and not a.differentiable]
+
+    def counted(leaves: list[Tensor]) -> Graph:
+        """A forward whose saved tensors are counted, where it lets us. Only the last one counts:
+        its graph is the one that is kept."""
+        saved.tensors, saved.unpacked = [], 0
+        if not saved.refused:
+            with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+                found = attempted(subject.probed, leaves)
+            if not isinstance(found, UserCodeError):
+                return found
+            if HOOKS_REFUSED not in found.message:
+                raise found
+            saved.refused, saved.tensors = True, []
+        return subject.probed(leaves)
+
     leaves = subject.leaves()
-    before = Snapshot([*leaves, *(a.value for a in others)])
+    before = Snapshot([*leaves, *(a.value for a in subject.tensors if not a.differentiable)])
     state = subject.fresh_states()
-    with left_as_found(in_our_way()) as changed, noticed() as left:
-        graph = _counted(subject, leaves, saved)
+    with left_as_found(of_ambient(OURS)) as changed, noticed() as left:
+        graph = counted(leaves)
     subject.meddles = bool(changed)
     drawn = state, subject.states()
     left += [GRADIENTS_OFF] * subject.disables
     if (before.changed() or before.freed()) and not subject.writes:
         subject.writes = True
         before.restore()
-        graph = _counted(subject, subject.leaves(), saved)
+        graph = counted(subject.leaves())
     outputs = graph.outputs
     admit_outputs(outputs, subject.name_of, wanted)
     numeric = [place for place, output in enumerate(outputs) if comparable(output)]
-    checked = tuple(
-        place
-        for place in numeric
-        if outputs[place].requires_grad and (wanted is None or place in wanted)
+    nodes, unpacked = function_nodes([outputs[place] for place in numeric]), saved.unpacked
+    of_nodes = saved_tensors(nodes)
+    saved.unpacked = unpacked  # looking at them does not count
+    # An argument that is returned was written in place on purpose
+    written = (
+        Written(Held("argument", argument.name, now), change(argument.value, now))
+        for argument, now in _tensors(subject, graph)
+        if is_plain(now)
+        and not freed(now, argument.value)
+        and not same(argument.value, now)
+        and not any(output is now for output in outputs)
     )
-    detached = tuple(place for place in numeric if not outputs[place].requires_grad)
-    nodes = function_nodes([outputs[place] for place in numeric])
     return ForwardSeen(
         graph,
-        checked,
-        detached,
+        _compared(outputs, wanted),
+        tuple(place for place in numeric if not outputs[place].requires_grad),
         function_classes(nodes),
         nodes,
-        saved.of(nodes),
-        written(subject, graph) if subject.writes else (),
+        of_nodes,
+        tuple(written) if subject.writes else (),
         given_back(subject, graph),
         None if saved.refused else len(saved.tensors),
         drawn[0] != drawn[1],
         tuple(left),
         drawn,
     )
-
-
-def _counted(subject: Subject, leaves: list[Tensor], saved: Saved) -> Graph:
-    """A forward whose saved tensors are counted, where it lets us. Only the last one counts: its
-    graph is the one that is kept."""
-    saved.tensors, saved.unpacked = [], 0
-    if not saved.refused:
-        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
-            found = attempted(subject.probed, leaves)
-        if not isinstance(found, UserCodeError):
-            return found
-        if HOOKS_REFUSED not in found.message:
-            raise found
-        saved.refused, saved.tensors = True, []
-    return subject.probed(leaves)
 
 
 # ---- The base call of a subject, which others are compared with: one forward and one backward,
@@ -333,7 +324,8 @@ class BaseCall:
     ) -> None:
         """`differentiate` makes the function whose gradients are looked at; another one than the
         subject's own is damaged on purpose."""
-        self.subject = subject
+        self.subject, self.inputs = subject, subject.differentiable
+        self.name_of = subject.name_of
         self._differentiate = differentiate
         self._saved = Saved()
         self._cotangents = dict[str, tuple[Tensor, ...]]()
@@ -342,17 +334,10 @@ class BaseCall:
     def settings(self) -> Settings:
         return self.subject.case.settings
 
-    @property
-    def inputs(self) -> tuple[Argument, ...]:
-        return self.subject.differentiable
-
     @cached_property
     def empty(self) -> bool:
         """Did the spec ask for a zero size?"""
-        return any(
-            argument.is_tensor and argument.value.numel() == 0
-            for argument in self.subject.arguments
-        )
+        return any(a.value.numel() == 0 for a in self.subject.tensors)
 
     @cached_property
     def memory(self) -> Memory:
@@ -380,18 +365,13 @@ class BaseCall:
     def moving(self) -> tuple[int, ...]:
         """The outputs without a graph that the spec names under `outputs`, and that move with the
         inputs nevertheless."""
-        named = [place for place in self.forward.detached if place in (self.settings.outputs or ())]
+        outputs, wanted = self.forward.outputs, self.settings.outputs or ()
+        named = [place for place in self.forward.detached if place in wanted]
         if not named:
             return ()
-        moved = self.subject.probed(
-            [
-                (x + STEP * x.abs().clamp_min(STEP)).detach().requires_grad_()
-                for x in self.subject.inputs
-            ]
-        )
-        return tuple(
-            place for place in named if not same(self.forward.outputs[place], moved.outputs[place])
-        )
+        moved = [x + STEP * x.abs().clamp_min(STEP) for x in self.subject.inputs]
+        there = self.subject.probed(as_leaves(moved)).outputs
+        return tuple(place for place in named if not same(outputs[place], there[place]))
 
     @cached_property
     def function(self) -> Differentiable:
@@ -413,22 +393,20 @@ class BaseCall:
         return self.subject.odd if self.forward else None
 
     @property
-    def returned(self) -> tuple[Tensor, ...]:
+    def returned(self) -> Tensors:
         """The checked outputs themselves, with their graph and memory."""
         return tuple(self.forward.outputs[place] for place in self.forward.checked)
 
     @property
-    def reseeded(self) -> tuple[Tensor, ...]:
+    def reseeded(self) -> Tensors:
         """The checked outputs of one more forward at the point, whose generators start
         elsewhere."""
         return self._elsewhere[0]
 
     @cached_property
-    def _elsewhere(self) -> tuple[tuple[Tensor, ...], tuple[object, ...]]:
+    def _elsewhere(self) -> tuple[Tensors, tuple[object, ...]]:
         """With what the generators would draw next."""
-        if self.poisoned.elsewhere is not None:
-            return self.poisoned.elsewhere
-        return self.subject.seeded_elsewhere(
+        return self.poisoned.elsewhere or self.subject.seeded_elsewhere(
             lambda: (
                 tuple(y.detach() for y in self.function.values(self.subject.leaves())),
                 self.subject.states(),
@@ -439,12 +417,10 @@ class BaseCall:
     def fixed_by_forward(self) -> tuple[int, ...]:
         """The generators (by place in `Subject.states`) that are in one state after a forward,
         wherever they start: it seeds them. Called once more where it drew."""
-        asked = self.forward.random or "_elsewhere" in self.__dict__
-        return (
-            _alike_places(self.forward.drawn[1], self._elsewhere[1])
-            if asked and self.settings.reseed
-            else ()
-        )
+        asked = self.forward.random or "_elsewhere" in vars(self)
+        if not asked or not self.settings.reseed:
+            return ()
+        return _alike_places(self.forward.drawn[1], self._elsewhere[1])
 
     @cached_property
     def fixed_by_backward(self) -> tuple[int, ...]:
@@ -475,19 +451,15 @@ class BaseCall:
             self.reseeded, [y.detach() for y in again]
         )
 
-    def name_of(self, place: int) -> str:
-        """An output by its path: `y0`, or `y.loss` of a dict."""
-        return self.subject.name_of(place)
-
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh
         copies, which backward may write into."""
         return tuple(cotangent.clone() for cotangent in self._drawn_cotangents(purpose))
 
-    def _drawn_cotangents(self, purpose: str) -> tuple[Tensor, ...]:
+    def _drawn_cotangents(self, purpose: str) -> Tensors:
         """Those themselves, which nobody writes into."""
         if purpose not in self._cotangents:
-            source = generator(self.settings.seed, self.subject.case.check, f"cotangent {purpose}")
+            source = self.subject.generator(f"cotangent {purpose}")
             self._cotangents[purpose] = tuple(signed(output, source) for output in self.outputs)
         return self._cotangents[purpose]
 
@@ -503,15 +475,12 @@ class BaseCall:
         drawn: Drawn = ((), ())
         first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
         with self._looked_at(seen.graph, raw, lambda: gradients):
-            with left_as_found(in_our_way()), noticed() as left:
+            with left_as_found(of_ambient(OURS)), noticed() as left:
                 found = attempted(
                     subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED
                 )
                 if isinstance(found, UserCodeError):
-                    direct, again = (
-                        False,
-                        tried(function.vjp, [cotangent.clone() for cotangent in given]),
-                    )
+                    direct, again = False, tried(function.vjp, [v.clone() for v in given])
                     found = found if again is None else again
             if isinstance(found, UserCodeError):
                 error = found
@@ -562,20 +531,10 @@ class BaseCall:
         )
 
         def kept(ctx: Any) -> Sequence[Named]:
-            return [
-                *own,
-                *(
-                    (f"saved tensor {place}", tensor)
-                    for place, tensor in enumerate(saves.get(ctx, ()))
-                ),
-            ]
+            return [*own, *((f"saved tensor {n}", x) for n, x in enumerate(saves.get(ctx, ())))]
 
         def known() -> Sequence[Named]:
-            gradients = [
-                ("the gradient of an earlier call", gradient)
-                for gradient in earlier()
-                if gradient is not None
-            ]
+            gradients = [("the gradient of an earlier call", g) for g in earlier() if g is not None]
             return [*own, *(("a saved tensor", tensor) for tensor in packed), *gradients]
 
         with (
@@ -609,18 +568,15 @@ class BaseCall:
         accumulates in one graph (a buffer on ctx) is GV207's finding, and no other rule's."""
         if not (self.worked.direct and self.function.reusable):
             return None
+        function, worked = self.function, self.worked
         found = tried(
             lambda: tuple(
-                Returned.now(
-                    self.function.gradients(self.base, self.worked.cotangents, retain=True)
-                )
+                Returned.now(function.gradients(self.base, worked.cotangents, retain=True))
                 for _ in range(REPEATS)
             )
         )
-        if found is not None and not all(
-            _steady(self.worked.gradients, again.values) for again in found
-        ):
-            self.function.use_once()
+        if found and not all(_steady(worked.gradients, again.values) for again in found):
+            function.use_once()
         return found
 
     @property
@@ -635,13 +591,10 @@ class BaseCall:
         nothing in between."""
         if self.repeats is not None or not self.worked.direct:
             return None
-        graph = tried(self.function.graph)
-        if (
-            graph is None
-            or tried(self.function.gradients, graph, self.worked.cotangents, retain=True) is None
-        ):
+        graph, pull = tried(self.function.graph), self.function.gradients
+        if graph is None or tried(pull, graph, self.worked.cotangents, retain=True) is None:
             return self.function.refused
-        again = attempted(self.function.gradients, graph, self.worked.cotangents, retain=True)
+        again = attempted(pull, graph, self.worked.cotangents, retain=True)
         return again if isinstance(again, UserCodeError) else None
 
     def forget_repeats(self) -> None:
@@ -653,17 +606,17 @@ class BaseCall:
         if measured.get("repeats"):
             measured["repeats"] = ()
         if "backward" in measured:
-            measured["backward"] = replace(self.backward, raw=())
+            measured["backward"] = self.backward._replace(raw=())
             graph = self.function.shared
             # It stands for the base graph too, which is let go with what was saved for it
             if graph is not None and self.reusable:
                 nodes = function_nodes(self.function.of(graph))
                 self._saved.tensors = []
-                measured["forward"] = replace(
-                    self.forward, graph=graph, nodes=nodes, saved=saved_tensors(nodes)
+                measured["forward"] = self.forward._replace(
+                    graph=graph, nodes=nodes, saved=saved_tensors(nodes)
                 )
         if "memory" in measured:
-            measured["memory"] = replace(self.memory, repeats=(), earliest=None)
+            measured["memory"] = self.memory._replace(repeats=(), earliest=None)
 
     def usable(self) -> Graph:
         """A graph for one more backward: the base graph, or that of a fresh forward. Raises
@@ -675,12 +628,9 @@ class BaseCall:
         """What backward returns for a cotangent of ones, and what becomes of it. Raises
         UserCodeError."""
         graph, raw = self.usable(), list[RawReturn]()
+        ones = list(map(torch.ones_like, self.outputs))
         with self._looked_at(graph, raw):
-            gradients = copied(
-                self.function.gradients(
-                    graph, [torch.ones_like(y) for y in self.outputs], retain=True
-                )
-            )
+            gradients = copied(self.function.gradients(graph, ones, retain=True))
         return tuple(raw), gradients
 
     @cached_property
@@ -698,18 +648,14 @@ class BaseCall:
 
 def _steady(first: Gradients, again: Gradients) -> bool:
     """Are these the same gradients, up to rounding?"""
-    for a, b in zip(first, again, strict=True):
-        if (
-            a is None
-            or b is None
-            or not a.layout is b.layout is torch.strided
-            or not a.numel()
-            or not bool(a.isfinite().all())
-        ):
-            continue
-        if float((a - b).abs().nan_to_num(nan=0.0).max()) > STEADY * float(a.abs().max()):
-            return False
-    return True
+    return all(
+        a is None
+        or b is None
+        or not a.layout is b.layout is torch.strided
+        or not bool(a.isfinite().all())
+        or near(b, a, STEADY)
+        for a, b in zip(first, again, strict=True)
+    )
 
 
 def _alike_places(a: Sequence[object], b: Sequence[object]) -> tuple[int, ...]:
@@ -742,8 +688,7 @@ PAYLOADS = 0x81, 126
 # tensor and writes beside another carries it along
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
+class Beside(NamedTuple):
     """A write that missed its tensor: which one, the first element changed beyond its end (or
     before its start, negative)."""
 
@@ -751,8 +696,7 @@ class Beside:
     element: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(NamedTuple):
     """The bytes of a guarded tensor, those of `guard` before and behind its own."""
 
     name: str
@@ -769,7 +713,7 @@ class Poisoned(Exchanged):
     it hand out unwritten memory?
     """
 
-    inside = staticmethod(kernel_of)
+    kernel = staticmethod(kernel)
 
     def __init__(self, loud: bool, guards: bool = True) -> None:
         super().__init__()
@@ -777,36 +721,33 @@ class Poisoned(Exchanged):
         self._rooms = dict[int, _Room]()
         self._held = 0
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if not isinstance(func, Overload):  # a higher-order operator
             return wrapped(func, *args, **named)
-        declared = schema(func)
+        operation = schema(func).name
         given = [x for x in pytree.tree_leaves((args, named)) if isinstance(x, Tensor)]
-        before = _bytes_of(given[0]) if declared.name in RESIZE and _has_memory(given[0]) else 0
+        before = _bytes_of(given[0]) if operation in RESIZE and _has_memory(given[0]) else 0
         returned = self._called(func, args, named)
-        if declared.name in RESIZE:
+        if operation in RESIZE:
             self._fill(given[0], before)
-        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
+        if not is_fresh(func):
             return returned
-        if declared.name in UNWRITTEN:
+        if operation in UNWRITTEN:
             self._fill(returned, 0)
         taken = {x.untyped_storage().data_ptr() for x in given if _has_memory(x)}
         name = str(func).removesuffix(".default").partition(".")[2] or str(func)
 
         def moved(y: Any) -> Any:
             """A fresh result, moved between guard elements where its memory is all its own."""
-            if (
-                type(y) is not Tensor
-                or not _has_memory(y)
-                or y.untyped_storage().data_ptr() in taken
-            ):
-                return y
-            whole = y.storage_offset() == 0 and _bytes_of(y) == y.numel() * y.element_size()
-            return (
-                self.guarded(y, f"the result of {name} {list(y.shape)}")
-                if whole and self._held + _bytes_of(y) <= MOST
-                else y
+            is_own = (
+                type(y) is Tensor
+                and _has_memory(y)
+                and y.untyped_storage().data_ptr() not in taken
+                and y.storage_offset() == 0
+                and _bytes_of(y) == y.numel() * y.element_size()
+                and self._held + _bytes_of(y) <= MOST
             )
+            return self.guarded(y, f"the result of {name} {list(y.shape)}") if is_own else y
 
         return pytree.tree_map(moved, returned)
 
@@ -834,22 +775,20 @@ class Poisoned(Exchanged):
         """Inside, what `numpy.empty` and `numpy.empty_like` give is filled too."""
         originals = {name: getattr(np, name) for name in ("empty", "empty_like")}
 
-        def filled(made: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *args, **named: self._filled(made(*args, **named))
+        def filled(made: Callable[..., Any], *args: Any, **named: Any) -> Any:
+            array = made(*args, **named)
+            if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
+                with suppress(TypeError), without_modes():  # a type that torch has not
+                    self._fill(torch.from_numpy(array.ravel(order="K")), 0)
+            return array
 
         for name, made in originals.items():
-            setattr(np, name, filled(made))
+            setattr(np, name, partial(filled, made))
         try:
             yield
         finally:
             for name, made in originals.items():
                 setattr(np, name, made)
-
-    def _filled(self, array: Any) -> Any:
-        if type(array) is np.ndarray and array.dtype.kind in "fciub" and array.size:
-            with suppress(TypeError), without_modes():  # a type that torch has not
-                self._fill(torch.from_numpy(array.ravel(order="K")), 0)
-        return array
 
     def beside(self) -> Beside | None:
         """The first guard element that was changed."""
@@ -875,27 +814,23 @@ class Poisoned(Exchanged):
             numbers[1::2].neg_()
         else:
             memory.fill_((1 if x.dtype == torch.bool else LOUD) if self._loud else 0)
-            if not self._loud and x.dtype in SIGNED:
+            whole = not (x.is_floating_point() or x.is_complex())
+            if not self._loud and whole and x.dtype.is_signed:
                 memory[:: x.element_size()] = 1
 
 
-SIGNED = tuple(
-    DTYPES[name] for name, held in TABLE.items() if held.integers and held.integers[0] < 0
-)
 LARGE = {dtype: torch.finfo(dtype).max / 4 for dtype in UNITS}
 
 
 def _has_memory(x: Tensor) -> bool:
     """Is it a dense tensor of numbers that lies in memory?"""
-    if (
-        type(x) not in (Tensor, torch.nn.Parameter)
-        or x.layout is not torch.strided
-        or x.is_meta
-        or x.is_quantized
-        or x.is_nested
-    ):
-        return False
-    return not (x.is_conj() or x.is_neg() or is_zerotensor(x)) and _bytes_of(x) > 0
+    return (
+        type(x) in (Tensor, torch.nn.Parameter)
+        and x.layout is torch.strided
+        and not (x.is_meta or x.is_quantized or x.is_nested)
+        and not (x.is_conj() or x.is_neg() or is_zerotensor(x))
+        and _bytes_of(x) > 0
+    )
 
 
 def _bytes_of(x: Tensor) -> int:
@@ -954,8 +889,7 @@ class Depends:
     raised: UserCodeError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """What poisoned calls show: a write that missed, in forward or in `backward`; what depends on
     unwritten memory, of which some was `allocated`. Where nothing is wrong with them they count as
     calls like others: `repeats` are their gradients for the base cotangents; `elsewhere` the
@@ -967,8 +901,8 @@ class Memory:
     depends: tuple[Depends, ...] = ()
     allocated: bool = False
     repeats: tuple[Gradients, ...] = ()
-    elsewhere: tuple[tuple[Tensor, ...], tuple[object, ...]] | None = None
-    earliest: tuple[Tensor, ...] | None = None
+    elsewhere: tuple[Tensors, tuple[object, ...]] | None = None
+    earliest: Tensors | None = None
 
 
 def measured(base: BaseCall) -> Memory:
@@ -986,7 +920,7 @@ def measured(base: BaseCall) -> Memory:
     def called(loud: bool) -> Probe:
         """A forward."""
         mode = Poisoned(loud, guards)
-        probe, wanted = Probe(mode), base.settings.outputs
+        probe = Probe(mode)
         leaves = [
             mode.guarded(leaf.detach(), argument.name).requires_grad_()
             for argument, leaf in zip(subject.differentiable, subject.leaves(), strict=True)
@@ -1003,13 +937,8 @@ def measured(base: BaseCall) -> Memory:
             probe.error = found
             return probe
         probe.graph, probe.states = found
-        flat = probe.graph.outputs
-        probe.places = tuple(
-            place
-            for place, y in enumerate(flat)
-            if comparable(y) and y.requires_grad and (wanted is None or place in wanted)
-        )
-        probe.outputs = tuple(flat[place].detach().clone() for place in probe.places)
+        probe.places = _compared(probe.graph.outputs, base.settings.outputs)
+        probe.outputs = tuple(probe.graph.outputs[n].detach().clone() for n in probe.places)
         return probe
 
     def pulled(probe: Probe) -> Probe:
@@ -1026,11 +955,7 @@ def measured(base: BaseCall) -> Memory:
         return probe
 
     def agree(some: Probe, others: Probe) -> bool:
-        return (
-            some.error is None
-            and others.error is None
-            and close(some.results, others.results, unit)
-        )
+        return not (some.error or others.error) and close(some.results, others.results, unit)
 
     first, writes = called(True), subject.writes
     if first.beside is not None:
@@ -1052,26 +977,20 @@ def measured(base: BaseCall) -> Memory:
             first = called(True)
     if pulls and pulled(first).beside is not None:
         return Memory(beside=first.beside, backward=True)
-    if (
-        raised is None
-        and first.error is not None
-        and (first.graph is None or base.backward.error is None)
-    ):
+    if raised is None and first.error and (first.graph is None or base.backward.error is None):
         # As what gives its memory back refuses, which lies within another one's
         guards = False
         first = pulled(called(True))
     allocated, random = first.mode.handed_out, raised is None and base.forward.random
     # is another filling to be tried? (where forward draws, the generators started elsewhere)
-    doubtful = raised is not None or first.error is not None or allocated
-    if not doubtful and random:
+    if raised or first.error or allocated:
+        doubtful = True
+    elif random:
         doubtful = not all(y is None or bool(y.isfinite().all()) for y in first.results)
-    elif not doubtful:
+    else:
         gradients = base.backward.gradients if pulls else ()
-        doubtful = not close(
-            first.results,
-            (*base.outputs, *(gradients if _can_be_compared(gradients) else ())),
-            unit,
-        )
+        own = gradients if _can_be_compared(gradients) else ()
+        doubtful = not close(first.results, (*base.outputs, *own), unit)
     quiet = pulled(called(False)) if doubtful else None
     if quiet is not None and not agree(first, quiet):
         # in an order in which no counter of calls that comes round keeps step with the filling
@@ -1097,25 +1016,18 @@ def measured(base: BaseCall) -> Memory:
     if random:
         return found
     if not close(first.outputs, base.outputs, unit):
-        later = (
-            quiet is not None and quiet.error is None and close(quiet.outputs, base.outputs, unit)
-        )
-        return replace(found, earliest=first.outputs if later else None)
+        later = quiet and not quiet.error and close(quiet.outputs, base.outputs, unit)
+        return found._replace(earliest=first.outputs if later else None)
     gradients = base.backward.gradients if pulls else ()
-    calls = [
-        probe.gradients
-        for probe in (first, quiet)
-        if probe is not None and probe.gradients is not None
-    ]
+    calls = [probe.gradients for probe in (first, quiet) if probe and probe.gradients is not None]
     if not all(close(each, gradients, unit) for each in calls) and agree(
         pulled(called(True)), first
     ):
         return found  # their way makes them others, and not their number
-    return replace(
-        found,
+    return found._replace(
         repeats=tuple(
             each for each in calls if alike(each, gradients) or not close(each, gradients, unit)
-        ),
+        )
     )
 
 
@@ -1127,17 +1039,11 @@ def _can_be_compared(gradients: Gradients) -> bool:
 def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple[Depends, ...]:
     """What depends on the filling alone: equal in all calls with one, and another one in those with
     the other."""
-    raised = [{probe.error is not None for probe in both} for both in (loud, quiet)]
+    errors = [probe.error for probe in (*loud, *quiet) if probe.error]
+    raised = [{bool(probe.error) for probe in both} for both in (loud, quiet)]
     if raised in ([{True}, {False}], [{False}, {True}]):
-        return (
-            Depends(
-                torch.empty(0),
-                raised=next(probe.error for probe in (*loud, *quiet) if probe.error is not None),
-            ),
-        )
-    if raised != [{False}, {False}]:
-        return ()
-    if not all(
+        return (Depends(torch.empty(0), raised=errors[0]),)
+    if errors or not all(
         close(probe.results, both[0].results, unit) for both in (loud, quiet) for probe in both[1:]
     ):
         return ()
@@ -1175,11 +1081,12 @@ def _apart(one: Tensor, other: Tensor, unit: float, at: Depends) -> list[Depends
 
 def close(some: Sequence[Tensor | None], others: Sequence[Tensor | None], unit: float) -> bool:
     """Do two calls give the same, but for what a sum in another order does?"""
-    if alike(some, others):
-        return True
-    if len(some) != len(others) or any(
-        (a is None) != (b is None) for a, b in zip(some, others, strict=True)
-    ):
-        return False
-    pairs = [(a, b) for a, b in zip(some, others, strict=True) if a is not None and b is not None]
-    return not any(a.shape != b.shape or _apart(a, b, unit, Depends(a)) for a, b in pairs)
+    return alike(some, others) or (
+        len(some) == len(others)
+        and all(
+            a is b
+            if a is None or b is None
+            else a.shape == b.shape and not _apart(a, b, unit, Depends(a))
+            for a, b in zip(some, others, strict=True)
+        )
+    )

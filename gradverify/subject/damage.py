@@ -6,18 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Cotangents, Subject, Tensors, as_leaves
 
 TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
 FLAT = 2.0**10  # roundoffs of a gradient's largest element: a mean below it is rounding
 
-Cotangents = Sequence[Tensor | None]
 Change = Callable[[Tensor, Cotangents], Tensor]
 """(gradient of one input, cotangents) → the damaged gradient."""
 
@@ -45,12 +44,11 @@ def done(damage: Damage, gradients: Gradients, cotangents: Cotangents) -> Gradie
     if damage.how == "swap":
         a, b = damage.inputs
         result[a], result[b] = result[b], result[a]
-    for place in damage.inputs if damage.change else ():
+    for place in damage.inputs:
         gradient = result[place]
         if gradient is not None and damage.change is not None:
-            result[place] = damage.change(
-                gradient.to_dense() if gradient.layout != torch.strided else gradient, cotangents
-            )
+            dense = gradient if gradient.layout == torch.strided else gradient.to_dense()
+            result[place] = damage.change(dense, cotangents)
     return tuple(result)
 
 
@@ -61,19 +59,17 @@ class Damaged(Differentiable):
         super().__init__(subject, checked)
         self._damage = damage
         # The inputs of the last forward, where that is what backward keeps
-        self._last: Sequence[Tensor] | None = None
+        self._last: Tensors | None = None
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors) -> list[Tensor]:
         self._remember(inputs)
         return super().values(inputs)
 
-    def here(self) -> Sequence[Tensor]:
+    def here(self) -> Tensors:
         self._remember(self.inputs)
         return super().here()
 
-    def graph(
-        self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None
-    ) -> Graph:
+    def graph(self, leaves: Tensors | None = None, inputs: Tensors | None = None) -> Graph:
         self._remember(inputs or leaves or self.inputs)
         return super().graph(leaves, inputs)
 
@@ -82,7 +78,7 @@ class Damaged(Differentiable):
 
     def gradients(self, graph: Graph, cotangents: Cotangents, **options: Any) -> Gradients:
         if self._last is not None:
-            graph = super().graph([x.detach().clone().requires_grad_() for x in self._last])
+            graph = super().graph(as_leaves(self._last))
         deaf = self._damage.how == "deaf"
         found = super().gradients(
             graph,
@@ -91,22 +87,22 @@ class Damaged(Differentiable):
         )
         return done(self._damage, found, cotangents)
 
-    def _remember(self, inputs: Sequence[Tensor]) -> None:
+    def _remember(self, inputs: Tensors) -> None:
         if self._damage.how == "stale":
             self._last = tuple(x.detach().clone() for x in inputs)
 
 
 # ---- the catalogue
-def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
+def damages(inputs: Tensors) -> Iterator[Damage]:
     """All damage that can be done to the gradients of these inputs: each to one gradient alone,
     then what concerns several."""
     places = tuple(place for place, x in enumerate(inputs) if x.numel())
     for place in places:
-        yield from (
-            Damage(kind.name, (place,), "element", kind.change, kind.lacks(inputs[place]))
-            for kind in KINDS
-            if inputs[place].ndim >= kind.dimensions
-        )
+        x = inputs[place]
+        for name, dimensions, change, needs, suits in KINDS:
+            if x.ndim >= dimensions:
+                lacks = None if suits(x) else needs
+                yield Damage(name, (place,), "element", change, lacks)
     for a, b in combinations(places, 2):
         if (inputs[a].shape, inputs[a].dtype) == (inputs[b].shape, inputs[b].dtype):
             yield Damage("swap inputs", (a, b), "swap")
@@ -115,8 +111,7 @@ def damages(inputs: Sequence[Tensor]) -> Iterator[Damage]:
         yield Damage("stale state", places, "stale")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """Damage to one gradient of at least so many `dimensions`. Where a shape does not suit it, it
     does nothing, for want of what it `needs`."""
 
@@ -125,9 +120,6 @@ class Kind:
     change: Change
     needs: str = ""
     suits: Callable[[Tensor], bool] = lambda x: True
-
-    def lacks(self, x: Tensor) -> str | None:
-        return None if self.suits(x) else self.needs
 
 
 def _zero_row(g: Tensor, _: Cotangents) -> Tensor:

@@ -4,21 +4,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from gradverify.subject.failure import UserCodeError, attempted, tried
-from gradverify.subject.graph import function_nodes, gradient_numbers
+from gradverify.subject.graph import every_node, function_nodes
 from gradverify.subject.snapshot import Snapshot, alike
+from gradverify.subject.subject import Cotangents, Subject, Tensors, Way, as_leaves, filled
 from gradverify.subject.subject import Gradients as Gradients
 from gradverify.subject.subject import Graph as Graph
-from gradverify.subject.subject import Subject, Way
+from gradverify.torch_private import expected_gradients
 
 # ---- The checked outputs as a function of the differentiable inputs: what the numerics
 # differentiate (`numerics.function.point.Function`)
@@ -26,8 +29,7 @@ AT_ONCE = 64  # cotangents in one batched backward
 HELD = 1 << 22  # numbers that the gradients of such a batch have, in all nodes together
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     """Gradients as they were handed out, and copies of what they held then."""
 
     handed_out: Gradients
@@ -55,9 +57,10 @@ class Differentiable:
 
     def __init__(self, subject: Subject, checked: Sequence[int]) -> None:
         self._subject, self._checked = subject, tuple(checked)
-        self._graph: Graph | None = None
+        self.inputs = subject.inputs
+        self.shared: Graph | None = None  # `kept_graph`, where there is one already
         # What that forward returned: a backward may write into it
-        self._here: Sequence[Tensor] = ()
+        self._here: Tensors = ()
         # Outputs that are not compared have gradients too, which are undefined then
         self._others = False
         # Cotangents of a batch, 0 where they come one by one; None where the graph was not looked
@@ -66,25 +69,23 @@ class Differentiable:
         self.refused: UserCodeError | None = None  # what the way that was left raised
         self.refuses_none: UserCodeError | None = None
         # What the checked outputs were in another forward at the inputs, before
-        self.earlier: Sequence[Tensor] | None = None
+        self.earlier: Tensors | None = None
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._subject.inputs
-
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors) -> list[Tensor]:
         """The checked outputs at other inputs. Raises UserCodeError (GV002)."""
         return self.of(self._subject.called(inputs))
 
-    def here(self) -> Sequence[Tensor]:
+    def here(self) -> Tensors:
         """Copies of the checked outputs at the inputs, of the forward whose graph `vjp` asks.
         Raises UserCodeError (GV002)."""
         self.kept_graph()
         return self._here
 
-    def vjp(self, cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The gradient per input, None where backward gives none. Raises UserCodeError (GV003)
-        where every way is refused."""
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> Gradients:
+        """The gradient per input, None where backward gives none; at other `inputs` on a graph of
+        its own. Raises UserCodeError (GV003) where every way is refused."""
+        if inputs is not None:
+            return self._decided(lambda _: self.graph(as_leaves(inputs)), cotangents)
         return self._decided(
             lambda way: self.kept_graph() if way is Way.REUSED else self.graph(),
             cotangents,
@@ -96,7 +97,7 @@ class Differentiable:
     def _decided(
         self,
         graph: Callable[[Way], Graph],
-        cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         *others: Way,
         retain: bool = False,
         through: Callable[[Tensor], Tensor] | None = None,
@@ -123,14 +124,14 @@ class Differentiable:
                     self._others or any(cotangent is None for cotangent in cotangents)
                 ):
                     break
-                self.refuses_none, self._graph = first, None
+                self.refuses_none, self.shared = first, None
             for way in ways:
                 found = attempted(pull, way)
                 if isinstance(found, UserCodeError):
                     first = first or found
                     continue
                 if way is not ways[0]:
-                    self.refused, self._subject.way, self._graph = first, way, None
+                    self.refused, self._subject.way, self.shared = first, way, None
                 return found
             self.refuses_none = None if zeros else self.refuses_none
         assert first is not None
@@ -150,11 +151,10 @@ class Differentiable:
         graph = self.kept_graph()
         outputs = self.of(graph)
         if self._at_once is None:
-            self._at_once = (
-                0
-                if function_nodes(outputs)
-                else min(AT_ONCE, HELD // max(gradient_numbers(outputs), 1))
-            )
+            passed = (x for node in every_node(outputs) for x in expected_gradients(node))
+            self._at_once = 0
+            if not function_nodes(outputs):
+                self._at_once = min(AT_ONCE, HELD // max(sum(prod(x.shape) for x in passed), 1))
         if (size := self._at_once) < 2:
             return None
         asked = None if wanted is None else [graph.leaves[place] for place in wanted]
@@ -171,18 +171,11 @@ class Differentiable:
         if found is None:  # there is no batching rule for it
             self._at_once = 0
             return None
-        return tuple(
-            None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True)
-        )
-
-    def vjp_at(self, inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> Gradients:
-        """The gradient at other inputs, on a graph of its own. Raises UserCodeError."""
-        return self._decided(
-            lambda _: self.graph([x.detach().clone().requires_grad_() for x in inputs]), cotangents
-        )
+        parts = zip(*found, strict=True)
+        return tuple(None if each[0] is None else torch.cat(each) for each in parts)
 
     def once(
-        self, cotangents: Sequence[Tensor], through: Callable[[Tensor], Tensor] | None = None
+        self, cotangents: Tensors, through: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[list[Tensor], Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output
         passed `through` a last operation; cotangents are cast to the outputs' dtypes, and brought
@@ -193,18 +186,14 @@ class Differentiable:
         graph = self.graph()
         # Backward may write into what forward returned
         values = [output.detach().clone() for output in self.of(graph)]
-        fitting = [
-            cotangent.to(device=y.device, dtype=y.dtype)
-            for y, cotangent in zip(values, cotangents, strict=True)
-        ]
+        pairs = zip(values, cotangents, strict=True)
+        fitting = [v.to(device=y.device, dtype=y.dtype) for y, v in pairs]
         graphs = [graph]
         return values, self._decided(
             lambda _: graphs.pop() if graphs else self.graph(), fitting, Way.LEAVES, through=through
         )
 
-    def graph(
-        self, leaves: Sequence[Tensor] | None = None, inputs: Sequence[Tensor] | None = None
-    ) -> Graph:
+    def graph(self, leaves: Tensors | None = None, inputs: Tensors | None = None) -> Graph:
         """A forward at the inputs, or at other `leaves`; of `inputs` that were computed from these.
         Raises UserCodeError (GV002)."""
         leaves = self._subject.leaves() if leaves is None else leaves
@@ -214,34 +203,22 @@ class Differentiable:
 
     def kept_graph(self) -> Graph:
         """The graph that several backwards share."""
-        if self._graph is None:
-            self._graph = self.graph()
-            here = self.of(self._graph)
-            self._here = (
-                self.earlier
-                if self.earlier and alike(self.earlier, here)
-                else [y.detach().clone() for y in here]
-            )
-        return self._graph
-
-    @property
-    def shared(self) -> Graph | None:
-        """`kept_graph`, where there is one already."""
-        return self._graph
+        if self.shared is None:
+            self.shared = self.graph()
+            here, earlier = self.of(self.shared), self.earlier
+            same = earlier if earlier and alike(earlier, here) else None
+            self._here = same or [y.detach().clone() for y in here]
+        return self.shared
 
     def of(self, graph: Graph) -> list[Tensor]:
         """The checked outputs of a graph. Raises UserCodeError (GV002) where they are not there
         (their number may depend on the inputs)."""
-        outputs = graph.outputs
-        picked = [
-            outputs[place]
-            for place in self._checked
-            if place < len(outputs) and isinstance(outputs[place], Tensor)
-        ]
-        if len(picked) < len(self._checked):
+        outputs, count = graph.outputs, len(graph.outputs)
+        picked = [outputs[place] for place in self._checked if place < count]
+        if len(picked) < len(self._checked) or not all(isinstance(y, Tensor) for y in picked):
             raise UserCodeError(
                 "GV002",
-                f"forward returns {len(outputs)} outputs here, not "
+                f"forward returns {count} outputs here, not "
                 f"y{max(self._checked, default=0)} as at the first point",
             )
         return picked
@@ -260,18 +237,15 @@ class Differentiable:
     def gradients(
         self,
         graph: Graph,
-        cotangents: Sequence[Tensor | None],
+        cotangents: Cotangents,
         *,
-        retain: bool = False,
-        create: bool = False,
-        way: Way | None = None,
         through: Callable[[Tensor], Tensor] | None = None,
         fresh: bool = False,
-        under_modes: bool = False,
+        **options: Any,
     ) -> Gradients:
         """The gradient per leaf, None for one that needs none, in the way that the base backward
         was found to allow; each output passed `through` a last operation. `fresh`: backward may
-        write into the cotangents. `way`, `under_modes`: as in `Subject.pull`.
+        write into the cotangents. `options`: of `Subject.pull`.
 
         Outputs without a graph are left out. Raises UserCodeError (GV003).
         """
@@ -279,28 +253,17 @@ class Differentiable:
         others = self.with_zeros(graph)
         for y, v in zip(self.of(graph), cotangents, strict=True):
             if y.requires_grad and (v is not None or self.refuses_none is not None):
-                wanted.append(
-                    (
-                        through(y) if through else y,
-                        torch.zeros_like(y) if v is None else v if fresh else v.clone(),
-                    )
-                )
+                given = torch.zeros_like(y) if v is None else v if fresh else v.clone()
+                wanted.append((through(y) if through else y, given))
         wanted += [(y, torch.zeros_like(y)) for y in others]
         if not wanted or not any(leaf.requires_grad for leaf in graph.leaves):
             return (None,) * len(graph.leaves)
-        return self._subject.pull(
-            graph,
-            *zip(*wanted, strict=True),
-            retain=retain,
-            create=create,
-            way=way,
-            under_modes=under_modes,
-        )
+        return self._subject.pull(graph, *zip(*wanted, strict=True), **options)
 
     def use_once(self) -> None:
         """From now on a graph serves one backward only, as its first one damages it."""
         if self.reusable:
-            self._subject.way, self._graph = Way.FRESH, None
+            self._subject.way, self.shared = Way.FRESH, None
 
     @property
     def leaf_only(self) -> bool:
@@ -317,20 +280,16 @@ class Differentiable:
 CODE = "GV108"
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+class Pushed(NamedTuple):
     """The tangent of each checked output (zeros where it has none), and the places of the inputs
     whose tangents were written to."""
 
-    tangents: tuple[Tensor, ...]
+    tangents: Tensors
     damaged: tuple[int, ...]
 
 
 def push(
-    subject: Subject,
-    checked: Sequence[int],
-    tangents: Sequence[Tensor | None],
-    inputs: Sequence[Tensor] | None = None,
+    subject: Subject, checked: Sequence[int], tangents: Cotangents, inputs: Tensors | None = None
 ) -> Pushed:
     """The tangents of the checked outputs for one tangent per differentiable input; None: that
     input is no dual number. `inputs`: other ones.
@@ -342,21 +301,19 @@ def push(
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
     with forward_ad.dual_level():
         primals = [x.detach().clone() for x in (subject.inputs if inputs is None else inputs)]
-        found = attempted(
-            subject.called,
-            [
-                x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
-                for x, tangent in zip(primals, tangents, strict=True)
-            ],
-        )
+        duals = [
+            x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
+            for x, tangent in zip(primals, tangents, strict=True)
+        ]
+        found = attempted(subject.called, duals)
         if isinstance(found, UserCodeError):
             raise UserCodeError(
                 CODE, f"in forward mode {found.message}", found.frames
             ) from found.__cause__
-        duals = [forward_ad.unpack_dual(found.outputs[place]) for place in checked]  # type: ignore[no-untyped-call]
+        pushed = (forward_ad.unpack_dual(found.outputs[place]) for place in checked)  # type: ignore[no-untyped-call]
         seen = tuple(
             torch.zeros_like(y).detach() if tangent is None else tangent.detach().clone()
-            for y, tangent in duals
+            for y, tangent in pushed
         )
     return Pushed(seen, tuple(places[i] for i in before.changed()))
 
@@ -368,7 +325,7 @@ def batched_gradients(
     function: Differentiable,
     graph: Graph,
     classes: Sequence[type],
-    v: Sequence[Tensor],
+    v: Tensors,
     factors: Sequence[float],
 ) -> Gradients:
     """The gradients [n, …] per input, None where there is none, for the cotangents v times each of
@@ -379,15 +336,6 @@ def batched_gradients(
     (GV003).
     """
     cotangents = [torch.stack([factor * cotangent for factor in factors]) for cotangent in v]
-    with warnings.catch_warnings(), _forgotten(classes):
-        warnings.simplefilter("ignore")  # of operators that are batched by a loop
-        return subject.pull(graph, function.of(graph), cotangents, retain=True, batch=len(factors))
-
-
-@contextmanager
-def _forgotten(classes: Sequence[type]) -> Iterator[None]:
-    """The attributes of the classes, and what lies in their lists, sets and dicts, are afterwards
-    what they were."""
     before = {
         cls: {
             name: (value, copy(value) if type(value) in (list, set, dict) else None)
@@ -396,7 +344,11 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
         for cls in classes
     }
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of operators that are batched by a loop
+            return subject.pull(
+                graph, function.of(graph), cotangents, retain=True, batch=len(factors)
+            )
     finally:
         for cls, attributes in before.items():
             for name in [name for name in vars(cls) if name not in attributes]:
@@ -413,8 +365,7 @@ def _forgotten(classes: Sequence[type]) -> Iterator[None]:
 DOUBLE = "GV109"
 
 
-@dataclass(frozen=True, slots=True)
-class Second:
+class Second(NamedTuple):
     """The derivative of Σ weights·gradients, with respect to each input and to each cotangent; None
     where nothing arrives."""
 
@@ -422,7 +373,7 @@ class Second:
     cotangents: Gradients
 
 
-Created = tuple[Graph, Sequence[Tensor], Gradients]
+Created = tuple[Graph, Tensors, Gradients]
 """A backward under `create_graph`: the forward's graph, the cotangents, which require grad, and the
 gradients."""
 
@@ -435,79 +386,55 @@ class Backward:
         self,
         subject: Subject,
         function: Differentiable,
-        cotangents: Sequence[Tensor],
-        known: Sequence[Tensor | None] | None = None,
+        cotangents: Tensors,
+        known: Cotangents | None = None,
     ) -> None:
         """`known`: the gradients at the inputs, where a backward gave them already."""
-        self._subject, self._function, self.cotangents, self._known = (
-            subject,
-            function,
-            cotangents,
-            known,
-        )
+        self._subject, self._function, self._known = subject, function, known
+        self.cotangents, self.inputs = cotangents, function.inputs
         # What calls at other inputs run in
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self._kept: Created | None = None
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return self._function.inputs
-
     def here(self) -> list[Tensor]:
         """The gradients at the inputs: one backward, where they are not known. Raises
         UserCodeError."""
-        if self._known is not None:
-            return self._filled(self._known)
-        return self._filled(
-            self._function.vjp([cotangent.clone() for cotangent in self.cotangents])
-        )
+        return self.values() if self._known is None else filled(self._known, self.inputs)
 
-    def values(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def values(self, inputs: Tensors | None = None) -> list[Tensor]:
         """The gradients at other inputs, None filled with zeros: one forward and one backward.
         Raises UserCodeError."""
-        return self._filled(
-            self._function.vjp_at(inputs, [cotangent.clone() for cotangent in self.cotangents])
-        )
+        given = [cotangent.clone() for cotangent in self.cotangents]
+        return filled(self._function.vjp(given, inputs), self.inputs)
 
-    def vjp(
-        self, cotangents: Sequence[Tensor | None], inputs: Sequence[Tensor] | None = None
-    ) -> list[Tensor]:
+    def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> list[Tensor]:
         """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is
         refused."""
-        return self._filled(self.second(self._filled(cotangents), inputs).inputs)
+        weights = filled(cotangents, self.inputs)
+        return filled(self.second(weights, inputs).inputs, self.inputs)
 
-    def second(
-        self, weights: Sequence[Tensor], inputs: Sequence[Tensor] | None = None, keep: bool = False
-    ) -> Second:
+    def second(self, weights: Tensors, inputs: Tensors | None = None, keep: bool = False) -> Second:
         """One forward, one backward under `create_graph`, one backward through it, at the inputs or
         at others. Raises UserCodeError (GV109).
 
         `keep`: for `once_more`.
         """
-        leaves = (
-            self._subject.leaves()
-            if inputs is None
-            else [x.detach().clone().requires_grad_() for x in inputs]
-        )
-        graph = self._function.graph(leaves)
-        given = [cotangent.detach().clone().requires_grad_() for cotangent in self.cotangents]
-        created = (
+        graph = self._function.graph(None if inputs is None else as_leaves(inputs))
+        given = as_leaves(self.cotangents)
+        gradients = self._subject.pull(
             graph,
-            given,
-            self._subject.pull(
-                graph,
-                self._function.of(graph),
-                [cotangent.clone() for cotangent in given],
-                create=True,
-                code=DOUBLE,
-                what="backward under create_graph",
-            ),
+            self._function.of(graph),
+            [cotangent.clone() for cotangent in given],
+            create=True,
+            code=DOUBLE,
+            what="backward under create_graph",
         )
+        created = graph, given, gradients
         found = self._through(created, weights, retain=keep and self._function.reusable)
         self._kept = created if keep and self._function.reusable else self._kept
         return found
 
-    def once_more(self, weights: Sequence[Tensor]) -> Second:
+    def once_more(self, weights: Tensors) -> Second:
         """For other weights at the inputs, on the graph that was kept, which is let go. What it
         says stands under the suspicion that its first backward changed it. Raises UserCodeError
         (GV109)."""
@@ -518,17 +445,13 @@ class Backward:
         """Of the graph that was kept, if it still is."""
         self._kept = None
 
-    def _through(self, created: Created, weights: Sequence[Tensor], retain: bool = False) -> Second:
+    def _through(self, created: Created, weights: Tensors, retain: bool = False) -> Second:
         """The cotangents require grad themselves, and this pass is `.backward()` of everything:
         `once_differentiable` is silent without the first, and
         `torch.autograd.grad(allow_unused=True)` prunes the node that raises."""
         graph, given, gradients = created
-        leaves = [*graph.leaves, *given]
-        moving = [
-            (g, w)
-            for g, w in zip(gradients, weights, strict=True)
-            if g is not None and g.requires_grad
-        ]
+        leaves, pairs = [*graph.leaves, *given], zip(gradients, weights, strict=True)
+        moving = [(g, w) for g, w in pairs if g is not None and g.requires_grad]
         if any(g.layout != torch.strided for g, _ in moving):
             raise UserCodeError(DOUBLE, "a gradient is sparse")
         found: Gradients = (None,) * len(leaves)
@@ -544,9 +467,3 @@ class Backward:
                 what="the double backward",
             )
         return Second(found[: -len(given)], found[-len(given) :])
-
-    def _filled(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
-        return [
-            torch.zeros_like(x) if g is None else g
-            for g, x in zip(gradients, self.inputs, strict=True)
-        ]

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,8 @@ from gradverify.numerics.function.coordinates import DTYPES as DTYPES
 from gradverify.numerics.function.coordinates import SINGLE, SIXTEEN
 from gradverify.numerics.seed_vectors import signed_tensor
 from gradverify.numerics.seeds import number
-from gradverify.subject.containers import Apart, taken_apart
-from gradverify.subject.failure import CODE, UserCodeError, blamed, type_name
-from gradverify.subject.forms import admitted
+from gradverify.subject.failure import CODE, UserCodeError, blamed, refuse, type_name
+from gradverify.subject.forms import Apart, admitted, dtype_name, taken_apart
 from gradverify.subject.target import callable_target
 
 # ---- Numbers that keep apart: from each other, and from values to avoid
@@ -60,18 +58,13 @@ def spaced(
     free = (high - low) - sum(b - a for a, b in inside) - max(count - 1, 0) * distance
     if free < whole:
         return None
-    numbers = (
-        (
-            torch.randint(int(low), int(low + free), (count,), generator=source)
-            if whole
-            else low + free * torch.rand(count, generator=source, dtype=torch.float64)
-        )
-        .sort()
-        .values
+    drawn = (
+        torch.randint(int(low), int(low + free), (count,), generator=source)
+        if whole
+        else low + free * _uniform((count,), source)
     )
-    numbers = numbers + (int(distance) if whole else distance) * torch.arange(
-        count, dtype=numbers.dtype
-    )
+    apart = (int(distance) if whole else distance) * torch.arange(count, dtype=drawn.dtype)
+    numbers = drawn.sort().values + apart
     for a, b in inside:
         numbers = torch.where(numbers > a, numbers + (b - a), numbers)
     return numbers[torch.randperm(count, generator=source)]
@@ -128,24 +121,20 @@ LIFT = 0.5
 Shape = Sequence[int]
 
 
-def structured(kind: str, shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
-    """A tensor of that kind; `dtype` (float64 or complex128) is that of the kinds whose numbers are
-    not whole."""
-    return KINDS[kind](tuple(shape), dtype, source)
+def _uniform(shape: Shape, source: torch.Generator) -> Tensor:
+    return torch.rand(tuple(shape), generator=source, dtype=torch.float64)
 
 
-def _normal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
+def _normal(shape: Shape, source: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
     real = torch.randn(tuple(shape), generator=source, dtype=torch.float64)
-    if not dtype.is_complex:
-        return real
-    return torch.complex(real, torch.randn(tuple(shape), generator=source, dtype=torch.float64))
+    return torch.complex(real, _normal(shape, source)) if dtype.is_complex else real
 
 
 def _spd(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """A Aᴴ/n + I/2 with A normal: symmetric (Hermitian), its eigenvalues between 1/2 and about
     5."""
     n = shape[-1]
-    a = _normal(shape, dtype, source)
+    a = _normal(shape, source, dtype)
     product = a @ a.mH / max(n, 1)
     return (product + product.mH) / 2 + LIFT * torch.eye(n, dtype=dtype)
 
@@ -154,7 +143,7 @@ def _orthogonal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Te
     """Orthonormal columns, or rows where there are more columns than rows; uniform (Haar):
     Mezzadri, Notices AMS 54 (2007)."""
     wide = shape[-1] > shape[-2]
-    a = _normal(shape, dtype, source)
+    a = _normal(shape, source, dtype)
     q, r = torch.linalg.qr(a.mT if wide else a)
     turned: Tensor = q * torch.sgn(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
     return turned.mT if wide else turned
@@ -162,9 +151,8 @@ def _orthogonal(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Te
 
 def _lower_triangular(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tensor:
     """Zero above the diagonal, which is real and at least 1/2: a Cholesky factor."""
-    a = _normal(shape, dtype, source).tril(-1)
-    size = min(shape[-2:])
-    diagonal = torch.randn((*shape[:-2], size), generator=source, dtype=torch.float64).abs() + LIFT
+    a = _normal(shape, source, dtype).tril(-1)
+    diagonal = _normal((*shape[:-2], min(shape[-2:])), source).abs() + LIFT
     a.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
     return a
 
@@ -177,32 +165,27 @@ def _one_hot(shape: Shape, dtype: torch.dtype, source: torch.Generator) -> Tenso
     return a
 
 
-KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = MappingProxyType(
-    {
-        "spd": _spd,
-        "orthogonal": _orthogonal,
-        "lower_triangular": _lower_triangular,
-        # Rows of length one
-        "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(
-            _normal(shape, dtype, source), dim=-1
-        ),
-        # Positive rows that add up to one
-        "simplex": lambda shape, dtype, source: torch.softmax(
-            _normal(shape, torch.float64, source), -1
-        ),
-        # each row holds 0 … n − 1 in a random order (int64)
-        "permutation": lambda shape, dtype, source: torch.argsort(
-            torch.rand(tuple(shape), generator=source, dtype=torch.float64), dim=-1
-        ),
-        "one_hot": _one_hot,
-        # true or false with equal chance, at least one true in each row: a softmax over what is
-        # left stays finite
-        "mask": lambda shape, dtype, source: (
-            (torch.rand(tuple(shape), generator=source, dtype=torch.float64) < 0.5)
-            | (_one_hot(shape, dtype, source).bool() if shape else False)
-        ),
-    }
-)
+KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = {
+    "spd": _spd,
+    "orthogonal": _orthogonal,
+    "lower_triangular": _lower_triangular,
+    # Rows of length one
+    "unit_vector": lambda shape, dtype, source: torch.nn.functional.normalize(
+        _normal(shape, source, dtype), dim=-1
+    ),
+    # Positive rows that add up to one
+    "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, source), -1),
+    # each row holds 0 … n − 1 in a random order (int64)
+    "permutation": lambda shape, dtype, source: torch.argsort(_uniform(shape, source), dim=-1),
+    "one_hot": _one_hot,
+    # true or false with equal chance, at least one true in each row: a softmax over what is
+    # left stays finite
+    "mask": lambda shape, dtype, source: (
+        (_uniform(shape, source) < 0.5)
+        | (_one_hot(shape, dtype, source).bool() if shape else False)
+    ),
+}
+"""By the dtype (float64 or complex128) of the kinds whose numbers are not whole."""
 
 
 # ---- Tensors from recipes: reproducible from (seed, check, input), the same numbers on every
@@ -223,9 +206,8 @@ def generator(seed: int, check: str, purpose: str) -> torch.Generator:
 def signed(like: Tensor, source: torch.Generator) -> Tensor:
     """Random numbers ±[0.7, 1.4] of the shape, dtype and device of `like` (complex: both parts)."""
     values = signed_tensor(like.shape, source)
-    values = (
-        torch.complex(values, signed_tensor(like.shape, source)) if like.is_complex() else values
-    )
+    if like.is_complex():
+        values = torch.complex(values, signed_tensor(like.shape, source))
     return values.to(dtype=like.dtype).to(device=like.device)
 
 
@@ -242,28 +224,18 @@ def draw(
             recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"
         )
         if repeated and not recipe.shape:
-            raise UserCodeError(
-                CODE, f"{place}: an expanded tensor has at least one dimension, and the shape is []"
-            )
+            refuse(f"{place}: an expanded tensor has at least one dimension, and the shape is []")
         shape = recipe.shape or ()
-        made = _made(
-            replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe,
-            dtype,
-            source,
-            place,
-        )
+        one = replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe
+        made = _made(one, dtype, source, place)
         if repeated and isinstance(made, Apart):
-            raise UserCodeError(
-                CODE, f"{place}: `layout: expanded` is that of one tensor, and `make` gave several"
-            )
+            refuse(f"{place}: `layout: expanded` is that of one tensor, and `make` gave several")
         made = made.expand(shape).clone() if repeated else made
 
         def finished(path: str, each: Any) -> Any:
-            return (
-                _finished(recipe, each, dtype, f"{place}{path}").to(device=device)
-                if isinstance(each, Tensor)
-                else each
-            )
+            if not isinstance(each, Tensor):
+                return each
+            return _finished(recipe, each, dtype, f"{place}{path}").to(device=device)
 
         return made.of(finished) if isinstance(made, Apart) else finished("", made)
 
@@ -278,39 +250,26 @@ def _finished(recipe: TensorRecipe, made: Tensor, dtype: torch.dtype, place: str
     ):
         dtype = made.dtype
     if made.is_complex() and not dtype.is_complex:
-        raise UserCodeError(
-            CODE,
-            f"{place}: the numbers are complex, the input is {str(dtype).removeprefix('torch.')}",
-        )
+        refuse(f"{place}: the numbers are complex, the input is {dtype_name(dtype)}")
     tensor = made.to(dtype=dtype)
     if recipe.symmetric:
         if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
-            raise UserCodeError(
-                CODE,
-                f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}",
-            )
+            refuse(f"{place}: a symmetric matrix is square, and the shape is {list(tensor.shape)}")
         if recipe.draw not in GIVEN:
             tensor = (tensor + tensor.mH) / 2
         elif not torch.equal(tensor, tensor.mH):
-            raise UserCodeError(
-                CODE, f"{place}: the numbers given are not symmetric, as `symmetric: true` says"
-            )
+            refuse(f"{place}: the numbers given are not symmetric, as `symmetric: true` says")
     if recipe.domain is not None and not bool(
         ((tensor >= recipe.domain[0]) & (tensor <= recipe.domain[1])).all()
     ):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{place}: not all elements lie in the domain {list(recipe.domain)}",
-            hint="draw them inside: `uniform`",
+            "draw them inside: `uniform`",
         )
-    if recipe.distinct is not None and smallest_gap(tensor) < recipe.distinct * (
+    if recipe.distinct is not None and (gap := smallest_gap(tensor)) < recipe.distinct * (
         1 - ROUNDED.get(tensor.dtype, 0.0)
     ) * (1 - SLACK):
-        raise UserCodeError(
-            CODE,
-            f"{place}: two elements are {smallest_gap(tensor):.2g} apart, `distinct` says "
-            f"{recipe.distinct:g}",
-        )
+        refuse(f"{place}: two elements are {gap:.2g} apart, `distinct` says {recipe.distinct:g}")
     return tensor
 
 
@@ -330,84 +289,61 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
         if (apart := taken_apart(made)) is not None:
             return apart.of(lambda path, each: admitted(each, f"{what} returned, as its {path},"))
         if not isinstance(made, Tensor):
-            raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a dense tensor")
+            refuse(f"{what} returned a {type_name(made)}, not a dense tensor")
         admitted(made, f"{what} returned")
         if tuple(made.shape) != recipe.shape:
-            raise UserCodeError(
-                CODE,
+            refuse(
                 f"{what} returned shape {list(made.shape)}, the spec says "
-                f"{list(recipe.shape or ())}",
+                f"{list(recipe.shape or ())}"
             )
         return made
     if recipe.draw == "kind":
-        return structured(str(recipe.arguments), recipe.shape or (), _wide(dtype), source)
+        return KINDS[str(recipe.arguments)](tuple(recipe.shape or ()), _wide(dtype), source)
     if recipe.distinct is not None and recipe.draw in ("normal", "uniform", "integers", "choice"):
         return _distinct(recipe, dtype, source, place)
     tensor = _sample(recipe, dtype, source)
     # Elements nearer than `margin` to an avoided value are drawn again
-    for _ in range(REDRAWS if recipe.avoid else 0):
-        near = torch.stack([(tensor - value).abs() < recipe.margin for value in recipe.avoid]).any(
-            0
-        )
-        if not near.any():
+    for _ in range(REDRAWS):
+        near = [(tensor - value).abs() < recipe.margin for value in recipe.avoid]
+        again = torch.stack(near).any(0) if near else torch.zeros(())
+        if not again.any():
             return tensor
-        tensor = torch.where(near, _sample(recipe, dtype, source), tensor)
-    if recipe.avoid:
-        raise UserCodeError(
-            CODE,
-            f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen "
-            "the range",
-        )
-    return tensor
+        tensor = torch.where(again, _sample(recipe, dtype, source), tensor)
+    raise UserCodeError(
+        CODE,
+        f"{place}: no draw keeps a margin of {recipe.margin:g} to {list(recipe.avoid)}; widen "
+        "the range",
+    )
 
 
 def _distinct(
     recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, place: str
 ) -> Tensor:
     """Elements that keep their distance; of complex numbers the real parts do."""
-    shape, apart = recipe.shape or (), float(recipe.distinct or 0)
-    count, zones, arguments = (
-        math.prod(shape),
-        merged(recipe.avoid, recipe.margin),
-        recipe.arguments,
-    )
+    shape, apart, arguments = recipe.shape or (), float(recipe.distinct or 0), recipe.arguments
+    count, zones = math.prod(shape), merged(recipe.avoid, recipe.margin)
     numbers: Tensor | None
     if recipe.draw == "normal":
         numbers = pushed_apart(_real(recipe, source), apart, zones)
     elif recipe.draw == "uniform":
         numbers = spaced(arguments[0], arguments[1], count, apart, zones, source)
     elif recipe.draw == "integers":
-        numbers = spaced(
-            arguments[0], arguments[1], count, math.ceil(apart), (), source, whole=True
-        )
+        whole = math.ceil(apart)
+        numbers = spaced(arguments[0], arguments[1], count, whole, (), source, whole=True)
     else:  # each of the numbers to choose from once
         free = torch.tensor(arguments, dtype=torch.float64)
-        free = (
-            free[
-                torch.stack([(free - value).abs() >= recipe.margin for value in recipe.avoid]).all(
-                    0
-                )
-            ]
-            if recipe.avoid
-            else free
-        )
-        numbers = (
-            free[torch.randperm(len(free), generator=source)[:count]]
-            if len(free) >= count
-            else None
-        )
+        far = [(free - value).abs() >= recipe.margin for value in recipe.avoid]
+        free = free[torch.stack(far).all(0)] if far else free
+        order = torch.randperm(len(free), generator=source)[:count] if len(free) >= count else None
+        numbers = None if order is None else free[order]
     if numbers is None:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{place}: {count} elements {apart:g} apart do not fit; widen the range, or lower "
-            "`distinct`",
+            "`distinct`"
         )
     real = numbers.reshape(shape)
-    return (
-        torch.complex(real, _real(replace(recipe, avoid=()), source))
-        if dtype.is_complex and recipe.draw in ("normal", "uniform")
-        else real
-    )
+    is_complex = dtype.is_complex and recipe.draw in ("normal", "uniform")
+    return torch.complex(real, _real(recipe, source)) if is_complex else real
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -427,30 +363,20 @@ def _sample(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator) -
 def _real(recipe: TensorRecipe, source: torch.Generator) -> Tensor:
     shape, arguments = recipe.shape or (), recipe.arguments
     if recipe.draw == "normal":
-        return (
-            torch.randn(shape, generator=source, dtype=torch.float64)
-            .mul(arguments[1])
-            .add(arguments[0])
-        )
+        return _normal(shape, source).mul(arguments[1]).add(arguments[0])
     if recipe.draw == "uniform":
-        return (
-            torch.rand(shape, generator=source, dtype=torch.float64)
-            .mul(arguments[1] - arguments[0])
-            .add(arguments[0])
-        )
+        return _uniform(shape, source).mul(arguments[1] - arguments[0]).add(arguments[0])
     if recipe.draw == "integers":
         return torch.randint(int(arguments[0]), int(arguments[1]), shape, generator=source)
     if recipe.draw == "linspace":
-        count = int(np.prod(shape, dtype=np.int64))
-        return torch.linspace(arguments[0], arguments[1], count, dtype=torch.float64).reshape(shape)
+        first, last = arguments
+        return torch.linspace(first, last, math.prod(shape), dtype=torch.float64).reshape(shape)
     if recipe.draw == "choice":
-        return torch.tensor(arguments, dtype=torch.float64)[
-            torch.randint(len(arguments), shape, generator=source)
-        ]
+        places = torch.randint(len(arguments), shape, generator=source)
+        return torch.tensor(arguments, dtype=torch.float64)[places]
     value = numbers(arguments)
-    return torch.full(
-        shape, value, dtype=torch.complex128 if isinstance(value, complex) else torch.float64
-    )
+    dtype = torch.complex128 if isinstance(value, complex) else torch.float64
+    return torch.full(shape, value, dtype=dtype)
 
 
 def numbers(data: Any) -> Any:
@@ -470,7 +396,7 @@ def _load(path: str, place: str) -> Tensor:
         loaded = torch.load(file, weights_only=True, map_location="cpu")
         loaded = loaded[key] if key else loaded
         if not isinstance(loaded, Tensor):
-            raise UserCodeError(CODE, f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
+            refuse(f"{place}: {path} holds a {type_name(loaded)}, not a tensor")
         admitted(loaded, f"{place}: {path} holds")
         return loaded
     stored = np.load(file, allow_pickle=False)
@@ -478,9 +404,8 @@ def _load(path: str, place: str) -> Tensor:
         return torch.from_numpy(stored)
     keys = list(stored)
     if key not in keys and (key or len(keys) != 1):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{place}: {file} holds the arrays {keys}: name one as "
-            f"{Path(file).name}#{keys[0] if keys else 'key'}",
+            f"{Path(file).name}#{keys[0] if keys else 'key'}"
         )
     return torch.from_numpy(stored[key or keys[0]])

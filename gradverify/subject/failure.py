@@ -8,12 +8,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -149,6 +150,17 @@ def blame(error: BaseException, code: str, what: str) -> None:
     raise UserCodeError(
         code, f"{what} raised {text}", frames, what_to_write(text, frames)
     ) from error
+
+
+def nearest(word: str, words: Iterable[str], most: int = 1) -> str | None:
+    """Which of some names was meant, as a question."""
+    near = get_close_matches(word, list(words), most)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else None
+
+
+def refuse(text: str, hint: str | None = None) -> NoReturn:
+    """Raise that something cannot be had as the spec says (GV001)."""
+    raise UserCodeError(CODE, text, hint=hint)
 
 
 def attempted(call: Callable[..., Value], *given: Any, **named: Any) -> Value | UserCodeError:

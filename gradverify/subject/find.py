@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.machinery import BYTECODE_SUFFIXES, SourceFileLoader, all_suffixes
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +28,8 @@ from gradverify.subject.failure import (
     blamed,
     describe,
     named,
+    nearest,
+    refuse,
     user_frames,
     what_to_write,
 )
@@ -47,40 +48,28 @@ def find_operator(name: str, key: str) -> Any:
     if found is None:
         registered = {each.partition(".")[0] for each in operator_names()}
         names = [each.partition("::")[2] for each in registered if each.startswith(f"{library}::")]
-        libraries = (
-            []
-            if names
-            else get_close_matches(library, {each.partition("::")[0] for each in registered}, n=3)
-        )
-        near = get_close_matches(operator, names, n=3) or libraries
-        meant = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+        libraries = () if names else {each.partition("::")[0] for each in registered}
+        meant = nearest(operator, names, 3) or nearest(library, libraries, 3)
+        hint = "name the module that registers it under `import:`"
         if not names:
-            hint = (
-                f"nothing is registered in {library!r}: {f'{meant} Else ' if meant else ''}name "
-                "the module that registers it under `import:`"
-            )
-        else:
-            hint = meant or "name the module that registers it under `import:`"
-        raise UserCodeError(
-            CODE,
+            else_ = f"{meant} Else " if meant else ""
+            meant = f"nothing is registered in {library!r}: {else_}{hint}"
+        refuse(
             f"{key}: {name}: no operator {operator!r} is registered in the library {library!r}",
-            hint=hint,
+            meant or hint,
         )
     if not overload:
         return found
     chosen = _operator_attribute(found, overload[0])
     if chosen is None:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{key}: {name}: the operator {library}::{operator} has no overload {overload[0]!r}",
-            hint=f"its overloads are {', '.join(found.overloads())}",
+            f"its overloads are {', '.join(found.overloads())}",
         )
     if _writes(chosen):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{key}: {name} writes its result into an argument, and torch has no gradient for that",
-            hint="name an overload that returns it: "
-            f"{', '.join(returning(found)) or 'there is none'}",
+            f"name an overload that returns it: {', '.join(returning(found)) or 'there is none'}",
         )
     return chosen
 
@@ -235,9 +224,8 @@ def _forget_others(folders: Sequence[str]) -> None:
     """Drops the modules of earlier specs of this process that would now be found somewhere else, or
     nowhere."""
     for name, module in list(sys.modules.items()):
-        found_in = (
-            _OWN.__get__(module).get(_FOUND_IN) if issubclass(type(module), ModuleType) else None
-        )
+        is_module = issubclass(type(module), ModuleType)
+        found_in = _OWN.__get__(module).get(_FOUND_IN) if is_module else None
         if found_in is None:  # as nearly all: nothing of theirs is looked up
             continue
         top = name.partition(".")[0]
@@ -323,11 +311,10 @@ def _import(module: str, what: str) -> ModuleType:
         and top not in _PROTECTED
         and not (theirs and os.path.realpath(theirs) == os.path.realpath(own))
     ):
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{what}: {own} has the name of a module that is imported already, "
             f"{theirs or 'one of Python itself'}",
-            hint="rename it, or name a file: `file.py:name`",
+            "rename it, or name a file: `file.py:name`",
         )
     return found
 
@@ -340,7 +327,7 @@ def _import_file(path: Path, key: str) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise UserCodeError(CODE, f"{key}: there is no file {path}")
+        refuse(f"{key}: there is no file {path}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -365,13 +352,9 @@ def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
             )
             with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
                 names = [name for name in dir(value) if isinstance(name, str)]
-            near = get_close_matches(
-                part, [other for other in names if not other.startswith("__")], n=3
-            )
-            raise UserCodeError(
-                CODE,
+            refuse(
                 f"{key}: {name}: {shown!r} has no attribute {part!r}",
-                hint=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
+                nearest(part, (other for other in names if not other.startswith("__")), 3),
             )
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
             value = getattr(value, part)

@@ -1,5 +1,5 @@
-"""Sparse and jagged tensors as the dense ones that are perturbed and compared: what the function
-gets is made of these in every call.
+"""What a function is called with and returns, as tensors: which kinds of them can be moved and
+compared, sparse and jagged ones as the dense ones that stand for them, containers taken apart.
 
 The numbers of a sparse input are a dense tensor of its whole shape, so that an element has its
 dense index everywhere. The function gets what the pattern takes out of it; torch's own constructors
@@ -8,10 +8,17 @@ carry the gradient back, sparse or dense, to the elements that are specified.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
+import gc
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +26,10 @@ from torch import Tensor
 from torch.masked import MaskedTensor
 from torch.nn.parameter import is_lazy
 
-from gradverify.model.case import Sparse
+from gradverify.model.case import Layout, Sparse
 from gradverify.numerics.function.coordinates import DTYPES
-from gradverify.subject.failure import CODE, UserCodeError, type_name
-from gradverify.torch_private import MKLDNN, FakeTensor, has_holes
+from gradverify.subject.failure import UserCodeError, refuse, type_name
+from gradverify.torch_private import MKLDNN, FakeTensor, has_holes, pytree
 
 # ---- Kinds of tensors whose elements cannot be moved and compared one by one: told in a sentence
 # where they enter, as inputs, parameters or outputs
@@ -58,9 +65,14 @@ def odd_kind(tensor: Tensor) -> tuple[str, str] | None:
         else "int64"
     )
     return (
-        f"a {str(tensor.dtype).removeprefix('torch.')} tensor",
+        f"a {dtype_name(tensor)} tensor",
         f"use {wider} or wider, and cast inside what takes it narrow",
     )
+
+
+def dtype_name(of: Tensor | torch.dtype) -> str:
+    """As a spec writes it."""
+    return str(getattr(of, "dtype", of)).removeprefix("torch.")
 
 
 def of_type(tensor: Tensor) -> tuple[str, str] | None:
@@ -96,14 +108,13 @@ def admitted(value: Any, said: str) -> Any:
     """The input itself. Raises UserCodeError (GV001) for a tensor whose elements cannot be moved;
     `said` is how its sentence begins: "x is"."""
     found = odd_kind(value) if isinstance(value, Tensor) and not is_lazy(value) else None
-    if found is None:
-        return value
-    raise UserCodeError(
-        "GV001",
-        f"{said} {found[0]}, whose elements cannot be moved one by one",
-        hint="let it be a dense tensor of numbers, and make the other kind of it inside the "
-        f"function; or {found[1]}",
-    )
+    if found is not None:
+        refuse(
+            f"{said} {found[0]}, whose elements cannot be moved one by one",
+            "let it be a dense tensor of numbers, and make the other kind of it inside the "
+            f"function; or {found[1]}",
+        )
+    return value
 
 
 def comparable(output: Any) -> bool:
@@ -142,18 +153,10 @@ def admit_outputs(
 
 # ---- Sparse and jagged tensors as the dense ones that are perturbed and compared: what the
 # function gets is made of these in every call
-SPARSE: Mapping[str, torch.layout] = MappingProxyType(
-    {
-        "coo": torch.sparse_coo,
-        "csr": torch.sparse_csr,
-        "csc": torch.sparse_csc,
-        "bsr": torch.sparse_bsr,
-        "bsc": torch.sparse_bsc,
-    }
-)
-NAMES = MappingProxyType(
-    {layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()}
-)
+SPARSE: Mapping[str, torch.layout] = {
+    name: getattr(torch, f"sparse_{name}") for name in ("coo", "csr", "csc", "bsr", "bsc")
+}
+NAMES = {layout: f"a sparse {name.upper()} tensor" for name, layout in SPARSE.items()}
 # Layouts that compress rows; the others compress columns
 ROWS = (torch.sparse_csr, torch.sparse_bsr)
 BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
@@ -200,25 +203,19 @@ def sparse_form(
     mask = mask if masked else torch.ones_like(mask)
     # 0 where nothing is
     places = torch.arange(1, mask.numel() + 1, device=mask.device).reshape(mask.shape) * mask
+    make: Callable[..., Tensor]
     if layout is torch.sparse_coo:
         held = places.to_sparse(mask.dim() - dense_dims).coalesce()
-        indices, size, at = held.indices(), held.shape, held.values() - 1
-
-        # A clone, as the constructor keeps what it makes, and the function may write into what it
-        # gets
-        def built(x: Tensor) -> Tensor:
-            return torch.sparse_coo_tensor(
-                indices, x.reshape(-1)[at], size, is_coalesced=True, check_invariants=False
-            ).clone()
+        make = partial(torch.sparse_coo_tensor, held.indices(), is_coalesced=True)
     else:
         held = places.to_sparse(layout=layout, blocksize=blocksize, dense_dim=dense_dims)
-        outer, inner = indices_of(held)
-        size, at = held.shape, held.values() - 1
+        make = partial(torch.sparse_compressed_tensor, *indices_of(held), layout=layout)
+    size, at = held.shape, held.values() - 1
 
-        def built(x: Tensor) -> Tensor:
-            return torch.sparse_compressed_tensor(
-                outer, inner, x.reshape(-1)[at], size, layout=layout, check_invariants=False
-            ).clone()
+    def built(x: Tensor) -> Tensor:
+        """A clone, as the constructor keeps what it makes, and the function may write into what it
+        gets."""
+        return make(x.reshape(-1)[at], size=size, check_invariants=False).clone()
 
     return Form(NAMES[layout], built, mask, masked)
 
@@ -235,25 +232,17 @@ def sparse(
     else:
         shape, (rows, columns) = tuple(dense.shape), recipe.blocksize or (1, 1)
         batches = shape[:-2] if recipe.layout != "coo" else ()
-        whole = (
-            (*shape[len(batches) : -2], shape[-2] // rows, shape[-1] // columns)
-            if len(shape) > 1
-            else shape
-        )
+        whole = shape
+        if len(shape) > 1:
+            whole = (*shape[len(batches) : -2], shape[-2] // rows, shape[-1] // columns)
         count = math.prod(whole)
+        share = max(1, round((recipe.density or DENSITY) * count))
         flat = torch.zeros(math.prod(batches), count, dtype=torch.bool)
         for matrix in flat:
-            matrix[
-                torch.randperm(count, generator=source)[
-                    : max(1, round((recipe.density or DENSITY) * count))
-                ]
-            ] = True
+            matrix[torch.randperm(count, generator=source)[:share]] = True
         mask = flat.reshape((*batches, *whole)).to(device=dense.device)
-        mask = (
-            mask
-            if recipe.blocksize is None
-            else mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
-        )
+        if recipe.blocksize is not None:
+            mask = mask.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
     dense = torch.where(mask, dense, torch.zeros_like(dense))
     if given and recipe.blocksize is not None:  # a block with a number in it is held as a whole
         mask = dense.ne(0).to_sparse(layout=SPARSE[recipe.layout], blocksize=recipe.blocksize)
@@ -271,11 +260,15 @@ def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sparse_like(tensor: Tensor) -> Tensor:
-    """A compressed tensor of the same pattern that holds ones."""
-    outer, inner = indices_of(tensor)
+    """A tensor of the same pattern that holds ones."""
+    if tensor.layout is torch.sparse_coo:
+        ones = torch.ones_like(tensor.values(), dtype=torch.int8)
+        return torch.sparse_coo_tensor(
+            tensor.indices(), ones, tensor.shape, is_coalesced=True, check_invariants=False
+        )
     ones = torch.ones_like(tensor.values(), dtype=torch.float32)
     return torch.sparse_compressed_tensor(
-        outer, inner, ones, tensor.shape, layout=tensor.layout, check_invariants=False
+        *indices_of(tensor), ones, tensor.shape, layout=tensor.layout, check_invariants=False
     )
 
 
@@ -323,30 +316,19 @@ def taken(tensor: Tensor, said: str) -> tuple[Tensor, Form | None]:
     if tensor.layout not in NAMES or of_type(tensor) is not None:
         return tensor, None
     if tensor.numel() > LARGEST:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{said} {NAMES[tensor.layout]} of shape {list(tensor.shape)}, which is too large to "
             "be made dense",
-            hint=f"check it on a shape of at most {LARGEST:,} elements",
+            f"check it on a shape of at most {LARGEST:,} elements",
         )
-    tensor = tensor.detach()
+    tensor, blocksize = tensor.detach(), None
     if tensor.layout is torch.sparse_coo:  # duplicate elements are added up
         tensor = tensor.coalesce()
-        ones = torch.sparse_coo_tensor(
-            tensor.indices(),
-            torch.ones_like(tensor.values(), dtype=torch.int8),
-            tensor.shape,
-            is_coalesced=True,
-            check_invariants=False,
-        )
-        return tensor.to_dense(), sparse_form(
-            ones.to_dense().bool(), tensor.layout, dense_dims=tensor.dense_dim()
-        )
-    values, first = tensor.values(), indices_of(tensor)[0].dim()
-    blocksize = (values.shape[first], values.shape[first + 1]) if tensor.layout in BLOCKED else None
-    return tensor.to_dense(), sparse_form(
-        sparse_like(tensor).to_dense() != 0, tensor.layout, blocksize, tensor.dense_dim()
-    )
+    elif tensor.layout in BLOCKED:
+        values, first = tensor.values(), indices_of(tensor)[0].dim()
+        blocksize = values.shape[first], values.shape[first + 1]
+    mask = sparse_like(tensor).to_dense() != 0
+    return tensor.to_dense(), sparse_form(mask, tensor.layout, blocksize, tensor.dense_dim())
 
 
 def compared(output: Any, masked: bool = True) -> Any:
@@ -362,3 +344,272 @@ def compared(output: Any, masked: bool = True) -> Any:
     if output.layout not in NAMES or output.numel() > LARGEST or of_type(output) is not None:
         return output
     return output.to_dense(masked_grad=masked)
+
+
+# ---- What the function of a check is called with: tensors and plain values, those inside lists,
+# dicts and the like one by one
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole:
+    """An argument that was taken apart: `built` puts its elements together to what the function
+    takes."""
+
+    name: str
+    built: Callable[[Sequence[Any]], Any] = list
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument at the point of the check. Tensors are detached; `parameter`: it is a module's
+    parameter; `keyword`: it is passed by name.
+
+    `domain`: where the function is defined in it; `symmetric`: it is read as a symmetric
+    (Hermitian) matrix. `layout`: how it lies in memory in every call (of an expanded one `value` is
+    a contiguous copy, see `expanded`), None: as `value` does. `of`: the argument, a list of tensors
+    or another container, that it is an element of. `form`: the function gets another kind of tensor
+    with the numbers of `value` (a sparse one, say).
+    """
+
+    name: str
+    value: Any
+    differentiable: bool = False
+    parameter: bool = False
+    domain: tuple[float, float] | None = None
+    symmetric: bool = False
+    layout: Layout | None = "contiguous"
+    of: Whole | None = None
+    keyword: bool = False
+    form: Form | None = None
+    invented: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.value, Tensor)
+
+    @property
+    def whole(self) -> str:
+        """The name of what the function takes: itself, or what it is an element of."""
+        return self.of.name if self.of else self.name
+
+
+Members = tuple[Argument, ...]
+"""What makes one argument of the function: itself, or its elements."""
+
+
+def where_held(argument: Argument, gradient: Tensor) -> Tensor:
+    """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not
+    count."""
+    held = None if argument.form is None else argument.form.specified
+    return (
+        gradient
+        if held is None
+        else torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
+    )
+
+
+def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:
+    """The elements that each of them has; None: every one."""
+    return tuple(None if argument.form is None else argument.form.specified for argument in inputs)
+
+
+# ---- Values that hold tensors, taken apart: what is inside dicts, lists, tuples, namedtuples and
+# dataclasses, and what lies deeper than that
+Built = Callable[[Sequence[Any]], Any]
+DEPTH = 6  # of objects inside objects that are looked through for tensors nobody can take out
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A value taken apart. `elements`: by their path in it (`.h`, `[0]`), tensors and whatever
+    holds none; `built` puts such elements together."""
+
+    elements: tuple[tuple[str, Any], ...]
+    built: Built
+
+    def of(self, change: Callable[[str, Any], Any]) -> Apart:
+        """The same with what `change` makes of each path and element."""
+        return Apart(tuple((path, change(path, each)) for path, each in self.elements), self.built)
+
+
+def taken_apart(value: Any) -> Apart | None:
+    """None where the value is a tensor, or holds none that can be taken out."""
+    return None if isinstance(value, Tensor) else _apart(value, ())
+
+
+def _apart(value: Any, above: tuple[int, ...]) -> Apart | None:
+    if isinstance(value, Tensor):
+        return Apart((("", value),), _FIRST)
+    opened = None if id(value) in above else _opened(value)  # a list may hold itself
+    if opened is None:
+        return None
+    keyed, built = opened
+    found = [_apart(item, (*above, id(value))) for _, item in keyed]
+    if not any(found):
+        return None
+    parts = [
+        part or Apart((("", item),), _FIRST) for part, (_, item) in zip(found, keyed, strict=True)
+    ]
+
+    def put_together(values: Sequence[Any]) -> Any:
+        rest = iter(values)
+        return built([part.built([next(rest) for _ in part.elements]) for part in parts])
+
+    elements = (
+        (f"{path}{deeper}", each)
+        for (path, _), part in zip(keyed, parts, strict=True)
+        for deeper, each in part.elements
+    )
+    return Apart(tuple(elements), put_together)
+
+
+_FIRST = operator.itemgetter(0)
+
+
+def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
+    """What a container holds, not looking into that, and how it is put together; None for what is
+    no container."""
+    if type(value) in pytree.SUPPORTED_NODES:
+        node = pytree.SUPPORTED_NODES[type(value)]
+        flat, context = node.flatten_fn(value)
+        keys = node.flatten_with_keys_fn and [
+            step(key) for key, _ in node.flatten_with_keys_fn(value)[0]
+        ]
+        # registered without saying what its paths are called: by place
+        return list(
+            zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)
+        ), lambda new: node.unflatten_fn(new, context)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+        # frozen ones too, and nothing of `__init__` runs
+        return [(f".{name}", getattr(value, name)) for name in names], functools.partial(
+            _copied, value, object.__setattr__, names
+        )
+    # A namedtuple, and classes on top of one: PackedSequence
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(f".{name}", item) for name, item in zip(value._fields, value, strict=True)], type(
+            value
+        )._make  # type: ignore[attr-defined]
+    if isinstance(value, dict | list):  # and classes on top of them
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        built = functools.partial(_copied, value, operator.setitem, [key for key, _ in items])
+        return [(step(pytree.MappingKey(key)), item) for key, item in items], built
+    return None
+
+
+def _copied(
+    value: Any, write: Callable[[Any, Any, Any], None], keys: Sequence[Any], new: Sequence[Any]
+) -> Any:
+    """A copy that holds other items."""
+    other = copy.copy(value)
+    for key, item in zip(keys, new, strict=True):
+        write(other, key, item)
+    return other
+
+
+# ---- what cannot be taken out
+def out_of_reach(value: Any) -> bool:
+    """Does an object that is no container hold floating or complex tensors? (A function: such that
+    require a gradient.)"""
+    return any(True for _ in _inside(value, 0, set()))
+
+
+def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
+    if (
+        depth > DEPTH
+        or id(value) in seen
+        or isinstance(value, (type, types.ModuleType, str, bytes, int, float, complex))
+    ):
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        if value.is_floating_point() or value.is_complex():
+            yield value
+    elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+        yield from (
+            tensor
+            for each in brought(value)
+            for tensor in _inside(each, depth + 1, seen)
+            if tensor.requires_grad
+        )
+    else:
+        # Items and attributes, as they lie there: nothing of its own code runs
+        for each in gc.get_referents(value):
+            yield from _inside(each, depth + 1, seen)
+
+
+def brought(function: Any) -> Iterator[Any]:
+    """What a function brings with it: what it is bound to, its closure and its defaults, as they
+    lie there."""
+    if isinstance(function, functools.partial):
+        yield from (function.func, *function.args, *function.keywords.values())
+    elif isinstance(function, types.MethodType):
+        yield from (function.__self__, function.__func__)
+    else:
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # not bound yet
+                yield cell.cell_contents
+        yield from function.__defaults__ or ()
+
+
+# ---- What a function returns, flattened: tensors in a row, each named by its path in a dict,
+# dataclass, namedtuple, list or tuple
+ROOT = "y"
+
+
+def leaves(returned: Any) -> list[Any]:
+    """All leaves, None among them, in order. A dataclass counts as its fields, whether or not it is
+    registered with pytree."""
+    if isinstance(returned, Tensor):
+        return [returned]
+    flat: list[Any] = []
+    for leaf in pytree.tree_leaves(returned, is_leaf=_is_leaf):
+        flat += leaves(_fields(leaf)) if _is_dataclass(leaf) else [leaf]
+    return flat
+
+
+def names(returned: Any) -> tuple[str, ...]:
+    """A name for each leaf: `y0`, `y1` of a plain sequence (or one tensor), else its path:
+    `y.loss`, `y.states[0]`, `y1[0]`."""
+    try:
+        return tuple(ROOT + ("".join(path) or "0") for path in _paths(returned))
+    # A type that its owner registered with pytree without saying what the paths are called
+    except ValueError:
+        return tuple(f"{ROOT}{place}" for place in range(len(leaves(returned))))
+
+
+def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
+    keyed, _ = pytree.tree_flatten_with_path(returned, is_leaf=_is_leaf)
+    for path, leaf in keyed:
+        own = tuple(step(key, depth == 0) for depth, key in enumerate(path))
+        if _is_dataclass(leaf):
+            yield from ((*own, *rest) for rest in _paths(_fields(leaf)))
+        else:
+            yield own
+
+
+def step(key: Any, bare: bool = False) -> str:
+    """`.name` of a field or key, `[0]` of a place in a sequence, `bare` for `y0` where it comes
+    first."""
+    if isinstance(key, pytree.SequenceKey):
+        return str(key.idx) if bare else f"[{key.idx}]"
+    if isinstance(key, pytree.GetAttrKey):
+        return f".{key.name}"
+    word = key.key if isinstance(key, pytree.MappingKey) else key
+    return f".{word}" if isinstance(word, str) and word.isidentifier() else f"[{word!r}]"
+
+
+def _is_leaf(value: Any) -> bool:
+    return value is None or _is_dataclass(value)
+
+
+def _is_dataclass(value: Any) -> bool:
+    """A dataclass that pytree does not know (one that it knows is taken apart as it was
+    registered)."""
+    return (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and type(value) not in pytree.SUPPORTED_NODES
+    )
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

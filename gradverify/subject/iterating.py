@@ -15,17 +15,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import Line, Spent, tried, users_line
-from gradverify.subject.own_code import DispatchMode, wrapped
+from gradverify.subject.failure import Line, Spent, Value, tried, users_line
+from gradverify.subject.own_code import DispatchMode, Keywords, wrapped
+from gradverify.subject.snapshot import near
 from gradverify.torch_private import READ
 
-Found = TypeVar("Found")
 # Of a forward and a backward: a solver takes some hundreds, and both are done in seconds
 MOST_READS, MOST_OPERATIONS = 10_000, 200_000
 # As factors of either side; Newton's method may end far below its tolerance
@@ -47,7 +47,7 @@ class _Counting(DispatchMode):
         self.reads = self.operations = 0
         self._most = most
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         self.reads += func is READ
         self.operations += 1
         if self.reads > self._most or (self.operations > MOST_OPERATIONS and self._most < math.inf):
@@ -67,7 +67,7 @@ class Tightened(_Counting):
         self.asked = Counter[Line]()
         self._factors = factors
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         reads = func is READ and args[0].is_floating_point()
         line = users_line() if reads or func in COMPARES else None
         if line is None:
@@ -101,7 +101,7 @@ def stopping_tests(
     found = dict[Line, float]()
     for call in (
         lambda: function.once(cotangents)[0],
-        lambda: function.vjp_at(elsewhere, cotangents)[:0],
+        lambda: function.vjp(cotangents, elsewhere)[:0],
     ):
         first = _watched(call, {})
         lines = [line for line, count in first[1].most_common(LINES) if count > 1] if first else []
@@ -113,13 +113,13 @@ def stopping_tests(
             if (
                 tight
                 and tight[1][line] > base[1][line]
-                and all(_near(a, b, share) for a, b in zip(base[0], tight[0], strict=True))
+                and all(near(a, b, share) for a, b in zip(base[0], tight[0], strict=True))
             ):
                 found[line] = factor
     return found
 
 
-def watched(call: Callable[[], Found]) -> Found:
+def watched(call: Callable[[], Value]) -> Value:
     """What a call gives. Raises Endless where it takes more than MOST_READS or MOST_OPERATIONS;
     what it does outside of torch is not counted.
 
@@ -141,10 +141,3 @@ def _watched(
         found = tried(call)
         return None if found is None else (found, mode.asked)
     return None
-
-
-def _near(a: Tensor, b: Tensor, share: float) -> bool:
-    if a.shape != b.shape:
-        return False
-    off, size = (a - b).abs().nan_to_num(nan=0.0), b.abs().nan_to_num(nan=0.0, posinf=0.0)
-    return not a.numel() or bool(off.max() <= share * size.max())

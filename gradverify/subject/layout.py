@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model.case import Layout, TensorRecipe, dimension_complaint, is_cut
-from gradverify.subject.failure import CODE, UserCodeError
+from gradverify.subject.failure import refuse
 from gradverify.torch_private import is_transformed
 
 # ---- The same numbers in another memory layout
@@ -36,11 +36,9 @@ def settled(recipe: TensorRecipe, layout: Layout | None) -> TensorRecipe:
         or recipe.draw == "linspace"
         or is_cut(kind, recipe.symmetric, recipe.shape)
     )
-    return (
-        recipe
-        if dimension_complaint(layout, recipe.shape) or repeats
-        else replace(recipe, layout=layout)
-    )
+    if dimension_complaint(layout, recipe.shape) or repeats:
+        return recipe
+    return replace(recipe, layout=layout)
 
 
 def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, place: str) -> Layout:
@@ -54,7 +52,7 @@ def layout_of(tensor: Tensor, wanted: Layout | None, others: Layout | None, plac
             "differ"
         )
     if complaint and wanted:
-        raise UserCodeError(CODE, f"{place}.layout: {complaint}")
+        refuse(f"{place}.layout: {complaint}")
     return "contiguous" if complaint else layout
 
 
@@ -88,7 +86,7 @@ def _place(like: Tensor, layout: str) -> Tensor:
         return _blank(like, (*shape, 2)).select(-1, 0).data
     if layout == "offset":
         return _blank(like, (like.numel() + 1,))[1:].view(shape).data
-    channels = torch.channels_last if like.dim() == 4 else torch.channels_last_3d
+    channels = CHANNELS_LAST[like.dim()]
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=channels)
 
 
@@ -136,9 +134,7 @@ def permuted(x: Tensor) -> Tensor:
 def constant(x: Tensor, value: float) -> Tensor:
     """A tensor like x that is `value` throughout, with all strides 0, in a storage as large as x
     whose other numbers differ."""
-    storage = torch.linspace(-1.0, -0.5, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(
-        dtype=x.dtype, device=x.device
-    )
+    storage = torch.linspace(-1.0, -0.5, max(x.numel(), 1), dtype=torch.float64, device="cpu").to(x)
     storage[0] = value
     return storage.as_strided(x.shape, (0,) * x.dim())
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.multiprocessing import reductions
@@ -22,8 +21,7 @@ from gradverify.torch_private import function_class
 _weak: Any = reductions.StorageWeakRef
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(NamedTuple):
     """Inputs alive after a finished backward although the caller dropped them; outputs and nodes
     alive when everything was dropped. `values`, `gradients`: copies of the checked outputs and of
     what that backward gave."""
@@ -57,7 +55,7 @@ def still_alive(
             for a, x in zip(subject.arguments, graph.arguments, strict=True)
             if inputs and a.differentiable and x.numel() and _address(x) not in shown
         }
-        ours = [_address(argument.value) for argument in subject.arguments if argument.is_tensor]
+        ours = [_address(argument.value) for argument in subject.tensors]
         made = {
             f"y{place}": _weak(y.untyped_storage())
             for place, y in enumerate(outputs)

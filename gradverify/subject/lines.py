@@ -8,23 +8,21 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gradverify.subject.base_call import ForwardSeen
 from gradverify.subject.graph import nodes_below, registered_backward
 from gradverify.subject.subject import Subject
-from gradverify.subject.target import Place, definition, place_of
+from gradverify.subject.target import Place, definition, place_of, users
 from gradverify.torch_private import added_arguments, function_class
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 # ---- The source of a live function
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """`tree`: its definition; `lines`: as they stand in the file, of which they begin at line
     `first` (from 1)."""
 
@@ -162,8 +160,7 @@ def backward_of(cls: type) -> Place | None:
     """The definition of the backward of a Function, or of what was registered as that of an
     operator; None where that is torch's own code."""
     registered = registered_backward(cls)
-    found = place_of(registered) if registered else definition(cls)
-    return None if found is None or found.file.startswith(str(torch.__path__[0])) else found
+    return users(place_of(registered) if registered else definition(cls))
 
 
 def inner_backward(seen: ForwardSeen, input: int | None) -> Place | None:

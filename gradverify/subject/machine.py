@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
-from gradverify.subject.ambient import ambient, in_every_way, left_as_found
+from gradverify.subject.ambient import EVERY, ambient, left_as_found, of_ambient, set_filters
 from gradverify.subject.interpreted import interpreting
 
 NUMPY_SEEDS = 2**32  # NumPy's global stream takes no larger seed
@@ -122,7 +122,7 @@ def imported() -> Iterator[list[str]]:
     """Inside, the user's modules are imported, and what a check needs is built of them. What stands
     in the way of the calls that follow (gradients turned off, inference mode, autocast, a default
     device) is put back at the end; the names of what was."""
-    with torch.inference_mode(False), left_as_found(in_every_way()) as changed:
+    with torch.inference_mode(False), left_as_found(of_ambient(EVERY)) as changed:
         yield changed
         if torch.is_inference_mode_enabled():
             changed.append("inference mode")
@@ -133,38 +133,30 @@ def _tell_no_error_of_warnings() -> None:
     """Where warnings are errors (PYTHONWARNINGS=error, a test suite), those that unusual calls of
     torch give would be taken for the function's."""
     if any(action == "error" for action, *_ in warnings.filters):
-        warnings.filters[:] = [  # type: ignore[index]
-            ("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters
-        ]
-        with warnings.catch_warnings():  # which tells Python that they are others
-            pass
+        set_filters(
+            [("default" if each[0] == "error" else each[0], *each[1:]) for each in warnings.filters]
+        )
 
 
 def random_states(cuda: bool) -> tuple[object, ...]:
     """What the global generators would draw next: equal before and after code that drew nothing.
     `cuda`: of the CUDA devices too."""
     name, keys, *rest = np.random.get_state(legacy=True)
-    devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
-    return (
-        torch.default_generator.get_state().numpy().tobytes(),
-        name,
-        np.asarray(keys).tobytes(),
-        *rest,
-        random.getstate(),
-        *devices,
-    )
+    first, *devices = _torchs(cuda)
+    return first, name, np.asarray(keys).tobytes(), *rest, random.getstate(), *devices
 
 
 def next_draws(cuda: bool) -> tuple[object, ...]:
     """`random_states` in a tenth of the time: the next numbers of NumPy's and Python's generators
     are drawn, which are to be seeded anew."""
-    devices = [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()] if cuda else []
-    return (
-        torch.default_generator.get_state().numpy().tobytes(),
-        np.random.random_sample(),
-        random.random(),
-        *devices,
-    )
+    first, *devices = _torchs(cuda)
+    return first, np.random.random_sample(), random.random(), *devices
+
+
+def _torchs(cuda: bool) -> list[bytes]:
+    """The states of torch's generators, that of the CPU first."""
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+    return [x.numpy().tobytes() for x in (torch.default_generator.get_state(), *devices)]
 
 
 def use_threads(count: int) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradverify.numerics.function.coordinates import REAL
-from gradverify.subject.containers import brought
+from gradverify.subject.forms import brought
 from gradverify.subject.snapshot import alike, same
 from gradverify.torch_private import (
     TENSOR_HOOKS,
@@ -32,16 +31,6 @@ from gradverify.torch_private import (
 # ---- A module in the check's precision, with the hooks of its parameters
 Hooks = tuple[Callable[..., Any], ...]
 
-COMPLEX = {
-    torch.float64: torch.complex128,
-    torch.float32: torch.complex64,
-    torch.complex128: torch.complex128,
-    torch.complex64: torch.complex64,
-    torch.float16: torch.complex32,
-    torch.bfloat16: torch.complex64,
-}
-"""The complex type of a check's dtype."""
-
 
 def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
     """The module itself, its floating and complex parameters and buffers in the precision of
@@ -51,16 +40,12 @@ def cast(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> t
     complex ones itself: then it knows which are which.
     """
     mixed = any(tensor.is_complex() for tensor in chain(module.parameters(), module.buffers()))
-    real = REAL.get(dtype, dtype) if mixed else dtype
+    real = dtype.to_real() if mixed else dtype
 
     def moved(tensor: Tensor) -> Tensor:
         if tensor.is_complex():
-            return tensor.to(device=device, dtype=COMPLEX[dtype])
-        return (
-            tensor.to(device=device, dtype=real)
-            if tensor.is_floating_point()
-            else tensor.to(device=device)
-        )
+            return tensor.to(device=device, dtype=dtype.to_complex())
+        return tensor.to(device=device, dtype=real if tensor.is_floating_point() else tensor.dtype)
 
     convert(module, moved)
     return module
@@ -80,19 +65,11 @@ def copied(module: torch.nn.Module) -> torch.nn.Module:
             hooks = getattr(old, kind, None)
             if hooks and new.requires_grad:
                 # a hook that is a method of the module becomes the copy's; any other is shared
-                setattr(
-                    new,
-                    kind,
-                    OrderedDict(
-                        (
-                            key,
-                            copy.deepcopy(hook, memo)
-                            if inspect.ismethod(hook) and id(hook.__self__) in memo
-                            else hook,
-                        )
-                        for key, hook in hooks.items()
-                    ),
-                )
+                own = OrderedDict(hooks)
+                for key, hook in hooks.items():
+                    if inspect.ismethod(hook) and id(hook.__self__) in memo:
+                        own[key] = copy.deepcopy(hook, memo)
+                setattr(new, kind, own)
     return other
 
 
@@ -107,19 +84,15 @@ def hooks_of(module: torch.nn.Module) -> dict[str, Hooks]:
 
 
 def hooked(values: Mapping[str, Any], hooks: Mapping[str, Hooks]) -> dict[str, Any]:
-    """The values lent to a module as its parameters, the hooks of these on them."""
-    return {
-        name: _watched(value, hooks[name]) if name in hooks and value.requires_grad else value
-        for name, value in values.items()
-    }
-
-
-def _watched(value: Tensor, hooks: Hooks) -> Tensor:
-    """A view, so that a value which is lent twice has every hook once."""
-    view = value.view_as(value)
-    for hook in hooks:
-        view.register_hook(hook)  # type: ignore[no-untyped-call]
-    return view
+    """The values lent to a module as its parameters, the hooks of these on them: on views, so that
+    a value which is lent twice has every hook once."""
+    lent = dict(values)
+    for name in lent.keys() & hooks.keys():
+        if values[name].requires_grad:
+            lent[name] = values[name].view_as(values[name])
+            for hook in hooks[name]:
+                lent[name].register_hook(hook)
+    return lent
 
 
 def after_accumulation(module: torch.nn.Module) -> tuple[str, ...]:
@@ -190,20 +163,15 @@ class Held:
     def __init__(self, *modules: nn.Module, parameters: bool = False) -> None:
         """Of these modules themselves and, of a checked module with its `parameters`, of all that
         are in it: the keys are its dotted names then."""
-        named = (
-            [*modules[0].named_modules()]
-            if parameters
-            else [(str(number), module) for number, module in enumerate(modules)]
-        )
+        named = modules[0].named_modules() if parameters else enumerate(modules)
+        kinds = (parameters_of, buffers_of) if parameters else (buffers_of,)
         keys = dict[int, str]()
         self._places = list[tuple[MutableMapping[str, Any], str, str]]()
         for prefix, module in named:
-            for table in (
-                (parameters_of(module), buffers_of(module)) if parameters else (buffers_of(module),)
-            ):
+            for table in (kind(module) for kind in kinds):
                 for name, tensor in table.items():
                     if tensor is not None:
-                        key = keys.setdefault(id(tensor), f"{prefix}.{name}" if prefix else name)
+                        key = keys.setdefault(id(tensor), f"{prefix}.{name}".removeprefix("."))
                         self._places.append((table, name, key))
 
     def __bool__(self) -> bool:
@@ -274,13 +242,11 @@ def at_rest(
     if all(same(buffer, start[name]) for name, buffer in after.items()):
         return None
     # Every second number
-    off = {
-        name: buffer
-        * (1 + OFF * (torch.arange(buffer.numel(), device=buffer.device).reshape(buffer.shape) % 2))
-        if buffer.is_floating_point() or buffer.is_complex()
-        else buffer
-        for name, buffer in after.items()
-    }
+    off = dict(after)
+    for name, x in after.items():
+        if x.is_floating_point() or x.is_complex():
+            second = torch.arange(x.numel(), device=x.device).reshape(x.shape) % 2
+            off[name] = x * (1 + OFF * second)
     if alike(last, forward(off)[0]):  # which does not read them (batch statistics)
         return None
     first = moved = 0.0

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,9 +20,9 @@ from gradverify.model.fault import ToolError
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
 from gradverify.subject.ambient import ambient, left_as_found
-from gradverify.subject.arguments import Argument
-from gradverify.subject.failure import CODE, Spent, UserCodeError, describe
+from gradverify.subject.failure import Spent, describe, refuse
 from gradverify.subject.find import returning
+from gradverify.subject.forms import Argument
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import copied
 from gradverify.subject.prepare import assemble, drawn_inputs
@@ -50,9 +50,9 @@ def on_device(own: Subject, device: str) -> Subject:
     if target.kind == "module":  # assembling moves it
         module = copied(target.subject)
         target = replace(target, subject=module, call=module)
-    made = assemble(case, target, drawn_inputs(case, torch.device(device))).own
+    made = assemble(case, target, drawn_inputs(case)).own
     if [a.name for a in made.arguments] != [a.name for a in own.arguments]:
-        raise UserCodeError(CODE, f"the inputs are others on {device}")
+        refuse(f"the inputs are others on {device}")
     other = own.twin(
         [_same(there, here) for there, here in zip(made.arguments, own.arguments, strict=True)],
         made.kwargs,
@@ -67,10 +67,9 @@ def _same(there: Argument, here: Argument) -> Argument:
     if not (there.is_tensor and here.is_tensor) or there.form is not None:
         return there
     if there.value.shape != here.value.shape:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{here.name} has shape {list(there.value.shape)} there, and {list(here.value.shape)} "
-            "here",
+            "here"
         )
     moved = here.value.to(device=there.value.device)
     return there if torch.equal(there.value, moved) else replace(there, value=moved)
@@ -148,8 +147,7 @@ TORCHS_OWN = ("aten", "prims", "prim")  # libraries that opcheck itself takes fo
 DEVICES = {"cpu", "cuda"}
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(NamedTuple):
     """One overload, with the inputs that it is tested on."""
 
     overload: Any
@@ -210,7 +208,7 @@ def operator_of(subject: Subject) -> Operator | str:
         return "it is no registered operator"
     if found.namespace in TORCHS_OWN:
         return "it is an operator of torch's own"
-    tensors = [argument.value for argument in subject.arguments if argument.is_tensor]
+    tensors = [argument.value for argument in subject.tensors]
     if not all(type(x) is Tensor and x.layout is torch.strided for x in tensors):
         return "opcheck takes plain, dense tensors only"
     if not {x.device.type for x in tensors} <= DEVICES:

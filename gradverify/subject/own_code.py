@@ -22,12 +22,12 @@ from gradverify.torch_private import (
     TorchDispatchMode,
     device_key,
     has_kernel,
-    kernel,
     python_kernel,
     pytree,
 )
 
 Code = TypeVar("Code", bound=Callable[..., Any])
+Keywords = dict[str, Any]
 
 
 def wrapped(call: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
@@ -66,7 +66,7 @@ class OwnMode:
 
     _fault: ToolError | None = None
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         raise NotImplementedError
 
     def _answered(self, func: Any, args: Sequence[Any], named: Mapping[str, Any] | None) -> Any:
@@ -77,7 +77,7 @@ class OwnMode:
             raise
 
     @own_code
-    def _guarded(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def _guarded(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         return self.answer(func, args, named)
 
     def __exit__(
@@ -142,22 +142,11 @@ FOR_ALL = (
 """What runs on a device that has no implementation of its own, the first before the others."""
 
 
-def in_python(func: Any, values: Any) -> Callable[..., Any] | None:
-    """The implementation of an operator for these arguments, to be called with them, where it is
-    Python's; None for all others."""
-    key = _implemented_at(func, values)
-    return None if key is None else python_kernel(func, key)
-
-
-def kernel_of(func: Any, values: Any) -> Callable[..., Any] | None:
-    """The implementation of an operator for these arguments, be it Python's or C++'s; None for
-    torch's own operators."""
-    key = _implemented_at(func, values)
-    return None if key is None else kernel(func, key)
-
-
-def _implemented_at(func: Any, values: Any) -> str | None:
-    """The dispatch key of that implementation."""
+def implementation(
+    func: Any, values: Any, of: Callable[[Any, str], Callable[..., Any] | None] = python_kernel
+) -> Callable[..., Any] | None:
+    """That of an operator for these arguments, to be called with them, where it is Python's (or
+    C++'s too, `of` which: `kernel`); None for all others, and for torch's own operators."""
     if getattr(func, "namespace", OF_TORCH[0]) in OF_TORCH:
         return None
     tensors = [x for x in pytree.tree_leaves(values) if isinstance(x, Tensor)]
@@ -170,8 +159,6 @@ def _implemented_at(func: Any, values: Any) -> str | None:
     ):
         return None  # there is more to what torch dispatches on than where plain tensors lie
     key = device_key(next(iter({x.device.type for x in tensors} - {"cpu"}), "cpu"))
-    return (
-        None
-        if key is None
-        else next((each for each in (key, *FOR_ALL) if has_kernel(func.name(), each)), None)
-    )
+    keys = () if key is None else (key, *FOR_ALL)
+    found = next((each for each in keys if has_kernel(func.name(), each)), None)
+    return None if found is None else of(func, found)

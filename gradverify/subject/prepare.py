@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import torch
@@ -13,12 +12,29 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from gradverify.model.case import Case, InputRecipe, Layout, TensorRecipe
-from gradverify.subject.arguments import Argument, Whole
-from gradverify.subject.containers import Apart, taken_apart
 from gradverify.subject.draw import DIFFERENTIABLE, DTYPES, draw, generator
-from gradverify.subject.failure import CODE, UserCodeError, blamed, shown, type_name
+from gradverify.subject.failure import (
+    CODE,
+    UserCodeError,
+    blamed,
+    nearest,
+    refuse,
+    shown,
+    type_name,
+)
 from gradverify.subject.find import importing
-from gradverify.subject.forms import Form, admitted, nested, sparse, taken
+from gradverify.subject.forms import (
+    Apart,
+    Argument,
+    Form,
+    Whole,
+    admitted,
+    dtype_name,
+    nested,
+    sparse,
+    taken,
+    taken_apart,
+)
 from gradverify.subject.layout import laid, layout_of, settled
 from gradverify.subject.machine import seeded
 from gradverify.subject.modules import cast
@@ -44,84 +60,53 @@ def bind(
     Raises UserCodeError (GV002) where they do not fit.
     """
 
-    def refuse(
+    def misfit(
         place: str, text: str, hint: str | None = None, near: Sequence[str] = (), to: str = ""
     ) -> NoReturn:
-        nearest = get_close_matches(to, near, n=1)
-        raise UserCodeError(
-            CALLED, f"{place}: {text}", hint=f"did you mean {nearest[0]!r}?" if nearest else hint
-        )
+        raise UserCodeError(CALLED, f"{place}: {text}", hint=nearest(to, near) or hint)
 
     if inner := next((argument.name for argument in given if "." in argument.name), None):
-        refuse(
+        misfit(
             f"inputs.{inner}", f"{found.name} has no parameter {inner!r}", near=list(own), to=inner
         )
     if found.parameters is None:
-        return [
-            replace(argument, name=argument.name or str(place))
-            for place, argument in enumerate(given)
-        ]
+        return [replace(a, name=a.name or str(place)) for place, a in enumerate(given)]
     kinds = {parameter.name: parameter.kind for parameter in found.parameters}
     positional = [parameter for parameter in found.parameters if parameter.kind in _POSITIONAL]
     names = [parameter.name for parameter in positional]
-    takes, variadic = (
-        f"{found.name} takes ({', '.join(names)})",
-        inspect.Parameter.VAR_POSITIONAL in kinds.values(),
-    )
+    takes = f"{found.name} takes ({', '.join(names)})"
+    variadic = inspect.Parameter.VAR_POSITIONAL in kinds.values()
     by_name = [name for name, kind in kinds.items() if kind in _BY_NAME]
     for name in keywords if _VAR_KEYWORD not in kinds.values() else ():
+        key, hint = f"kwargs.{name}", "write it under `inputs`"
         if name in own:
-            refuse(
-                f"kwargs.{name}",
-                f"{name!r} is a parameter of the module",
-                "write it under `inputs`",
-            )
+            misfit(key, f"{name!r} is a parameter of the module", hint)
         elif kinds.get(name) is inspect.Parameter.POSITIONAL_ONLY:
-            refuse(
-                f"kwargs.{name}",
-                f"{found.name} takes {name!r} by position only",
-                "write it under `inputs`",
-            )
+            misfit(key, f"{found.name} takes {name!r} by position only", hint)
         elif name not in by_name:
-            every = ", ".join(
-                each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME)
-            )
-            refuse(
-                f"kwargs.{name}",
-                f"there is no parameter {name!r}; {found.name} takes ({every})",
-                near=by_name,
-                to=name,
-            )
+            every = (each for each, kind in kinds.items() if kind in (*_POSITIONAL, *_BY_NAME))
+            text = f"there is no parameter {name!r}; {found.name} takes ({', '.join(every)})"
+            misfit(key, text, near=by_name, to=name)
     placed, named = [a for a in given if not a.keyword], [a for a in given if a.keyword]
     nameless = all(not argument.name for argument in placed)
     if nameless:
-        if len(placed) > len(names) and not variadic:
-            refuse("inputs", f"{takes}, got {len(placed)}")
-        for twice in (name for name in names[: len(placed)] if name in keywords):
-            refuse(
-                f"kwargs.{twice}",
-                f"{twice!r} is an input already: the first {len(placed)} of {takes}",
-            )
-        placed = [
-            replace(argument, name=names[place] if place < len(names) else str(place))
-            for place, argument in enumerate(placed)
-        ]
+        count = len(placed)
+        if count > len(names) and not variadic:
+            misfit("inputs", f"{takes}, got {count}")
+        for name in names[:count]:
+            if name in keywords:
+                text = f"{name!r} is an input already: the first {count} of {takes}"
+                misfit(f"kwargs.{name}", text)
+        every_name = [*names, *map(str, range(len(names), count))]
+        placed = [replace(a, name=name) for a, name in zip(placed, every_name, strict=False)]
     at = {argument.name: argument for argument in placed}
     extra = [argument for argument in placed if argument.name not in names]
     if extra and not variadic:
-        name = extra[0].name
+        name, text = extra[0].name, f"there is no parameter {extra[0].name!r}; {takes}"
         if kinds.get(name) is inspect.Parameter.KEYWORD_ONLY:
-            refuse(
-                f"inputs.{name}",
-                f"{found.name} takes {name!r} by keyword only",
-                "write it under `kwargs`",
-            )
-        refuse(
-            f"inputs.{name}",
-            f"there is no parameter {name!r}; {takes}",
-            near=[*names, *own],
-            to=name,
-        )
+            text = f"{found.name} takes {name!r} by keyword only"
+            misfit(f"inputs.{name}", text, "write it under `kwargs`")
+        misfit(f"inputs.{name}", text, near=[*names, *own], to=name)
     ordered = list[Argument]()
     last = max((names.index(name) for name in at if name in names), default=-1)
     # From here on by keyword
@@ -132,12 +117,8 @@ def bind(
         elif parameter.name in keywords:
             continue
         elif parameter.default is inspect.Parameter.empty:
-            refuse(
-                "inputs",
-                f"{takes}, got {len(placed)}"
-                if nameless
-                else f"{takes}; {parameter.name!r} is missing",
-            )
+            missing = f", got {len(placed)}" if nameless else f"; {parameter.name!r} is missing"
+            misfit("inputs", f"{takes}{missing}")
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
     return [
@@ -155,33 +136,27 @@ COMPUTES = ("cpu", "cuda")  # others have no float64, as MPS, or were never trie
 def prepare(case: Case) -> Subject:
     """The live subject of a case. Raises UserCodeError (GV001) where the target or an input cannot
     be had as the spec says."""
-    device = torch.device(case.settings.device)
     # A module draws its parameters as it is built
     with importing(), seeded(case.settings.seed):
         found = target(case.target, case.init, DTYPES[case.settings.dtype])
-    return assemble(case, found, drawn_inputs(case, device))
+    return assemble(case, found, drawn_inputs(case))
 
 
-def drawn_inputs(case: Case, device: torch.device) -> list[Argument]:
+def drawn_inputs(case: Case) -> list[Argument]:
     """All arguments of a case, made as its recipes say, in its order. Raises UserCodeError
     (GV001)."""
-    placed = [_make(recipe, place, case, device) for place, recipe in enumerate(case.inputs)]
+    placed = [_make(recipe, place, case) for place, recipe in enumerate(case.inputs)]
     if case.inputs_from:  # a function that makes a tuple, or a mapping by name
-        function, what = (
-            callable_target(case.inputs_from, "inputs_from"),
-            f"inputs_from: {case.inputs_from}",
-        )
-        with blamed(CODE, what), importing(), seeded(case.settings.seed):
-            made = function(
-                seed=case.settings.seed, dtype=DTYPES[case.settings.dtype], device=device
-            )
+        function = callable_target(case.inputs_from, "inputs_from")
+        what, settings = f"inputs_from: {case.inputs_from}", case.settings
+        device, dtype = torch.device(settings.device), DTYPES[settings.dtype]
+        with blamed(CODE, what), importing(), seeded(settings.seed):
+            made = function(seed=settings.seed, dtype=dtype, device=device)
         if not isinstance(made, (tuple, list, Mapping)):
-            raise UserCodeError(CODE, f"{what} returned a {type_name(made)}, not a tuple or a dict")
+            refuse(f"{what} returned a {type_name(made)}, not a tuple or a dict")
         with blamed(CODE, what):
             placed = _all_taken(made, f"{what} made", [made], case.layout)
-    named = [
-        _make(recipe, place, case, device, "kwargs") for place, recipe in enumerate(case.keywords)
-    ]
+    named = (_make(recipe, place, case, "kwargs") for place, recipe in enumerate(case.keywords))
     return [*placed, *(replace(argument, keyword=True) for argument in named)]
 
 
@@ -194,11 +169,7 @@ def redrawn(subject: Subject, seed: int) -> list[Argument]:
     case = replace(subject.own.case, settings=replace(subject.own.case.settings, seed=seed))
     if not case.inputs and not case.inputs_from:
         return list(subject.arguments)
-    return list(
-        assemble(
-            case, subject.target, drawn_inputs(case, torch.device(case.settings.device))
-        ).arguments
-    )
+    return list(assemble(case, subject.target, drawn_inputs(case)).arguments)
 
 
 def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
@@ -223,13 +194,11 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
             admitted(value, f"{case.target}: the parameter {name} is")
         with blamed(CODE, f"moving {case.target} to {dtype} on {device}"):
             named = list(cast(found.subject, DTYPES[dtype], device).named_parameters())
-        lazy = [name for name, value in named if is_lazy(value)]
-        if lazy:
-            raise UserCodeError(
-                CODE,
+        if lazy := [name for name, value in named if is_lazy(value)]:
+            refuse(
                 f"{case.target}: the parameter {lazy[0]} has no shape before the first forward (a "
                 "lazy module)",
-                hint="name a function that builds the module and runs it once, or use the module "
+                "name a function that builds the module and runs it once, or use the module "
                 "that is not lazy",
             )
         parameters = [
@@ -237,11 +206,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
             for name, value in named
         ]
     own = {argument.name for argument in parameters}
-    overridden = {
-        argument.name: argument
-        for argument in made
-        if argument.name in own and not argument.keyword
-    }
+    overridden = {a.name: a for a in made if a.name in own and not a.keyword}
     given = [
         a
         if a.is_tensor or isinstance(a.value, Apart)
@@ -253,21 +218,17 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     # keyword only
     if case.inputs_from:
         kinds = {parameter.name: parameter.kind for parameter in found.parameters or ()}
+        every_kind = set(kinds.values())
         takes_all = (
-            _VAR_KEYWORD in kinds.values()
-            and inspect.Parameter.VAR_POSITIONAL not in kinds.values()
+            _VAR_KEYWORD in every_kind and inspect.Parameter.VAR_POSITIONAL not in every_kind
         )
+        other = _VAR_KEYWORD if takes_all else None
         by_keyword = inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD
         given = [
             replace(
-                each,
-                keyword=each.keyword
-                or bool(
-                    each.name
-                    and kinds.get(each.name, _VAR_KEYWORD if takes_all else None) in by_keyword
-                ),
+                a, keyword=a.keyword or (a.name != "" and kinds.get(a.name, other) in by_keyword)
             )
-            for each in given
+            for a in given
         ]
     every = list[Argument]()
     for argument in bind(given, found, own, keywords):
@@ -283,63 +244,45 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
     # their offsets, as those of one model do
     shared = dict[tuple[int, ...], Form]()
     every = [
-        replace(each, form=shared.setdefault(each.form.lengths, each.form))
-        if each.form and each.form.lengths
-        else each
-        for each in every
+        replace(a, form=shared.setdefault(a.form.lengths, a.form))
+        if a.form and a.form.lengths
+        else a
+        for a in every
     ]
     for parameter in parameters:
         new = overridden.get(parameter.name)
         if new is not None and (not new.is_tensor or new.value.shape != parameter.value.shape):
             given_shape = list(new.value.shape) if new.is_tensor else shown(new.value)
-            raise UserCodeError(
-                CODE,
+            refuse(
                 f"inputs.{new.name}: the module's parameter has shape "
-                f"{list(parameter.value.shape)}, got {given_shape}",
+                f"{list(parameter.value.shape)}, got {given_shape}"
             )
         every.append(parameter if new is None else replace(new, parameter=True))
     return on_two_legs(Subject(case, found, every, case.kwargs))
 
 
-def _make(
-    recipe: InputRecipe, place: int, case: Case, device: torch.device, key: str = "inputs"
-) -> Argument:
+def _make(recipe: InputRecipe, place: int, case: Case, key: str = "inputs") -> Argument:
     name, label = recipe.name or "", recipe.name if recipe.name is not None else str(place)
+
+    def drawn(path: str, of: TensorRecipe) -> Argument:
+        """A tensor by its recipe, under the name that its draw is seeded by; what its `make` gives
+        may be several tensors."""
+        own = settled(of, case.layout)
+        source = generator(case.settings.seed, case.check, f"{label}{path}")
+        device, where = torch.device(own.device or case.settings.device), f"{key}.{label}{path}"
+        made = draw(own, case.settings.dtype, device, source, where)
+        if isinstance(made, Apart):
+            return Argument(
+                "", made.of(lambda inside, each: _as_said(each, own, case, f"{where}{inside}"))
+            )
+        return _as_said(made, own, case, where)
+
     if recipe.tensors:
-        return Argument(
-            name,
-            Apart(
-                tuple(
-                    (path := f"[{index}]", _drawn(each, label, path, case, device, key))
-                    for index, each in enumerate(recipe.tensors)
-                ),
-                list,
-            ),
-        )
-    return (
-        Argument(name, recipe.value)
-        if recipe.tensor is None
-        else replace(_drawn(recipe.tensor, label, "", case, device, key), name=name)
-    )
-
-
-def _drawn(
-    recipe: TensorRecipe, label: str, path: str, case: Case, device: torch.device, key: str
-) -> Argument:
-    """A tensor by its recipe, under the name that its draw is seeded by; what its `make` gives may
-    be several tensors."""
-    recipe, source = (
-        settled(recipe, case.layout),
-        generator(case.settings.seed, case.check, f"{label}{path}"),
-    )
-    on = device if recipe.device is None else torch.device(recipe.device)
-    place = f"{key}.{label}{path}"
-    made = draw(recipe, case.settings.dtype, on, source, place)
-    if isinstance(made, Apart):
-        return Argument(
-            "", made.of(lambda inside, each: _as_said(each, recipe, case, f"{place}{inside}"))
-        )
-    return _as_said(made, recipe, case, place)
+        elements = ((f"[{n}]", each) for n, each in enumerate(recipe.tensors))
+        return Argument(name, Apart(tuple(elements), list).of(drawn))
+    if recipe.tensor is None:
+        return Argument(name, recipe.value)
+    return replace(drawn("", recipe.tensor), name=name)
 
 
 def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argument:
@@ -360,11 +303,11 @@ def _as_said(value: Any, recipe: TensorRecipe, case: Case, place: str) -> Argume
             symmetric=recipe.symmetric,
             layout=layout,
         )
+    source = generator(case.settings.seed, case.check, f"{place} pattern")
     try:
         if recipe.sparse is None:
             form = nested(recipe.nested or (), tensor)
         else:
-            source = generator(case.settings.seed, case.check, f"{place} pattern")
             tensor, form = sparse(recipe.sparse, tensor, recipe.draw in ("values", "file"), source)
     except (RuntimeError, ValueError) as error:
         raise UserCodeError(CODE, f"{place}: {str(error).splitlines()[0]}") from error
@@ -392,15 +335,9 @@ def given(
         arguments, by_name = (
             _all_taken(each, "the call gives", [inputs, kwargs]) for each in (inputs, kwargs)
         )
-    plain = {
-        each.name: each.value
-        for each in by_name
-        if not (each.is_tensor or isinstance(each.value, Apart))
-    }
-    return [
-        *arguments,
-        *(replace(each, keyword=True) for each in by_name if each.name not in plain),
-    ], plain
+    plain = {a.name: a.value for a in by_name if not isinstance(a.value, Tensor | Apart)}
+    named = (replace(a, keyword=True) for a in by_name if a.name not in plain)
+    return [*arguments, *named], plain
 
 
 def _all_taken(
@@ -443,32 +380,22 @@ def _taken(
     """A value of the user's, a container by its elements; `flagged`: some tensor beside it says
     `requires_grad`, so those that do not are not meant to be differentiated."""
     if not isinstance(value, Tensor):
-        apart = taken_apart(value)
-        return Argument(
-            name,
-            value
-            if apart is None
-            else apart.of(lambda path, item: _taken(path, item, what, flagged, layout)),
-        )
-    said, wanted = (
-        f"{what}{f' {name}' if name else ''}" + (":" if name else ""),
-        value.requires_grad,
-    )
+        if apart := taken_apart(value):
+            value = apart.of(lambda path, item: _taken(path, item, what, flagged, layout))
+        return Argument(name, value)
+    said, wanted = f"{what} {name}:" if name else what, value.requires_grad
     if value.device.type not in COMPUTES and not value.is_meta:
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{said} a tensor on {value.device}",
-            hint="checks compute on the CPU and on CUDA devices: `.cpu()`",
+            "checks compute on the CPU and on CUDA devices: `.cpu()`",
         )
     value, form = taken(value, said)
     admitted(value, said)
     differentiable = _differentiable(value, wanted if flagged else None)
     if differentiable and value.dtype not in DIFFERENTIABLE:
-        raise UserCodeError(
-            CODE,
-            f"{what} a {str(value.dtype).removeprefix('torch.')} tensor",
-            hint="supported are "
-            f"{', '.join(str(dtype).removeprefix('torch.') for dtype in DIFFERENTIABLE)}",
+        refuse(
+            f"{what} a {dtype_name(value)} tensor",
+            f"supported are {', '.join(map(dtype_name, DIFFERENTIABLE))}",
         )
     value = _point(value)
     own = layout_of(value, None, layout, name) if form is None else "contiguous"

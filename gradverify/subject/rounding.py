@@ -7,10 +7,10 @@ operator that is written in Python too. What does not go through torch is out of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +18,20 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, UNITS
 from gradverify.numerics.rungs import U32, ULP
-from gradverify.subject.draw import generator
-from gradverify.subject.own_code import DispatchMode, FunctionMode, in_python, wrapped
+from gradverify.subject.own_code import (
+    DispatchMode,
+    FunctionMode,
+    Keywords,
+    implementation,
+    wrapped,
+)
 from gradverify.torch_private import (
     LOG_SOFTMAX,
     body_of,
     inside_backward,
+    python_kernel,
     pytree,
     schema,
-    without_modes,
 )
 
 # ---- Dtypes exchanged under a function's feet: 16 bits that look like float64 to it, and float64
@@ -42,20 +47,24 @@ CASTS = ("aten::to", "aten::type_as")
 ROWS = 4096  # of which a sum is made one by one
 
 
-undisguised = without_modes
-"""A context in which operations run as they are."""
+def is_fresh(func: Any) -> bool:
+    """Does an operation write into no argument, and return memory of its own alone?"""
+    declared = schema(func)
+    return not (
+        declared.is_mutable or any(each.alias_info is not None for each in declared.returns)
+    )
 
 
 class Exchanged(DispatchMode):
-    """A mode that sees inside operators that are written in Python, or in what else `inside` finds
+    """A mode that sees inside operators that are written in Python, or in what else `kernel` finds
     the implementation of."""
 
-    inside = staticmethod(in_python)
+    kernel = staticmethod(python_kernel)
 
-    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         """What an operation gives; where it is not torch's own, with its own operations in this
         mode."""
-        own = self.inside(func, (args, named))
+        own = implementation(func, (args, named), self.kernel)
         if own is None:
             return wrapped(func, *args, **named)
         with self:
@@ -75,13 +84,13 @@ class Disguised(Exchanged):
         super().__init__()
         self._dtype, self._rows = dtype, rows
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if not _concerns((args, named), (torch.float64,)) or _is_view(func):
             return self._called(func, args, named)
         inside = self._inside(func, args, named)
         if inside is not None:
             return inside[0]
-        own, own_named = pytree.tree_map(self._narrow, args), pytree.tree_map(self._narrow, named)
+        own, own_named = pytree.tree_map(self._narrow, (args, named))
         if not named and func is torch.ops.aten.sum.dim_IntList and inside_backward():
             x, dims = own[0], sorted(dim % max(own[0].dim(), 1) for dim in own[1] or ())
             if (
@@ -110,44 +119,32 @@ class Disguised(Exchanged):
         for into, value in pairs:
             if into.dtype == torch.float64:
                 into.copy_(self._rounded(value))
-        own_returns = [
-            each.alias_info is not None and each.alias_info.is_write
-            for each in schema(func).returns
-        ]
+        own_returns = list(map(_is_written, schema(func).returns))
         originals = [original for original, _ in pairs]
         if own_returns == [True]:  # what it wrote into, and no copies
             return originals if isinstance(found, (tuple, list)) else originals[0]
-        own_each = iter(originals)
-        return (
-            tuple(
-                next(own_each) if is_own else y
-                for is_own, y in zip(own_returns, found, strict=True)
-            )
-            if isinstance(found, tuple)
-            else found
+        if not isinstance(found, tuple):
+            return found
+        each = iter(originals)
+        return tuple(
+            next(each) if is_own else y for is_own, y in zip(own_returns, found, strict=True)
         )
 
-    def _inside(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any] | None:
+    def _inside(self, func: Any, args: Sequence[Any], named: Keywords) -> tuple[Any] | None:
         """What an operator written in Python gives, its own operations disguised; None for others,
         and where torch does not compute it (NumPy, Triton): then it is no number of the narrow
         type, and what was written is put back."""
-        if in_python(func, (args, named)) is None:
+        if implementation(func, (args, named)) is None:
             return None
-        before = (
-            pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, (args, named))
-            if _writes(func)
-            else (args, named)
-        )
-        pairs, found = _pairs(func, (args, named), before), None
+        given = args, named
+        before = pytree.tree_map_only(Tensor, Tensor.clone, given) if _writes(func) else given
+        pairs, found = _pairs(func, given, before), None
         with suppress(RuntimeError, NotImplementedError):
             found = (self._called(func, args, named),)
-        given = [
-            x
+        if found is not None and all(
+            torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num())
             for x in (*pytree.tree_leaves(found), *(into for into, _ in pairs))
             if isinstance(x, Tensor)
-        ]
-        if found is not None and all(
-            torch.equal(x.nan_to_num(), self._rounded(x).nan_to_num()) for x in given
         ):
             return found
         for into, value in pairs:
@@ -187,14 +184,14 @@ class Lifted(Exchanged):
         self._wider, self._low, self._shows = wider, tuple(wider), shows
         self.asked = set[torch.dtype]()
 
-    def _called(self, func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _called(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         body = body_of(func) if self._shows else None
         if body is None:
             return super()._called(func, args, named)
         with self, Shown():
             return wrapped(body, *args, **named)
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         # casts are views where nothing is to be done; under inference_mode they come as they are
         if (
             not _concerns((args, named), self._low)
@@ -202,25 +199,22 @@ class Lifted(Exchanged):
             or _writes(func)
         ):
             return self._called(func, args, named)
-        return self._called(
-            func, pytree.tree_map(self._lifted, args), pytree.tree_map(self._lifted, named)
-        )
+        return self._called(func, *pytree.tree_map(self._lifted, (args, named)))
 
     def _lifted(self, value: Any) -> Any:
         dtype = value.dtype if isinstance(value, Tensor) else value
-        if not isinstance(dtype, torch.dtype) or dtype not in self._wider:
+        wide = self._wider.get(dtype) if isinstance(dtype, torch.dtype) else None
+        if wide is None:
             return value
         self.asked.add(dtype)
-        return (
-            value.to(dtype=self._wider[dtype]) if isinstance(value, Tensor) else self._wider[dtype]
-        )
+        return value.to(dtype=wide) if isinstance(value, Tensor) else wide
 
 
 class Shown(FunctionMode):
     """A tensor of float64 says that it is float32, and one of complex128 complex64: code that takes
     nothing else takes it."""
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         found = wrapped(func, *args, **named)
         if isinstance(found, np.ndarray) and found.dtype == np.float64:
             return found.view(ShownArray)
@@ -243,13 +237,11 @@ class ShownArray(np.ndarray):
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:
     """Is a tensor of these dtypes among the arguments, or one of the dtypes itself?"""
-    if isinstance(values, Tensor):
-        return values.dtype in dtypes
-    if isinstance(values, (tuple, list)):
-        return any(_concerns(each, dtypes) for each in values)
-    if isinstance(values, dict):
-        return any(_concerns(each, dtypes) for each in values.values())
-    return isinstance(values, torch.dtype) and values in dtypes
+    if isinstance(values, (tuple, list, dict)):
+        inside = values.values() if isinstance(values, dict) else values
+        return any(_concerns(each, dtypes) for each in inside)
+    dtype = values.dtype if isinstance(values, Tensor) else values
+    return isinstance(dtype, torch.dtype) and dtype in dtypes
 
 
 def _is_view(func: Any) -> bool:
@@ -265,22 +257,24 @@ def _writes(func: Any) -> bool:
     return bool(schema(func).is_mutable)
 
 
-def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def _is_written(declared: Any) -> bool:
+    """Is it an argument that an operation writes into, or such a one that it returns?"""
+    return declared.alias_info is not None and bool(declared.alias_info.is_write)
+
+
+def _written(func: Any, args: Sequence[Any], named: Keywords) -> list[Any]:
     """What an operation writes into, in the order of its arguments."""
-    places = [
-        (place, each.name)
-        for place, each in enumerate(schema(func).arguments)
-        if each.alias_info is not None and each.alias_info.is_write
-    ]
     return pytree.tree_leaves(
-        [args[place] if place < len(args) else named.get(name) for place, name in places]
+        [
+            args[place] if place < len(args) else named.get(each.name)
+            for place, each in enumerate(schema(func).arguments)
+            if _is_written(each)
+        ]
     )
 
 
 def _pairs(
-    func: Any,
-    before: tuple[Sequence[Any], dict[str, Any]],
-    after: tuple[Sequence[Any], dict[str, Any]],
+    func: Any, before: tuple[Sequence[Any], Keywords], after: tuple[Sequence[Any], Keywords]
 ) -> list[tuple[Tensor, Tensor]]:
     """The tensors that an operation writes into, beside those in their place that it did write
     into."""
@@ -293,8 +287,6 @@ def _pairs(
 
 # ---- What fewer bits (16, or those of TF32) cost a function: its outputs and gradients with
 # every number that it computes rounded, anew each time
-Value = TypeVar("Value")
-
 TF32 = torch.float32  # as a dtype to be rounded to: the bits of float16, the range of float32
 # Results that are asked first whether an operation only picks: as many comparisons with each number
 # given
@@ -310,12 +302,9 @@ class Rounded(DispatchMode):
         super().__init__()
         self._dtype, self._source = dtype, source
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         returned = wrapped(func, *args, **named)
-        declared = schema(func)
-        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
-            return returned
-        return pytree.tree_map_only(Tensor, self._shaken, returned)
+        return pytree.tree_map_only(Tensor, self._shaken, returned) if is_fresh(func) else returned
 
     def _shaken(self, x: Tensor) -> Tensor:
         rounds = (
@@ -374,15 +363,14 @@ class Perturbed(Exchanged):
         super().__init__()
         self._source, self.units, self.coarsest = source, dict.fromkeys(DOUBLE, unit), 0.0
 
-    def answer(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        declared = schema(func)
+    def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
             return wrapped(func, *args, **named)
         if func in FUSED and self._rounds(args[0]):
             with self:
                 return FUSED[func](*args, **named)
         given = pytree.tree_leaves((args, named))
-        if declared.is_mutable and self.results:
+        if _writes(func) and self.results:
             into = [x for x in _written(func, args, named) if self._rounds(x)]
             given = [x.clone() if isinstance(x, Tensor) else x for x in given]
             returned = wrapped(func, *args, **named)
@@ -392,7 +380,7 @@ class Perturbed(Exchanged):
                     x.copy_(self._off(x))
             return returned
         returned = wrapped(func, *args, **named)
-        if declared.is_mutable or any(each.alias_info is not None for each in declared.returns):
+        if not is_fresh(func):
             return returned
         results = [
             y for y in pytree.tree_leaves(returned) if isinstance(y, Tensor) and y.dtype != LAPACKS
@@ -406,9 +394,7 @@ class Perturbed(Exchanged):
         ):
             return returned
         if all(rounded):
-            returned = self._called(
-                func, pytree.tree_map(self._off, tuple(args)), pytree.tree_map(self._off, named)
-            )
+            returned = self._called(func, *pytree.tree_map(self._off, (tuple(args), named)))
         return pytree.tree_map(self._off, returned) if self.results else returned
 
     def _rounds(self, x: Any) -> bool:
@@ -465,16 +451,6 @@ class Anew(Perturbed):
     def __init__(self, source: torch.Generator) -> None:
         super().__init__(source)
         self.units = {dtype: ULP * unit for dtype, unit in UNITS.items()}
-
-
-def rounded_at_random(compute: Callable[[], Value], ways: int, *purpose: str) -> list[Value]:
-    """What `compute` gives in so many ways to round every operation in float64 as float32 does; the
-    same ones for a purpose."""
-    found = list[Value]()
-    for number in range(ways):
-        with Perturbed(generator(number, *purpose)):
-            found.append(compute())
-    return found
 
 
 def _sizes(x: Tensor) -> Tensor:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,20 +31,19 @@ class Snapshot:
     def changed(self) -> tuple[int, ...]:
         """Which of the tensors hold other numbers now; NaN equals NaN. Memory that was given back,
         before or now, is no write."""
-        pairs = enumerate(zip(self._tensors, self._values, strict=True))
         return tuple(
-            i
-            for i, (now, then) in pairs
-            if then is not None and not freed(now, then) and not same(now, then)
+            i for i, now, then in self._pairs if not freed(now, then) and not same(now, then)
         )
 
     def freed(self) -> tuple[int, ...]:
         """Which of them gave their memory back since."""
-        return tuple(
-            i
-            for i, (now, then) in enumerate(zip(self._tensors, self._values, strict=True))
-            if then is not None and freed(now, then)
-        )
+        return tuple(i for i, now, then in self._pairs if freed(now, then))
+
+    @property
+    def _pairs(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """What each holds now and held then, of those that held something."""
+        pairs = enumerate(zip(self._tensors, self._values, strict=True))
+        return ((i, now, then) for i, (now, then) in pairs if then is not None)
 
     def value(self, index: int) -> Tensor:
         """What a tensor held then; it may have held nothing."""
@@ -60,14 +58,7 @@ class Snapshot:
                 if now.shape != then.shape:
                     self._tensors[i].data = then.clone()
                     continue
-                extent = (
-                    1
-                    + now.storage_offset()
-                    + sum(
-                        (n - 1) * stride for n, stride in zip(now.shape, now.stride(), strict=True)
-                    )
-                )
-                now.untyped_storage().resize_(int(extent) * now.element_size())
+                now.untyped_storage().resize_(_bytes(now)[1])
                 now.copy_(then)
             for i in self.changed():
                 with suppress(RuntimeError):  # an expanded tensor takes no copy
@@ -108,25 +99,30 @@ def alike(some: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> boo
     )
 
 
+def near(a: Tensor, b: Tensor, share: float) -> bool:
+    """Is no element further from the other than this share of the largest?"""
+    if a.shape != b.shape:
+        return False
+    off, size = (a - b).abs().nan_to_num(nan=0.0), b.abs().nan_to_num(nan=0.0, posinf=0.0)
+    return not a.numel() or bool(off.max() <= share * size.max())
+
+
 def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
     """Was its storage resized to nothing, or exchanged for nothing? (Reversible layers do so; to
     read it ends the process.) `then`: what it held."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
-    try:
-        return (
-            tensor.numel() > 0 or (then is not None and then.numel() > 0)
-        ) and tensor.untyped_storage().nbytes() == 0
-    except (RuntimeError, NotImplementedError):  # a tensor of another kind has none to look at
-        return False
+    with suppress(RuntimeError, NotImplementedError):  # a tensor of another kind has none
+        held = tensor.numel() > 0 or (then is not None and then.numel() > 0)
+        return held and tensor.untyped_storage().nbytes() == 0
+    return False
 
 
 # ---- Tensors that have memory in common: a write into one shows in the other.
 Named = tuple[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(NamedTuple):
     """The gradient at a place of what backward returned lies in memory that `name` names; `twin`:
     that of another gradient's place."""
 
@@ -207,8 +203,7 @@ def _has_memory(tensor: Tensor) -> bool:
 
 def _bytes(tensor: Tensor) -> tuple[int, int]:
     """The first byte in its storage and the one after the last."""
-    reach = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    first = int(tensor.storage_offset())
-    return first * tensor.element_size(), (first + reach + 1) * tensor.element_size()
+    dimensions = zip(tensor.shape, tensor.stride(), strict=True)
+    reach = sum((size - 1) * stride for size, stride in dimensions)
+    first, width = int(tensor.storage_offset()), tensor.element_size()
+    return first * width, (first + reach + 1) * width

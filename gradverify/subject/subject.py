@@ -4,13 +4,13 @@ on the right code."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import groupby
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,25 +19,23 @@ from gradverify.model.case import Case
 from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
-from gradverify.subject.ambient import in_our_way, left_as_found
-from gradverify.subject.arguments import Argument as Argument
-from gradverify.subject.arguments import Members
-from gradverify.subject.failure import UserCodeError, attempted, blame, blamed
-from gradverify.subject.forms import compared, is_dense, named
+from gradverify.subject.ambient import OURS, left_as_found, of_ambient
+from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError, Value, attempted, blame, blamed
+from gradverify.subject.forms import Argument as Argument
+from gradverify.subject.forms import Members, compared, is_dense, named, names
+from gradverify.subject.forms import leaves as flattened
 from gradverify.subject.graph import every_node
 from gradverify.subject.layout import LAID, copied, laid, relaid
 from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
 from gradverify.subject.modules import Held, Restless, State, at_rest, hooked, hooks_of, reached
 from gradverify.subject.on_cuda import devices_of, finished
-from gradverify.subject.outputs import leaves as flattened
-from gradverify.subject.outputs import names
 from gradverify.subject.snapshot import same
 from gradverify.subject.target import Target
 from gradverify.torch_private import gradients
 
 # Backwards that must have been timed; forward calls that one takes else
 TIMED, PER_BACKWARD = 3, 2.0
-Measured = TypeVar("Measured")
 # Added to the seed, beside 0 of forwards; the first is no seed that a backward is likely to set
 # itself
 BACKWARD, ELSEWHERE = 104_729, 2
@@ -48,6 +46,18 @@ LEAF_WRITTEN = "a leaf Variable that requires grad"
 
 
 Gradients = tuple[Tensor | None, ...]
+Tensors = Sequence[Tensor]
+Cotangents = Sequence[Tensor | None]
+
+
+def filled(gradients: Iterable[Tensor | None], inputs: Iterable[Tensor]) -> list[Tensor]:
+    """Gradients of these inputs, zeros where there is none."""
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, inputs, strict=True)]
+
+
+def as_leaves(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Copies without history that require grad."""
+    return [x.detach().clone().requires_grad_() for x in tensors]
 
 
 class Way(Enum):
@@ -67,7 +77,7 @@ class Graph:
     a module's parameters and buffers when it was over, by name. It stands there again while a
     backward of the graph runs."""
 
-    leaves: tuple[Tensor, ...]
+    leaves: Tensors
     arguments: tuple[Any, ...]
     lent: dict[str, Tensor]
     outputs: tuple[Any, ...]
@@ -79,7 +89,8 @@ class Subject:
 
     `positions`: the arguments as the function takes them, one each, but the elements of a list or
     the like together; `kwargs`: the plain ones by name; `output_names`: of the flattened outputs,
-    known after the first forward; `writes` is set once the function was seen to write into an
+    known after the first forward; `tensors`: the arguments that are; `parameter_names`: of those
+    that are a module's; `writes` is set once the function was seen to write into an
     input: from then on every call gets fresh, non-leaf clones; `way`: how its backward was found to
     be callable, which every backward follows; `around` makes the context that every forward runs
     in, where there is one, `lent` what each of a module's buffers becomes.
@@ -123,9 +134,7 @@ class Subject:
             if is_module
             else Held(*reached(target.subject, *plain, *kwargs.values()))
         )
-        self._parameters = frozenset(
-            argument.name for argument in self.arguments if argument.parameter
-        )
+        self.parameter_names = {argument.name for argument in self.arguments if argument.parameter}
         # all that it gets are differentiable inputs, handed over by position as they lie
         self._bare = (
             not is_module
@@ -142,7 +151,11 @@ class Subject:
             )
         )
         # Of CUDA; each call is waited for
-        self.on = devices_of(argument.value for argument in self.arguments if argument.is_tensor)
+        self.tensors = tuple(argument for argument in self.arguments if argument.is_tensor)
+        self.differentiable = tuple(a for a in self.arguments if a.differentiable)
+        # In order; never written to
+        self.inputs: Tensors = tuple(a.value for a in self.differentiable)
+        self.on = devices_of(argument.value for argument in self.tensors)
         self.on_cuda, self._quiet = bool(self.on), False
         self._forward = self._backward = self._batched = 0
         self._original: Subject | None = None
@@ -184,15 +197,16 @@ class Subject:
     def fastest(self) -> tuple[float, float]:
         """Seconds of the fastest forward and of the fastest backward, which is a guess where few
         were timed; 0 where none was."""
-        watch, of_backward = self.watches
+        watch, pulls = self.watches
         forward = 0.0 if watch.fastest == inf else watch.fastest
-        return (
-            forward,
-            of_backward.fastest if of_backward.calls >= TIMED else PER_BACKWARD * forward,
-        )
+        return forward, pulls.fastest if pulls.calls >= TIMED else PER_BACKWARD * forward
 
     # ---- random numbers: the same for every forward, others for every backward, as the settings
     # say (`reseed`)
+    def generator(self, purpose: str) -> torch.Generator:
+        """One of its own for each purpose."""
+        return generator(self.case.settings.seed, self.case.check, purpose)
+
     @property
     def _is_quiet(self) -> bool:
         """Is nothing seeded, as nothing is drawn, by this one or whose twin it is?"""
@@ -219,7 +233,7 @@ class Subject:
             next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
         )
 
-    def seldom_seeded(self, measure: Callable[[], Measured]) -> Measured:
+    def seldom_seeded(self, measure: Callable[[], Value]) -> Value:
         """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with
         a seed before every call.
 
@@ -232,7 +246,7 @@ class Subject:
             self._quiet = False
         return found if self.states() == before else measure()
 
-    def seeded_elsewhere(self, measure: Callable[[], Measured], number: int = 0) -> Measured:
+    def seeded_elsewhere(self, measure: Callable[[], Value], number: int = 0) -> Value:
         """What is measured where the generators start elsewhere than for every other call, for each
         `number` at another place."""
         if self.case.settings.reseed:
@@ -245,11 +259,6 @@ class Subject:
 
     # ---- arguments
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The differentiable inputs, in order; never written to."""
-        return tuple(argument.value for argument in self.arguments if argument.differentiable)
-
-    @property
     def own(self) -> Subject:
         """In the dtype that the spec says."""
         return self.narrow or self
@@ -257,39 +266,30 @@ class Subject:
     @property
     def size(self) -> int:
         """Elements of all tensor arguments together."""
-        return sum(argument.value.numel() for argument in self.arguments if argument.is_tensor)
+        return sum(argument.value.numel() for argument in self.tensors)
 
     @property
     def odd(self) -> str | None:
         """What has neither strides nor another mode of torch to be tried, in a sentence: "a is a
         sparse CSR tensor"; None where all is dense."""
-        found = next((argument for argument in self.arguments if argument.form is not None), None)
-        return (
-            self._odd_output
-            if found is None or found.form is None
-            else f"{found.name} is {found.form.kind}"
-        )
+        found = (f"{a.name} is {a.form.kind}" for a in self.arguments if a.form is not None)
+        return next(found, self._odd_output)
 
     def name_of(self, place: int) -> str:
         """An output by its path: `y0`, or `y.loss` of a dict."""
         return self.output_names[place] if place < len(self.output_names) else f"y{place}"
 
-    @property
-    def differentiable(self) -> tuple[Argument, ...]:
-        return tuple(argument for argument in self.arguments if argument.differentiable)
-
     def leaves(self) -> list[Tensor]:
         """Fresh copies of the differentiable inputs that require grad, laid out as the spec
         says."""
         plain = torch.contiguous_format
-        return [
-            (
-                copied(a.value)
-                if a.layout is None
-                else laid(a.value.detach().clone(memory_format=plain), a.layout)
-            ).requires_grad_()
+        values = (
+            copied(a.value)
+            if a.layout is None
+            else laid(a.value.detach().clone(memory_format=plain), a.layout)
             for a in self.differentiable
-        ]
+        )
+        return [value.requires_grad_() for value in values]
 
     def twin(
         self,
@@ -314,37 +314,28 @@ class Subject:
         # A module's buffers follow its inputs and parameters, if they do so at all
         if target is None and self._looked:
             other._rest = self._rest
-            pairs = [(a.value, b.value) for a, b in zip(self.arguments, arguments, strict=True)]
             other._looked = self._rest is None or all(
-                same(a, b)
-                if isinstance(a, Tensor) and isinstance(b, Tensor)
-                else a is b or bool(a == b)
-                for a, b in pairs
+                same(a.value, b.value)
+                if a.is_tensor and b.is_tensor
+                else a.value is b.value or bool(a.value == b.value)
+                for a, b in zip(self.arguments, arguments, strict=True)
             )
         return other
 
     def called(
-        self,
-        inputs: Sequence[Tensor],
-        mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad,
+        self, inputs: Tensors, mode: Callable[[], AbstractContextManager[Any]] = torch.enable_grad
     ) -> Graph:
         """One forward under a grad mode, the inputs laid out as the spec says. Raises UserCodeError
         (GV002)."""
         self.count(forward=1)
         with mode():
-            if self._bare:
-                values, lent = (
-                    (self._arguments(inputs) if self.writes else inputs),
-                    dict[str, Tensor](),
-                )
-            else:
-                values = self._arguments(inputs)
-                lent = self.parameters(values) | self._buffers()
+            values = inputs if self._bare and not self.writes else self._arguments(inputs)
+            lent = {} if self._bare else self.parameters(values) | self._buffers()
             outputs = self._outputs(values, lent)
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
         return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
 
-    def probed(self, inputs: Sequence[Tensor]) -> Graph:
+    def probed(self, inputs: Tensors) -> Graph:
         """`called`, and notices a function that refuses leaves because it writes into its
         inputs."""
         before, found = [x.detach().clone() for x in inputs], attempted(self.called, inputs)
@@ -366,9 +357,9 @@ class Subject:
     def pull(
         self,
         graph: Graph,
-        outputs: Sequence[Tensor],
-        cotangents: Sequence[Tensor | None],
-        leaves: Sequence[Tensor] | None = None,
+        outputs: Tensors,
+        cotangents: Cotangents,
+        leaves: Tensors | None = None,
         *,
         retain: bool = False,
         create: bool = False,
@@ -388,7 +379,8 @@ class Subject:
         """
         leaves = graph.leaves if leaves is None else leaves
         asked = [leaf for leaf in leaves if leaf.requires_grad]
-        for leaf in asked if not accumulate else ():
+        anew = () if accumulate else asked
+        for leaf in anew:
             leaf.grad = None
         # A batch is counted when it is made: of one that is refused nothing was
         self.count(backward=int(not batch))
@@ -397,11 +389,25 @@ class Subject:
             self.watches[1].start()
             found: Sequence[Tensor | None]
             if (way or self.way) is Way.LEAVES:
-                with warnings.catch_warnings(), _own_grads(outputs, asked):
-                    warnings.filterwarnings("ignore", REFERENCE_CYCLE)
-                    torch.autograd.backward(
-                        outputs, cotangents, retain_graph=retain or create, create_graph=create
-                    )
+                # A leaf that is not our own (a closure's parameter) keeps the `.grad` it holds
+                found = [
+                    getattr(node, "variable", None)
+                    for node in every_node(outputs)
+                    if type(node).__name__ == "AccumulateGrad"
+                ]
+                others = [x for x in found if x is not None and all(x is not y for y in asked)]
+                before = [leaf.grad for leaf in others]
+                try:
+                    for leaf in others:
+                        leaf.grad = None
+                    with warnings.catch_warnings():
+                        warnings.filterwarnings("ignore", REFERENCE_CYCLE)
+                        torch.autograd.backward(
+                            outputs, cotangents, retain_graph=retain or create, create_graph=create
+                        )
+                finally:
+                    for leaf, gradient in zip(others, before, strict=True):
+                        leaf.grad = gradient
                 found = [leaf.grad for leaf in asked]
             elif under_modes:
                 found = gradients(outputs, asked, cotangents)
@@ -417,7 +423,7 @@ class Subject:
             self.watches[1].stop()
         if batch:
             self.count(backward=batch, batched=batch)
-        for leaf in asked if not accumulate else ():
+        for leaf in anew:
             leaf.grad = None
         each = iter(found)
         return tuple(next(each) if leaf.requires_grad else None for leaf in leaves)
@@ -431,9 +437,11 @@ class Subject:
 
     def buffers(self, graph: Graph) -> dict[str, Tensor]:
         """Those that stood in a module when the forward was over."""
-        return {name: tensor for name, tensor in graph.lent.items() if name not in self._parameters}
+        return {
+            name: tensor for name, tensor in graph.lent.items() if name not in self.parameter_names
+        }
 
-    def _arguments(self, inputs: Sequence[Tensor]) -> Sequence[Any]:
+    def _arguments(self, inputs: Tensors) -> Sequence[Any]:
         moved = iter(inputs)
         values = list[Any]()
         for argument in self.arguments:
@@ -458,26 +466,17 @@ class Subject:
 
     def _buffers(self) -> dict[str, Tensor]:
         """Fresh clones of a module's buffers, or of those of the modules that a callable holds."""
+        tensors = self._held.tensors
+        own = self._rest or {n: x for n, x in tensors.items() if n not in self.parameter_names}
         if not self._looked:
             self._looked = True
-            self._rest = self._at_rest() or self._rest
-        return {
-            name: self.lent(buffer.clone())
-            for name, buffer in (self._rest or self._own_buffers).items()
-        }
+            if rest := self._at_rest(own):
+                own = self._rest = rest
+        return {name: self.lent(buffer.clone()) for name, buffer in own.items()}
 
-    @property
-    def _own_buffers(self) -> State:
-        return {
-            name: tensor
-            for name, tensor in self._held.tensors.items()
-            if name not in self._parameters
-        }
-
-    def _at_rest(self) -> State | None:
+    def _at_rest(self, start: State) -> State | None:
         """The buffers of a module in training where its forward, which updates them, lets them come
         to rest; None where it does not matter."""
-        start = self._rest or self._own_buffers
         if (
             self.target.kind != "module"
             or not start
@@ -489,18 +488,13 @@ class Subject:
             self.count(forward=1)
             self.reseed()
             values = self._arguments(self.leaves())
-            lent = self.parameters(values) | {
-                name: buffer.clone() for name, buffer in buffers.items()
-            }
-            returned = self._call(values, lent)
-            return (
-                [
-                    y.detach()
-                    for y in flattened(returned)
-                    if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())
-                ],
-                {name: lent[name].detach() for name in buffers},
-            )
+            lent = self.parameters(values) | {n: buffer.clone() for n, buffer in buffers.items()}
+            outputs = [
+                y.detach()
+                for y in flattened(self._call(values, lent))
+                if isinstance(y, Tensor) and (y.is_floating_point() or y.is_complex())
+            ]
+            return outputs, {name: lent[name].detach() for name in buffers}
 
         try:
             with seeded(self.case.settings.seed):
@@ -515,7 +509,7 @@ class Subject:
         if self.meddles:
             self.meddles = False
             try:
-                with left_as_found(in_our_way()):
+                with left_as_found(of_ambient(OURS)):
                     return self._outputs(values, lent)
             finally:
                 self.meddles = True
@@ -540,17 +534,15 @@ class Subject:
             blame(error, "GV002", "forward")
             raise
 
-    def given(self, inputs: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
+    def given(self, inputs: Tensors) -> tuple[list[Any], dict[str, Any]]:
         """What one call of a function that is no module gets: by position, and by name."""
         return self.arranged(self._arguments(inputs))
 
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
         """What of them is compared, some being sparse or nested."""
         found = [compared(y, self._masked) for y in outputs]
-        self._odd_output = next(
-            (f"an output is {named(y)}" for y, x in zip(outputs, found, strict=True) if x is not y),
-            None,
-        )
+        odd = (named(y) for y, x in zip(outputs, found, strict=True) if x is not y)
+        self._odd_output = next((f"an output is {kind}" for kind in odd), None)
         return found
 
     def _call(self, values: Sequence[Any], lent: dict[str, Tensor]) -> Any:
@@ -592,9 +584,9 @@ class Subject:
 
 
 def pulled(
-    outputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    cotangents: Sequence[Tensor | None],
+    outputs: Tensors,
+    leaves: Tensors,
+    cotangents: Cotangents,
     retain: bool = True,
     create: bool = False,
     batched: bool = False,
@@ -609,26 +601,6 @@ def pulled(
         allow_unused=True,
         is_grads_batched=batched,
     )
-
-
-@contextmanager
-def _own_grads(outputs: Sequence[Tensor], own: Sequence[Tensor]) -> Iterator[None]:
-    """Afterwards every leaf of the graph that is not our own (a closure's parameters) holds the
-    `.grad` it held before."""
-    found = [
-        getattr(node, "variable", None)
-        for node in every_node(outputs)
-        if type(node).__name__ == "AccumulateGrad"
-    ]
-    others = [leaf for leaf in found if leaf is not None and all(leaf is not mine for mine in own)]
-    before = [leaf.grad for leaf in others]
-    try:
-        for leaf in others:
-            leaf.grad = None
-        yield
-    finally:
-        for leaf, gradient in zip(others, before, strict=True):
-            leaf.grad = gradient
 
 
 def _own(value: Any) -> Any:

@@ -14,7 +14,7 @@ import torch
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.model.case import Case
 from gradverify.model.interrupt import is_interrupt
-from gradverify.subject.failure import CODE, UserCodeError, blamed, type_name
+from gradverify.subject.failure import CODE, blamed, refuse, type_name
 from gradverify.subject.failure import named as name_of
 from gradverify.subject.find import find, returning
 from gradverify.subject.machine import by_default
@@ -96,9 +96,7 @@ def live(
         ):
             found = found(**init)
     elif init is not None:
-        raise UserCodeError(
-            CODE, f"init: {name} is no torch.nn.Module class, so there is nothing to build with it"
-        )
+        refuse(f"init: {name} is no torch.nn.Module class, so there is nothing to build with it")
     else:
         # A module instance is somebody's: its copy is cast and moved. One that cannot be copied (it
         # holds a handle) is used itself
@@ -123,10 +121,9 @@ def live(
             else []
         )
         hint = "name what to check in it, after a colon" + f": {', '.join(names)}" * bool(names)
-        raise UserCodeError(
-            CODE,
+        refuse(
             f"{key}: {name} is {_kind_of(found)}, not an autograd Function, a callable or a module",
-            hint=hint if inspect.ismodule(found) else None,
+            hint if inspect.ismodule(found) else None,
         )
     if isinstance(found, (OverloadPacket, Overload)):
         return Target(name, "operator", found, found, operator_parameters(found))
@@ -140,7 +137,7 @@ def callable_target(name: str, key: str) -> Callable[..., Any]:
     if _is_function(found):
         found = found.apply
     if inspect.isclass(found) or not callable(found):
-        raise UserCodeError(CODE, f"{key}: {name} is {_kind_of(found)}, not a function")
+        refuse(f"{key}: {name} is {_kind_of(found)}, not a function")
     call: Callable[..., Any] = found
     return call
 
@@ -223,11 +220,16 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] |
 
 def definition(found: Any) -> Place | None:
     """The `backward` (or `vjp`) of a Function, else the definition itself."""
-    for part in (getattr(found, "backward", None), getattr(found, "vjp", None)):
-        place = place_of(part) if part is not None and _is_function(found) else None
-        if place is not None and not place.file.startswith(str(torch.__path__[0])):
-            return place
+    if _is_function(found):
+        for part in (found.backward, found.vjp):
+            if place := users(place_of(part)):
+                return place
     return place_of(found)
+
+
+def users(place: Place | None) -> Place | None:
+    """The place, where it is not in torch's own code."""
+    return place if place and not place.file.startswith(str(torch.__path__[0])) else None
 
 
 def place_of(part: Any) -> Place | None:

@@ -4,11 +4,11 @@ accumulate."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from gradverify.subject.base_call import Custody, Held, Written, arguments
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
 from gradverify.subject.failure import UserCodeError, attempted, blamed
 from gradverify.subject.layout import reversed_along
-from gradverify.subject.subject import Subject, Way
+from gradverify.subject.subject import Subject, Tensors, Way, filled
 
 # ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through
 # a loop
@@ -28,16 +28,15 @@ SPREAD = 0.3
 NEARBY = 0.02  # where the function is not defined there, and the third point
 SIZE = 3
 Dims = tuple[int | None, ...]
-Points = Sequence[Sequence[Tensor]]
+Points = Sequence[Tensors]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Per checked output [B, …] and per differentiable input its gradient: [B, …], or the sum over
     the batch where the input is not batched."""
 
-    outputs: tuple[Tensor, ...]
-    gradients: tuple[Tensor, ...]
+    outputs: Tensors
+    gradients: Tensors
 
 
 class Batches:
@@ -53,14 +52,9 @@ class Batches:
         source: torch.Generator,
         random: bool = False,
     ) -> None:
-        self._subject, self._checked, self._cotangents, self._source, self._random = (
-            subject,
-            tuple(checked),
-            cotangents,
-            source,
-            random,
-        )
-        self._arguments = [argument for argument in subject.arguments if argument.is_tensor]
+        self._subject, self._checked, self._cotangents = subject, tuple(checked), cotangents
+        self._source, self._random = source, random
+        self._arguments = subject.tensors
         self._moving = subject.twin(
             [replace(argument, differentiable=argument.is_tensor) for argument in subject.arguments]
         )
@@ -123,11 +117,9 @@ class Batches:
         """Per example its tensor arguments; one that is not batched stays where it is."""
         chosen = self._chosen
         assert not isinstance(chosen, str)
+        first = chosen[0]
         return [
-            [
-                base if dim is None else x
-                for base, x, dim in zip(chosen[0], point, dims, strict=True)
-            ]
+            [base if dim is None else x for base, x, dim in zip(first, point, dims, strict=True)]
             for point in chosen
         ]
 
@@ -139,41 +131,31 @@ class Batches:
         return self._loops[dims]
 
     def _loop(self, points: Points, dims: Dims) -> Batch:
-        singles = [
-            self._single(point, cotangent)
-            for point, cotangent in zip(points, self._cotangents, strict=True)
-        ]
-        outputs, gradients = (
-            [
+        singles = []
+        for point, cotangents in zip(points, self._cotangents, strict=True):
+            graph = self._moving.called(
+                [
+                    x.detach().clone().requires_grad_(wanted)
+                    for x, wanted in zip(point, self.differentiable, strict=True)
+                ]
+            )
+            checked = [graph.outputs[place] for place in self._checked]
+            if [y.shape for y in checked] != [v.shape for v in cotangents]:
+                raise UserCodeError(CODE, "the shapes of its outputs depend on values")
+            gradients = self._pulled(graph, checked, cotangents)
+            singles.append(([y.detach() for y in checked], gradients))
+        outputs, pulled = (
+            tuple(
                 torch.stack([x.to_dense() if x.layout != torch.strided else x for x in each])
                 for each in zip(*parts, strict=True)
-            ]
+            )
             for parts in zip(*singles, strict=True)
         )
-        return Batch(
-            tuple(outputs),
-            tuple(
-                g if dim is not None else g.sum(0)
-                for g, dim in zip(gradients, self._own(dims), strict=True)
-            ),
-        )
-
-    def _single(
-        self, point: Sequence[Tensor], cotangents: Sequence[Tensor]
-    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        graph = self._moving.called(
-            [
-                x.detach().clone().requires_grad_(wanted)
-                for x, wanted in zip(point, self.differentiable, strict=True)
-            ]
-        )
-        checked = [graph.outputs[place] for place in self._checked]
-        if [y.shape for y in checked] != [v.shape for v in cotangents]:
-            raise UserCodeError(CODE, "the shapes of its outputs depend on values")
-        return [y.detach() for y in checked], self._pulled(graph, checked, cotangents)
+        pairs = zip(pulled, compress(dims, self.differentiable), strict=True)
+        return Batch(outputs, tuple(g if dim is not None else g.sum(0) for g, dim in pairs))
 
     def _pulled(
-        self, graph: Graph, outputs: Sequence[Tensor], cotangents: Sequence[Tensor], **options: Any
+        self, graph: Graph, outputs: Tensors, cotangents: Tensors, **options: Any
     ) -> list[Tensor]:
         """The gradient per differentiable argument."""
         found = (
@@ -181,11 +163,7 @@ class Batches:
             if outputs
             else [None] * len(graph.leaves)
         )
-        return [
-            torch.zeros_like(x) if g is None else g
-            for x, g in zip(graph.leaves, found, strict=True)
-            if x.requires_grad
-        ]
+        return list(compress(filled(found, graph.leaves), self.differentiable))
 
     def vmapped(self, dims: Dims) -> Batch:
         """One vmapped call and one backward, along torch's in_dims, one per tensor argument. Raises
@@ -215,35 +193,24 @@ class Batches:
                     raise outputs.__cause__ or outputs
             self._moving.count(forward=SIZE - 1, backward=SIZE - 1, batched=2 * SIZE)
             given = [torch.stack(each) for each in zip(*self._cotangents, strict=True)]
-            fitting = [
-                v if v.shape == y.shape else torch.zeros_like(y)
-                for v, y in zip(given, outputs, strict=True)
-            ]
-            # Beside others, one without is silently zero
-            graphed = [y.requires_grad for y in outputs]
+            # Beside others, one without a graph is silently zero
+            pairs = [(y, v) for y, v in zip(outputs, given, strict=True) if y.requires_grad]
             found = self._pulled(
                 Graph(tuple(wide), (), {}, ()),
-                list(compress(outputs, graphed)),
-                list(compress(fitting, graphed)),
+                [y for y, _ in pairs],
+                [v if v.shape == y.shape else torch.zeros_like(y) for y, v in pairs],
                 way=Way.REUSED,
                 code=CODE,
                 what="backward of the vmapped call",
             )
-        back = [
-            g if dim is None else g.movedim(dim, 0)
-            for g, dim in zip(found, self._own(dims), strict=True)
-        ]
-        return Batch(tuple(y.detach() for y in outputs), tuple(back))
-
-    def _own(self, dims: Dims) -> Iterator[int | None]:
-        """The in_dims of the differentiable arguments."""
-        return (dim for dim, wanted in zip(dims, self.differentiable, strict=True) if wanted)
+        moved = zip(found, compress(dims, self.differentiable), strict=True)
+        back = tuple(g if dim is None else g.movedim(dim, 0) for g, dim in moved)
+        return Batch(tuple(y.detach() for y in outputs), back)
 
 
 # ---- What `.grad` holds after two backwards, as a training step with gradient accumulation makes
 # it
-@dataclass(frozen=True, slots=True)
-class Accumulated:
+class Accumulated(NamedTuple):
     """`.grad` per leaf after the first and after both backwards; the arguments that these
     changed."""
 
@@ -257,19 +224,12 @@ def accumulated(
 ) -> Accumulated:
     """`.backward(ones)` twice: on one graph, whose last use it is, or on two graphs of the same
     leaves. Raises UserCodeError."""
-    custody = Custody(
-        [
-            Held("argument", name, x)
-            for name, x in arguments(subject, graph)
-            if x.layout == torch.strided
-        ]
-    )
+    own = [(name, x) for name, x in arguments(subject, graph) if x.layout == torch.strided]
+    custody = Custody([Held("argument", name, x) for name, x in own])
 
     def backward(graph: Graph, retain: bool) -> Gradients:
-        outputs, others = (
-            [y for y in function.of(graph) if y.requires_grad],
-            function.with_zeros(graph),
-        )
+        outputs = [y for y in function.of(graph) if y.requires_grad]
+        others = function.with_zeros(graph)
         return subject.pull(
             graph,
             [*outputs, *others],
@@ -280,19 +240,13 @@ def accumulated(
         )
 
     first = copied(backward(graph, reusable))
-    return Accumulated(
-        first,
-        backward(graph if reusable else function.graph(graph.leaves), False),
-        custody.broken(),
-    )
+    both = backward(graph if reusable else function.graph(graph.leaves), False)
+    return Accumulated(first, both, custody.broken())
 
 
-def straight(nodes: Sequence[Any], leaves: Sequence[Tensor]) -> list[bool]:
+def straight(nodes: Sequence[Any], leaves: Tensors) -> list[bool]:
     """Which leaves go straight into one of the nodes, so that nothing stands between its gradient
     and `.grad`."""
-    variables = [
-        getattr(following, "variable", None)
-        for node in nodes
-        for following, _ in node.next_functions
-    ]
+    edges = (following for node in nodes for following, _ in node.next_functions)
+    variables = [getattr(following, "variable", None) for following in edges]
     return [any(leaf is variable for variable in variables) for leaf in leaves]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import SIXTEEN, WIDE
 from gradverify.subject.failure import tried
+from gradverify.subject.forms import dtype_name
 from gradverify.subject.machine import by_default
 from gradverify.subject.rounding import Lifted, Shown
 from gradverify.subject.subject import Subject
@@ -51,27 +52,17 @@ class InDouble:
     ) -> None:
         """`wider`: what is lifted, and to what. `shows`: float64 says that it is float32, to code
         that asserts that."""
-        self.lifts, self.shows, self.asked, self._wider = lifts, shows, set[torch.dtype](), wider
-
-    @property
-    def count(self) -> int:
-        """How many dtypes were lifted."""
-        return len(self.asked)
+        self.lifts, self.shows, self._lifted = lifts, shows, Lifted(wider, shows)
+        self.asked = self._lifted.asked
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        with by_default():
-            if not self.lifts:
-                yield
-                return
-            with (
-                Lifted(self._wider, self.shows) as lifted,
-                Shown() if self.shows else nullcontext(),
-            ):
-                try:
-                    yield
-                finally:
-                    self.asked |= lifted.asked
+        with (
+            by_default(),
+            self._lifted if self.lifts else nullcontext(),
+            Shown() if self.lifts and self.shows else nullcontext(),
+        ):
+            yield
 
 
 def widened(
@@ -116,7 +107,7 @@ def sixteen_inside(subject: Subject) -> str:
     """The dtype of 16 bits that forward casts to, or makes numbers of; nothing where it does not,
     or raises in float64."""
     found = tried(casts_inside, subject) or ()
-    return next((str(dtype).removeprefix("torch.") for dtype in SIXTEEN if dtype in found), "")
+    return next((dtype_name(dtype) for dtype in SIXTEEN if dtype in found), "")
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -290,7 +290,7 @@ class Search:
             if self.build is not None:
                 with seeded(0):
                     found = live(case.target, self.build, case.init, DTYPES[self.dtype])
-            subject = assemble(case, found, drawn_inputs(case, torch.device(self.device)))
+            subject = assemble(case, found, drawn_inputs(case))
             graph = subject.probed(subject.leaves())
             outputs = [y for y in graph.outputs if isinstance(y, Tensor) and y.requires_grad]
         except UserCodeError as error:

@@ -68,7 +68,7 @@ def checked(name: str, backward: Backward, **settings: Any) -> CaseResult:
         **{"select": ("GV101", "GV114", "GV201", "GV223"), **settings},
     )
     target = live("live", function(operator.f, backward), None, torch.float64)
-    return verify(assemble(described, target, drawn_inputs(described, torch.device("cpu"))))
+    return verify(assemble(described, target, drawn_inputs(described)))
 
 
 # ---- how a backward is damaged

@@ -70,14 +70,11 @@ class Damaged(Differentiable):
 
     output, row, place, element, off = 0, 0, 0, 0, 0.0
 
-    def vjp(self, cotangents: list[Tensor | None]) -> Gradients:
-        return self._damaged(super().vjp(cotangents), cotangents)
+    def vjp(self, cotangents: list[Tensor | None], inputs: list[Tensor] | None = None) -> Gradients:
+        return self._damaged(super().vjp(cotangents, inputs), cotangents)
 
     def vjps(self, *_: object) -> None:
         return None
-
-    def vjp_at(self, inputs: list[Tensor], cotangents: list[Tensor | None]) -> Gradients:
-        return self._damaged(super().vjp_at(inputs, cotangents), cotangents)
 
     def _damaged(self, gradients: Gradients, cotangents: list[Tensor | None]) -> Gradients:
         v = cotangents[self.output]

@@ -9,7 +9,7 @@ import torch
 from live import Oracles, check, codes, evidence, randn
 from torch.autograd import Function
 
-from gradverify.oracles.widened import InFloat64
+from gradverify.oracles.legs import InFloat64
 
 
 def kernel(forward, backward):

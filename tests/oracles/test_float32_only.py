@@ -13,7 +13,7 @@ from corpus.float32_only import DAMAGES, drawn, kernel, verdict
 from live import check, evidence, randn
 from torch.autograd import Function
 
-from gradverify.oracles.widened import InFloat64
+from gradverify.oracles.legs import InFloat64
 
 SAMPLE = [
     ("torch", "softmax of a product"),

@@ -83,7 +83,7 @@ def test_an_infinity_in_both_is_left_out_and_the_worst_element_keeps_its_place()
         randn(3),
         oracles=Oracles(reference="oracles.test_reference:masked_and_wrong_at_the_end"),
     )
-    tally = Evidence(live).reference.values[0]
+    tally = Evidence(live).reference.value_pairs[0]
     assert (tally.compared, tally.count(Outcome.MISMATCH)) == (2, 1)
     assert tally.worst[0].output_index == 2
 
@@ -98,4 +98,4 @@ def test_a_nan_in_the_function_alone_is_no_agreement():
         randn(2),
         oracles=Oracles(reference="torch:clone"),
     )
-    assert Evidence(live).reference.values[0].count(Outcome.PASS) == 0
+    assert Evidence(live).reference.value_pairs[0].count(Outcome.PASS) == 0

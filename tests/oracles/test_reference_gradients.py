@@ -13,7 +13,7 @@ from gradverify.numerics.choose import Choice, Cost, Limits, Mode, Why
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.oracles.finite_difference import Jacobian
-from gradverify.oracles.reference_gradients import reference_gradients
+from gradverify.oracles.reference import reference_gradients
 
 SETTINGS = Settings()
 

@@ -20,7 +20,7 @@ def identity(x):
 def values(function, reference, **settings):
     return evidence(
         function, randn(6), oracles=Oracles(reference=f"{HERE}:{reference}"), **settings
-    ).reference.values[0]
+    ).reference.value_pairs[0]
 
 
 def test_where_rounding_hides_more_than_the_tolerance_nothing_is_said():

@@ -16,7 +16,7 @@ from live import check, evidence, randn
 from numerics.differentiable import with_backward
 
 from gradverify.numerics.pairs.pair import Outcome
-from gradverify.oracles.widened import InFloat64
+from gradverify.oracles.legs import InFloat64
 
 
 def single(*shape, seed=0):

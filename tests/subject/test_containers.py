@@ -20,7 +20,7 @@ from torch.autograd import Function
 from torch.nn.utils.rnn import pack_sequence
 
 from gradverify.model.case import InputRecipe, TensorRecipe
-from gradverify.subject.containers import taken_apart
+from gradverify.subject.forms import taken_apart
 from gradverify.subject.prepare import prepare
 from gradverify.verify import verify
 

@@ -8,7 +8,7 @@ import torch
 from live import check, codes, message, randn
 from torch.autograd import Function
 
-from gradverify.subject.outputs import leaves, names
+from gradverify.subject.forms import leaves, names
 
 A, B, C = torch.ones(1), torch.ones(2), torch.ones(3)
 Pair = collections.namedtuple("Pair", "mean var")

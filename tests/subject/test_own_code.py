@@ -109,7 +109,7 @@ CHECKS = {
     "Poisoned": "{name: struck, function: 'op.py:Square', inputs: {x: {shape: [3]}}}",
 }
 """A check that each mode is part of."""
-WORDS = "gradverify.subject.standin:Graphs"
+WORDS = "gradverify.subject.graph:Graphs"
 """The mode that only finds the line of a wrong backward among several: a fault in it costs that
 line."""
 
@@ -183,7 +183,7 @@ def test_a_fault_in_a_mode_is_gradverifys_own(checked, monkeypatch, name):
 
 
 def test_a_fault_in_the_search_for_a_line_costs_no_verdict(checked, monkeypatch):
-    from gradverify.subject.standin import Graphs
+    from gradverify.subject.graph import Graphs
 
     monkeypatch.setattr(Graphs, "answer", raising(Bug("planted")))
     _, check, _ = checked(
