@@ -59,6 +59,31 @@ def test_what_was_kept_from_the_first_call_is_found_where_the_inputs_are_given(m
     ]
 
 
+def test_it_is_looked_at_where_a_rule_has_found_a_fault_that_is_not_the_gradients():
+    kept = []
+
+    class Caching(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            kept.append(inputs[0].detach().clone())
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * kept[0] + 0 * ctx.saved_tensors[0]
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            return 3 * tangent * ctx.saved_tensors[0]
+
+    assert {"GV108", "GV113"} <= codes(check(Caching, X))
+
+
 def test_what_is_right_at_both_points_passes_in_eight_forwards_and_one_backward():
     result = check(Right, X)
     assert codes(result) == set()
