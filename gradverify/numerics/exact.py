@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import Entries, Outcome
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Entries, Outcome, Tally
 from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import Limit, Verdict
@@ -81,10 +80,8 @@ def exact_elements(
     """Analytic values [E] of these outputs and inputs against an oracle's; `broken` and `noise` as
     in `add_exact`."""
     largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
-    tolerance, bar = (
-        atol + np.maximum(rtol * largest, floor),
-        ROUNDING * unit * np.abs(value) + noise,
-    )
+    tolerance = atol + np.maximum(rtol * largest, floor)
+    bar = ROUNDING * unit * np.abs(value) + noise
     verdict = guarded(np.abs(analytic - value), bar, tolerance)
     outcome = np.select(
         [

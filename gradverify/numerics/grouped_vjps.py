@@ -152,10 +152,8 @@ def _agree(
     which, rows, values = _concatenated(cotangents)
     plain = _plain(point, output, rows, weights[which] * values)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
-        off, size = (
-            np.abs(plain[part] - weights @ found[:, part]),
-            np.abs(weights) @ np.abs(found[:, part]),
-        )
+        off = np.abs(plain[part] - weights @ found[:, part])
+        size = np.abs(weights) @ np.abs(found[:, part])
         finite = np.isfinite(size)
         close = np.where(
             finite, off <= CLOSE * size[finite].max(initial=0.0), ~np.isfinite(plain[part])

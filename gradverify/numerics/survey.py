@@ -35,6 +35,7 @@ from gradverify.numerics.rungs import (
     step,
 )
 from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uniform
+from gradverify.numerics.tolerance import Magnitudes
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 # columns: where only sums of them are measured, two calls to find f linear would not be earned back
@@ -131,6 +132,21 @@ class Survey:
         """Standard deviation of f [M] near x, rounding included; of a part of the outputs."""
         return np.maximum(self.sigma[part], point.unit[part] * self.size[part])
 
+    def magnitudes(self, point: Point, reach: Array, far_change: Array | float = 0.0) -> Magnitudes:
+        """What sets the floors of outputs that reach so far [M]."""
+        c = point.columns
+        x_size = max(float(c.scale.max(initial=0.0)), float(c.typical.max(initial=0.0)))
+        return Magnitudes(
+            reach,
+            self.size,
+            self.sigma,
+            point.parts,
+            x_size,
+            point.unit,
+            point.backward_unit,
+            far_change,
+        )
+
     def noisy(self, point: Point) -> Mask:
         """Outputs [M] that are noisier than rounding."""
         return piecewise(
@@ -166,7 +182,9 @@ def survey(point: Point) -> Survey:
         changes.append(_odd_change((up, down), point.f0))
         vanishing.append(_vanishes(up, down, point.f0))
         del known, up, down, f
-    used, moved_by, change = [t for t, c in enumerate(columns) if len(c)], np.zeros(0), sigma
+    used = [t for t, c in enumerate(columns) if len(c)]
+    moved_by = np.zeros(0)
+    change = sigma
     if used:
         level, moved_by, change = _noise(
             point, [columns[t] for t in used], [moved[t] for t in used], size
@@ -313,13 +331,11 @@ def _both_sides(
 
 def _signs(point: Point, columns: Index, purpose: str, *which: object) -> Codes:
     """±1 at random, and turned inwards where the domain ends nearby."""
-    c, sign = (
-        point.columns,
-        np.where(
-            np.signbit(uniform(len(columns), point.seed.generator(purpose, *which, "signs"))),
-            np.int8(-1),
-            np.int8(1),
-        ),
+    c = point.columns
+    sign = np.where(
+        np.signbit(uniform(len(columns), point.seed.generator(purpose, *which, "signs"))),
+        np.int8(-1),
+        np.int8(1),
     )
     if c.free:
         return sign
@@ -346,7 +362,9 @@ def _ray(point: Point, columns: Index, sign: Codes) -> Ray:
 def _unmoved(point: Point, direction: Directions, near: Array, noise: Array) -> tuple[Mask, Mask]:
     """Outputs [M] that need a coarse step to move, and those that need one beyond the columns'
     scale. `near`: their odd change near x."""
-    nothing, moved, f0 = np.zeros(len(noise), bool), _moved_surely(near, noise), point.f0
+    nothing = np.zeros(len(noise), bool)
+    moved = _moved_surely(near, noise)
+    f0 = point.f0
     still = nothing.copy()
     for part in point.parts:
         still[part] = not moved[part].any()
@@ -365,8 +383,8 @@ def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
 
     def vanishes(up: Array, down: Array, f0: Array) -> Mask:
         even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
-        return np.asarray(
-            (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
+        return (odd < VALLEY * even) & (
+            np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down))
         )
 
     return piecewise(vanishes, up, down, f0)

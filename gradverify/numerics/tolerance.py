@@ -13,8 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.estimate.kinks import KINK, NON_FINITE, SMOOTH, Smoothness
-from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.ladder import KINK, NON_FINITE, SMOOTH, Derivative, Smoothness
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.records import Record
@@ -51,7 +50,7 @@ class Tolerances(Record):
             largest = np.nan_to_num(
                 np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0
             )
-        return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
+        return self.atol + np.maximum(self.rtol * largest, self.floor)
 
 
 def verdicts(
@@ -107,7 +106,9 @@ def _verdicts_of_reading(
     border_column: Mask | None,
 ) -> Codes:
     """The verdict on the main reading alone."""
-    tol, off, bar = tolerances.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
+    tol = tolerances.tolerance(a, d.value)
+    off = np.abs(a - d.value)
+    bar = d.bar + extra
     verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar)] = UNDECIDED
     if d.rough:

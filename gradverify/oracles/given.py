@@ -12,8 +12,7 @@ from torch import Tensor
 
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of, numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Outcome, Pair, Tally
 from gradverify.oracles.convergence import beside_largest
 from gradverify.oracles.finite_difference import WORST
 from gradverify.oracles.oracle import Checked

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gradverify.numerics.estimate.kinks import KINK
-from gradverify.numerics.judging.quick_samples import LoneLadders
+from gradverify.numerics.estimate.ladder import KINK
+from gradverify.numerics.judging import lone_derivatives
 from gradverify.numerics.pairs.pair import Entries, Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.rungs import AnyArray, Array, Index, Mask
@@ -105,7 +105,7 @@ class Kinks:
         column = np.searchsorted(point.columns.coordinate, int(point.starts[tensor]) + in_)
         with np.errstate(all="ignore"):
             run = prepared.fresh()
-            d = LoneLadders(run, column, out + point.parts[output].start).derivative()
+            d = lone_derivatives(run, column, out + point.parts[output].start)
         bar = np.maximum(d.left_bar, d.right_bar)
         kinks = np.flatnonzero(d.outcome == KINK)
         return _by_place([each[kinks] for each in (out, in_, d.left, d.right, bar)])

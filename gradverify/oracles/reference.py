@@ -18,8 +18,7 @@ from torch import Tensor
 from gradverify.numerics.exact import add_exact
 from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot, rms
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Outcome, Pair, Tally
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.sixteen_bit import TensorResult
 from gradverify.numerics.survey import survey

@@ -21,11 +21,10 @@ from gradverify.numerics.exact import exact_elements
 from gradverify.numerics.function.coordinates import columns_of, numbers, real_shape
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
-from gradverify.numerics.judging.run import OverBudget, no_budget
-from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
-from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
+from gradverify.numerics.judging import OverBudget, no_budget
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Tally
 from gradverify.numerics.rungs import U64, Array, Index, Mask, nonzero
+from gradverify.numerics.screen import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense, row_groups

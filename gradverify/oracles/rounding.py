@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import mismatches, with_undecided
+from gradverify.numerics.pairs.pair import Outcome, Pair, mismatches, with_undecided
 from gradverify.numerics.rungs import Array, Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import rounded_anew

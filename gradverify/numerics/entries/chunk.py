@@ -12,19 +12,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Ladders, settled
-from gradverify.numerics.estimate.kinks import NON_FINITE
-from gradverify.numerics.estimate.ladder import PIECE, Derivative
-from gradverify.numerics.excuses.cancelling import beyond_cancelling
-from gradverify.numerics.judging.bundle import Bundle, Cells, cells_where, widened
-from gradverify.numerics.judging.judged import Judged, columns_at_once, judged_now, worst_first
-from gradverify.numerics.judging.quick_samples import (
+from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Ladders, settled
+from gradverify.numerics.estimate.ladder import NON_FINITE, PIECE, Derivative
+from gradverify.numerics.excuses.rounding import beyond_cancelling
+from gradverify.numerics.judging import (
+    Bundle,
+    Cells,
+    Judged,
+    Run,
+    cells_where,
+    columns_at_once,
+    judged_now,
     linear_derivatives,
     plain_derivatives,
     quick_samples,
+    widened,
+    worst_first,
 )
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Tally
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import CLIMB, QUICK, WIDE_RUNG, Array, Codes, Index, Mask
 from gradverify.numerics.verdict import MISMATCH, Limit
@@ -57,18 +62,19 @@ class Chunk:
     """
 
     def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
-        self.run, self.bundle, self.a, self.suspect = run, bundle, a, suspect
+        self.run = run
+        self.bundle = bundle
+        self.a = a
+        self.suspect = suspect
         self.linear = bool(len(bundle.tensor)) and run.linear.keys() >= {*bundle.tensor.tolist()}
         self.samples = (
             quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet)
             if self.linear
             else quick_samples(run.point, bundle)
         )
-        self.border, self.unchanged, self.masked = (
-            self.samples.at_border,
-            self.samples.unchanged,
-            self.samples.masked,
-        )
+        self.border = self.samples.at_border
+        self.unchanged = self.samples.unchanged
+        self.masked = self.samples.masked
         self.unmoved, self.wide = run.survey.unmoved[bundle.tensor], run.survey.wide[bundle.tensor]
         if self.masked.any():
             self.masked = self.masked & np.isfinite(a) & bundle.in_pattern
@@ -118,7 +124,7 @@ class Chunk:
         still = self.unchanged[:, outs] & self.bundle.in_pattern[:, outs]
         if not still.any():
             return still
-        return np.asarray(
+        return (
             still
             & (
                 np.abs(self.a[:, outs])
@@ -133,10 +139,8 @@ class Chunk:
         first, last = max(part.start, result.outs.start), min(part.stop, result.outs.stop)
         if first >= last or not (result.zeros.any() or result.masked.any()):
             return
-        here, outs = (
-            (rows, slice(first - result.outs.start, last - result.outs.start)),
-            slice(first, last),
-        )
+        here = (rows, slice(first - result.outs.start, last - result.outs.start))
+        outs = slice(first, last)
         zeros, f0 = result.zeros[here], np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
         rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
         resolution = (
@@ -172,7 +176,7 @@ class Chunk:
         """The ladders of elements, which hold the quick rungs already, if f was sampled there; at
         steps of at least unit scale where these only move beyond that of x."""
         lines = widened(self.bundle, self.run.point).lines if wide else self.bundle.lines
-        ladders = Ladders(lines, self.run.outputs(), Elements(cells.line, cells.out))
+        ladders = Ladders(lines, self.run.outputs(), cells.line, cells.out)
         if not (self.linear or wide):
             for n, k in enumerate(QUICK):
                 ladders.put(k, self.samples.at(n, cells.line, cells.out))

@@ -17,15 +17,20 @@ import numpy as np
 from gradverify.numerics.entries.chunk import SPAN, ChunkResult
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew, measured_alone
 from gradverify.numerics.estimate.climb import EVERY_RUNG
-from gradverify.numerics.estimate.kinks import SMOOTH
-from gradverify.numerics.estimate.ladder import at_rest
+from gradverify.numerics.estimate.ladder import SMOOTH, at_rest
 from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
-from gradverify.numerics.judging.bundle import Bundle, Plan
-from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, columns_at_once, judged_now
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.judging import (
+    MOST_COLUMNS,
+    Bundle,
+    Judged,
+    Plan,
+    Run,
+    columns_at_once,
+    judged_now,
+)
+from gradverify.numerics.pairs.pair import Tally
 from gradverify.numerics.prepare import SMALL
 from gradverify.numerics.rungs import (
     BASE,
@@ -66,11 +71,9 @@ def analytic_values(
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
     for shared in shared_groups([plan.rows for plan in plans]):
-        sharing, rows, part = (
-            [plans[n] for n in shared.users],
-            shared.groups,
-            point.parts[shared.output],
-        )
+        sharing = [plans[n] for n in shared.users]
+        rows = shared.groups
+        part = point.parts[shared.output]
         weight = np.where(
             np.bincount(rows.group, minlength=rows.count)[rows.group] == 1, 1.0, weights[part]
         )
@@ -98,11 +101,9 @@ def analytic_values(
                 inside = (group >= 0) & (group < len(span))
                 if not inside.all():
                     inside = np.broadcast_to(inside, row.shape)
-                    group, row, entry = (
-                        np.broadcast_to(group, row.shape)[inside],
-                        row[inside],
-                        entry[inside],
-                    )
+                    group = np.broadcast_to(group, row.shape)[inside]
+                    row = row[inside]
+                    entry = entry[inside]
                 values[plan.tensor].reshape(-1)[group * m + row] = entry
     return values, strays
 
@@ -131,13 +132,13 @@ class _Search:
 
     def __init__(self, run: Run, plan: Plan, output: int, group: int, weights: Array) -> None:
         rows, start = plan.rows[output], run.point.parts[output].start
-        self.run, self.output, self.weights = run, output, weights
+        self.run = run
+        self.output = output
+        self.weights = weights
         self.columns = slice(plan.first, plan.first + plan.size)
         members, owner = rows.members(group), rows.rows_of(range(group, group + 1))[0]
-        self.outs, self.owner = (
-            members + start,
-            np.where(owner < 0, -1, np.searchsorted(members, owner)),
-        )
+        self.outs = members + start
+        self.owner = np.where(owner < 0, -1, np.searchsorted(members, owner))
         least = run.floors()[self.outs].min(initial=np.inf)
         self.rounding = WEIGHTS[0] * (run.atol + least / run.point.columns.size[self.columns])
         self.finished = True
@@ -147,25 +148,19 @@ class _Search:
         as many as lead to one of them, the others as far as the budget goes."""
         source, several, value = self._sources()
         stray = (source >= 0) & (source != self.owner)
-        shared, place = (
-            np.flatnonzero((several | stray) & (self.owner >= 0)),
-            np.flatnonzero(several),
-        )
-        out, column, values = (
-            [source[stray]],
-            [np.flatnonzero(stray)],
-            [value[stray] / self.weights[self.outs[source[stray]]]],
-        )
+        shared = np.flatnonzero((several | stray) & (self.owner >= 0))
+        place = np.flatnonzero(several)
+        out = [source[stray]]
+        column = [np.flatnonzero(stray)]
+        values = [value[stray] / self.weights[self.outs[source[stray]]]]
         own, rows = np.zeros(len(source)), self._rows(place) if len(place) else {}
         for n, row in rows.items():
             here = self.owner[place] == n
             own[place[here]] = row[here]
             there = np.flatnonzero(~here & self._reached(row, place))
-            out, column, values = (
-                [*out, np.full(len(there), n)],
-                [*column, place[there]],
-                [*values, row[there]],
-            )
+            out = [*out, np.full(len(there), n)]
+            column = [*column, place[there]]
+            values = [*values, row[there]]
         if not self.finished:
             own[place[~np.isin(self.owner[place], list(rows))]] = np.nan
         first = self.columns.start
@@ -191,7 +186,9 @@ class _Search:
         several [N]; what they are reached by [N]."""
         number, size = np.arange(len(self.outs)), len(self.owner)
         bits = max(len(number) - 1, 0).bit_length()
-        source, seen, value = np.zeros(size, np.intp), np.zeros(size, np.intp), np.zeros(size)
+        source = np.zeros(size, np.intp)
+        seen = np.zeros(size, np.intp)
+        value = np.zeros(size)
         several, lost = np.zeros(size, bool), np.ones(size, bool)
         for bit in range(bits):
             off, on = (self._pulled(np.flatnonzero((number >> bit) & 1 == side)) for side in (0, 1))
@@ -320,7 +317,9 @@ class ColourGroups:
         False where f does depend on one of these inputs, or a small tensor is better compared
         column by column.
         """
-        run, c, floors = self.run, self.run.point.columns, self.run.floors()
+        run = self.run
+        c = self.run.point.columns
+        floors = self.run.floors()
         for (tensor, output, group), size in strays.items():
             if tensor == self.plan.tensor:
                 part, members = run.point.parts[output], self.plan.rows[output].members(group)
@@ -330,7 +329,9 @@ class ColourGroups:
                     self._off_pattern(output, group)
         for found in self.one_hot.values():
             for i in pieces(len(found.out), SPAN):
-                column, out, value = found.column[i], found.out[i], found.value[i]
+                column = found.column[i]
+                out = found.out[i]
+                value = found.value[i]
                 d = at_rest(
                     np.where(np.isfinite(run.point.f0), run.noise, np.inf)[out]
                     / (LEAST_STEP * c.scale[column])
@@ -357,7 +358,9 @@ class ColourGroups:
         number of backward."""
         run, counts = self.run, self.counts
         for output, part in enumerate(run.point.parts):
-            pair, of_output, measured = (self.plan.tensor, output), in_range(judged.out, part), 0
+            pair = (self.plan.tensor, output)
+            of_output = in_range(judged.out, part)
+            measured = 0
             while measured < MOST_COLUMNS and not (
                 counts.budget_ended or counts.enough_confirmed(pair)
             ):
@@ -368,15 +371,11 @@ class ColourGroups:
                 ]
                 if not i.size:
                     break
-                alone, before = (
-                    measured_alone(run, judged.column[i], judged.out[i]),
-                    judged.analytic[i],
-                )
-                judged, unconfirmed[i], measured = (
-                    judged.replaced(i, alone),
-                    False,
-                    measured + len(i),
-                )
+                alone = measured_alone(run, judged.column[i], judged.out[i])
+                before = judged.analytic[i]
+                judged = judged.replaced(i, alone)
+                unconfirmed[i] = False
+                measured = measured + len(i)
                 counts.count(pair, alone)
                 same = np.abs(before - alone.analytic) <= alone.tolerances.tolerance(
                     alone.analytic, alone.analytic
@@ -432,11 +431,9 @@ def lasts(run: Run, line: Line, out: Index) -> bool:
 
 def structural_zeros(run: Run, plan: Plan, tallies: Mapping[tuple[int, int], Tally]) -> None:
     """What no group has: f does not depend on it, and its gradient is 0."""
-    columns, point, of_tensor = (
-        run.point.columns,
-        run.point,
-        slice(plan.first, plan.first + plan.size),
-    )
+    columns = run.point.columns
+    point = run.point
+    of_tensor = slice(plan.first, plan.first + plan.size)
     for output, part in enumerate(point.parts):
         tally = tallies[plan.tensor, output]
         missing = plan.size * (part.stop - part.start) - tally.elements

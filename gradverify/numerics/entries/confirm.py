@@ -12,16 +12,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Elements, Judge, Ladders
+from gradverify.numerics.estimate.climb import EVERY_RUNG, Climb, Judge, Ladders
 from gradverify.numerics.estimate.samples import Line
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.judging.bundle import lone_columns
-from gradverify.numerics.judging.judged import MOST_COLUMNS, Judged, enough_confirmed, judged_now
-from gradverify.numerics.judging.quick_samples import LoneLadders
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.pair import Asked, Pair
-from gradverify.numerics.pairs.tally import MAP_ROWS, Tally
+from gradverify.numerics.judging import (
+    MOST_COLUMNS,
+    Judged,
+    Run,
+    enough_confirmed,
+    judged_now,
+    lone_columns,
+    lone_derivatives,
+)
+from gradverify.numerics.pairs.pair import MAP_ROWS, Asked, Pair, Tally
 from gradverify.numerics.rungs import QUICK, Index
 from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 
@@ -31,7 +35,7 @@ from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
 def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     """Elements (column, output) [E], in the order in which they were asked, and excused: one
     backward an output, 48 forward calls a column."""
-    a, d = run.analytic(column, out), LoneLadders(run, column, out).derivative()
+    a, d = run.analytic(column, out), lone_derivatives(run, column, out)
     return excused(run, judged_now(run, column, out, a, d).with_limits())
 
 
@@ -104,10 +108,8 @@ def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
 def pair_of_one(run: Run, asked: Asked) -> Pair:
     """A pair of this one element."""
     run, point, part = run.fresh(), run.point, run.point.parts[asked.output]
-    column, out = (
-        np.array([column_at(point, asked.input, asked.input_index)]),
-        np.array([part.start + asked.output_index]),
-    )
+    column = np.array([column_at(point, asked.input, asked.input_index)])
+    out = np.array([part.start + asked.output_index])
     with np.errstate(all="ignore"):
         run.learn_survey()
         judged = _judged(run, column, out)
@@ -134,7 +136,7 @@ def climber(run: Run, column: Index, out: Index, judge: Judge) -> tuple[Line, Cl
     tensor = run.point.columns.tensor[column]
     wide, unmoved = run.survey.wide[tensor, out], run.survey.unmoved[tensor, out]
     line = lone_columns(run.point, column, bool(wide[0])).lines[0]
-    ladders = Ladders([line], run.outputs(), Elements(np.zeros_like(out), out))
+    ladders = Ladders([line], run.outputs(), np.zeros_like(out), out)
     first = ladders.solve(np.arange(1), QUICK, False)
     first.unclear[:] |= unmoved | wide
     return line, Climb(ladders, first, judge, unmoved)

@@ -26,15 +26,11 @@ from gradverify.numerics.entries.colour_groups import (
 from gradverify.numerics.entries.confirm import Confirmations, confirmed_anew
 from gradverify.numerics.excuses.order import excused
 from gradverify.numerics.function.point import DirectionLine
-from gradverify.numerics.judging.bundle import Bundle, Plan, Structure, lone_columns
-from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.pair import ElementRecord, Pair
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.judging import Bundle, Judged, Plan, Run, Structure, lone_columns
+from gradverify.numerics.pairs.pair import ElementRecord, Pair, Tally
 from gradverify.numerics.prepare import SMALL, with_other_groups
-from gradverify.numerics.probing.screen import VERIFIED_ALONG, screen
-from gradverify.numerics.probing.seed_matrices import SurveyedPoint, draw_directions
 from gradverify.numerics.rungs import QUICK, Array, Mask, Z, in_range
+from gradverify.numerics.screen import VERIFIED_ALONG, draw_directions, screen
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.survey import Directions
 from gradverify.numerics.verdict import PASS, Verdict
@@ -97,7 +93,9 @@ class Sweep:
 
     def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
         point, m = run.point, len(run.point.f0)
-        self.run, self.plans, self.suspect = run, run.structure.plans, suspect
+        self.run = run
+        self.plans = run.structure.plans
+        self.suspect = suspect
         self.known, self.complete = np.ones(m, bool), True
         self.sum, self.bar = np.zeros((2, m))
         self.room = max(1, limit // 2 // (8 * max(m, 1)))
@@ -132,7 +130,9 @@ class Sweep:
 
     def pairs(self, finished: bool) -> list[Pair]:
         """What came of them."""
-        point, low, pairs = self.run.point, self.run.low_precision(), list[Pair]()
+        point = self.run.point
+        low = self.run.low_precision()
+        pairs = list[Pair]()
         for (tensor, output), tally in self.tallies.items():
             plan, part = self.plans.get(tensor), point.parts[output]
             pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
@@ -149,7 +149,9 @@ class Sweep:
     def _judge_groups(self) -> set[int]:
         """The planned tensors, what their backwards gave off the pattern, and whether it all adds
         up; the tensors of which something is not so."""
-        run, point, broken = self.run, self.run.point, set[int]()
+        run = self.run
+        point = self.run.point
+        broken = set[int]()
         weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
         confirmations = Confirmations(run)
         tensors = {
@@ -190,7 +192,9 @@ class Sweep:
     def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
         """The tensors of which one direction and one cotangent of the function as a whole do not
         agree, though the elements do: it has another structure."""
-        run, point, patterns = self.run, self.run.point, dict(self.run.structure.patterns)
+        run = self.run
+        point = self.run.point
+        patterns = dict(self.run.structure.patterns)
         along = list[Directions]()
         for t, groups in tensors.items():
             drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
@@ -205,9 +209,8 @@ class Sweep:
                     for pattern, part in zip(patterns[t], point.parts, strict=True)
                 )
             along.append(drawn)
-        surveyed = SurveyedPoint(point, run.survey)
         seen = {pair: tally.deviation for pair, tally in self.tallies.items()}
-        found = screen(surveyed, patterns, along, rows=False, linear=run.linear, seen=seen)
+        found = screen(run, patterns, along, rows=False, linear=run.linear, seen=seen)
         off = {pair.input for pair in found if len(pair.flagged)}
         moves = {each.tensor: DirectionLine(point, *each.moving()) for each in along}
         for pair in found:
@@ -244,7 +247,9 @@ class Sweep:
 
     def _add_up(self, judged: Judged) -> None:
         """The elements times how far the survey's ray moves their columns, per output."""
-        d, by, m = judged.derivative, self.run.survey.moved_by[judged.column], len(self.known)
+        d = judged.derivative
+        by = self.run.survey.moved_by[judged.column]
+        m = len(self.known)
         rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
         self.known[judged.out[rough]] = False
         for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
@@ -255,7 +260,7 @@ class Sweep:
         than any step that was taken f is something else."""
         change = self.run.survey.change
         slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
-        return np.asarray(self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack))
+        return self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack)
 
     def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
         """To the tally of each pair its elements."""

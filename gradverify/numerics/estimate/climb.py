@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gradverify.numerics.estimate.kinks import JUMP, KINK, SMOOTH
-from gradverify.numerics.estimate.ladder import Derivative, solve
-from gradverify.numerics.estimate.samples import Line, Samples, sample_rung, selected
-from gradverify.numerics.records import Record
+from gradverify.numerics.estimate.ladder import JUMP, KINK, SMOOTH, Derivative, solve
+from gradverify.numerics.estimate.samples import Line, Samples, sample_rung
 from gradverify.numerics.rungs import CLIMB, QUICK, RUNGS, Array, Codes, Index, Mask, step
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
 
@@ -45,34 +43,24 @@ class Outputs:
     rounds_x: bool
 
 
-@dataclass(frozen=True)
-class Elements(Record):
-    """Pairs (line, output), by index [E], in the order of the lines."""
-
-    line: Index
-    out: Index
-
-
 class Ladders:
-    """The samples of a set of elements on their lines, taken once each: at most RUNGS + 21 rungs of
-    up, down, two steps."""
+    """The samples of a set of elements, pairs of a `line` and an output by index [E] in the order
+    of the lines, taken once each: at most RUNGS + 21 rungs of up, down, two steps."""
 
-    def __init__(self, lines: Sequence[Line], outputs: Outputs, elements: Elements) -> None:
-        self.lines, self.outputs, self.elements = lines, outputs, elements
-        lines_used, starts = np.unique(elements.line, return_index=True)
-        groups = np.split(np.arange(len(elements.line)), starts[1:])
-        self._members = {int(n): group for n, group in zip(lines_used, groups, strict=False)}
+    def __init__(self, lines: Sequence[Line], outputs: Outputs, line: Index, out: Index) -> None:
+        self.lines, self.outputs, self.line, self.out = lines, outputs, line, out
+        used, starts = np.unique(line, return_index=True)
+        groups = np.split(np.arange(len(line)), starts[1:])
+        self._members = {int(n): group for n, group in zip(used, groups, strict=False)}
         self._sampled: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
-        self._selected = {
-            n: selected(lines[n], elements.out[members]) for n, members in self._members.items()
-        }
-        self._size, self._magnitude = np.empty((2, len(elements.line)))
+        self._size, self._magnitude = np.empty((2, len(line)))
+        self._lines = dict[int, Line]()
         for n, members in self._members.items():
-            self._size[members], self._magnitude[members] = (
-                self._selected[n].size,
-                self._selected[n].magnitude,
-            )
+            of = lines[n]
+            self._lines[n] = of.of(out[members]) if hasattr(of, "of") else of
+            self._size[members] = self._lines[n].size
+            self._magnitude[members] = self._lines[n].magnitude
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -92,12 +80,12 @@ class Ladders:
 
     def samples(self, i: Index, rungs: Iterable[int]) -> Samples:
         """Elements i at these rungs, sampled where they were not yet."""
-        lines, rungs = np.unique(self.elements.line[i]).tolist(), list(rungs)
+        lines, rungs = np.unique(self.line[i]).tolist(), list(rungs)
         for n in lines:  # line after line: where its columns lie is looked up once
             for k in rungs:
                 self._sample(n, k)
         up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
-        o, out = self.outputs, self.elements.out[i]
+        o, out = self.outputs, self.out[i]
         return Samples(
             up,
             down,
@@ -117,7 +105,7 @@ class Ladders:
 
     def every_rung(self) -> Derivative:
         """The derivatives of all elements from the whole sequence of steps."""
-        return self.solve(np.arange(len(self.elements.out)), range(RUNGS), True)
+        return self.solve(np.arange(len(self.out)), range(RUNGS), True)
 
     def _sample(self, n: int, k: int) -> None:
         if (n, k) in self._sampled:
@@ -125,14 +113,16 @@ class Ladders:
         self._sampled.add((n, k))
         members = self._members[n]
         if k not in self._samples:
-            self._samples[k] = np.full((4, len(self.elements.line)), np.nan)
+            self._samples[k] = np.full((4, len(self.line)), np.nan)
         row = self._samples[k]
-        samples = sample_rung(self._selected[n], k)
+        line = self._lines[n]
+        samples = sample_rung(line, k)
         if samples is None:
             row[2:, members] = step(1.0, k) * self._size[members]
         else:
-            for n_th, values in enumerate(samples):
-                row[n_th, members] = values
+            shown = slice(None) if hasattr(line, "of") else self.out[members]
+            row[0, members], row[1, members] = samples.up[shown], samples.down[shown]
+            row[2, members], row[3, members] = samples.step_up, samples.step_down
 
 
 class Climb:
@@ -144,8 +134,11 @@ class Climb:
     """
 
     def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask) -> None:
-        self.ladders, self.derivative, self._judge, self._unmoved = ladders, quick, judge, unmoved
-        self._line, lines = ladders.elements.line, len(ladders.lines)
+        self.ladders = ladders
+        self.derivative = quick
+        self._judge = judge
+        self._unmoved = unmoved
+        self._line, lines = ladders.line, len(ladders.lines)
         self._low, self._high = np.full(lines, QUICK[0]), np.full(lines, QUICK[-1])
         self.unconfirmed, self.exhausted = np.zeros((2, len(self._line)), bool)
 
@@ -254,4 +247,4 @@ def derivative(
 def along_line(line: Line, outputs: Outputs) -> Ladders:
     """All outputs [M] along one line."""
     everything = np.arange(len(outputs.f0))
-    return Ladders([line], outputs, Elements(np.zeros_like(everything), everything))
+    return Ladders([line], outputs, np.zeros_like(everything), everything)

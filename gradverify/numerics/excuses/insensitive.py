@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.estimate.climb import Outputs, derivative
+from gradverify.numerics.estimate.climb import derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import DirectionLine, Point
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import with_undecided
+from gradverify.numerics.judging import Run
+from gradverify.numerics.pairs.pair import Outcome, Pair, with_undecided
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
 from gradverify.numerics.verdict import Limit
@@ -74,13 +73,8 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
         return pairs
     for part in point.parts:  # nine points do not show every output's
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
-    outputs = Outputs(
-        point.f0,
-        np.maximum(run.survey.sigma, noise),
-        lambda: point.unit,
-        rounds_x=not point.columns.rounded,
-    )
-    d = derivative(DirectionLine(point, columns, weights), outputs, every_rung=True)
+    line = DirectionLine(point, columns, weights)
+    d = derivative(line, run.outputs(noise), every_rung=True)
     usable = d.smooth & np.isfinite(d.value) & np.isfinite(d.bar)
 
     def agrees(output: int) -> bool | None:

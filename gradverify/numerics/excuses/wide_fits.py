@@ -17,8 +17,7 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 
 from gradverify.numerics.estimate.noise import FINE, LEAST_ULPS
-from gradverify.numerics.judging.judged import Judged
-from gradverify.numerics.judging.run import Run
+from gradverify.numerics.judging import Judged, Run
 from gradverify.numerics.rungs import Array, Index, Mask, Z, nonzero
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
@@ -74,7 +73,10 @@ def pass_fitted(run: Run, judged: Judged, stepping: Index) -> Judged:
 def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
     """Open elements of one column: interval by interval until all are right or two know the slopes,
     then the best of these with more nodes."""
-    widths, values, bars, d = list[float](), list[Array](), list[Array](), judged.derivative
+    widths = list[float]()
+    values = list[Array]()
+    bars = list[Array]()
+    d = judged.derivative
 
     def within(width: float, count: int = NODES) -> Judged:
         value, bar = _slope_within(run, column, judged.out, width, apart, count)

@@ -154,10 +154,8 @@ class RowGroups:
         pattern, rows = self.pattern, order[begins[groups.start] : begins[groups.stop]]
         nothing = pattern.nothing[rows]
         rows = rows[~nothing] if nothing.any() else rows
-        place, inside = (
-            ((self.group[rows] - groups.start) * pattern.size)[:, None],
-            np.ones((len(rows), 1), bool),
-        )
+        place = ((self.group[rows] - groups.start) * pattern.size)[:, None]
+        inside = np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
             at, every = pattern.low[k][rows][:, None], (len(rows), place.shape[1] * width)
             if width == 1:
@@ -248,8 +246,8 @@ def _numbered(label: Index) -> Index:
         present = np.bincount(label) > 0
         if present.all():
             return label
-        return np.asarray((np.cumsum(present) - 1)[label])
-    return np.asarray(np.unique(label, return_inverse=True)[1])
+        return (np.cumsum(present) - 1)[label]
+    return np.unique(label, return_inverse=True)[1]
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
@@ -305,7 +303,7 @@ class ColumnGroups:
     def columns_of(self, groups: range) -> Index:
         """The column of each of these groups, counted within the tensor, that each output of all
         output tensors depends on [groups, M]; NO_ENTRY where none does."""
-        residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
+        residues = np.unravel_index((groups), self.widths) if self.widths else ()
         columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
 
