@@ -92,7 +92,7 @@ LISTED: Mapping[str, Listed] = {
     "estimate.ladder.CONFIRM": Listed(
         "How many finer steps must agree with a value of a long sequence?", counted=True
     ),
-    "estimate.climb.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
+    "estimate.ladder.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
     "estimate.ladder.NEGLIGIBLE": Listed(
         "Which growth of differences, of a quotient, is underestimated noise?"
     ),
@@ -116,7 +116,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.insensitive.INNER": Listed(
         "From how many roundings of f on is noise a rounding inside?"
     ),
-    "excuses.rounding.NOISE_ROWS": Listed(
+    "excuses.order.NOISE_ROWS": Listed(
         "Of how many rows at a time is that noise looked at?", counted=True
     ),
     "excuses.order.PLACES": Listed(
@@ -132,7 +132,7 @@ LISTED: Mapping[str, Listed] = {
     "excuses.order.HIGHEST": Listed(
         "From which share of the outputs on are steps the function's own?", on=TREADS
     ),
-    "excuses.rounding.LIBRARY": Listed(
+    "excuses.order.LIBRARY": Listed(
         "How many roundings of its arguments may an operation of backward lose?", on=FLOAT32
     ),
     # columns, rows, blocks

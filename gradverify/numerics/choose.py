@@ -107,7 +107,8 @@ class Costs:
 def predicted(counts: Counts, seconds: float) -> Costs:
     """Calls of each comparison where nothing is wrong (method.md section 5) of a function whose
     forward takes so many seconds; gradcheck: 2N + 1 forward, M backward."""
-    forward, backward = seconds + CALL_OVERHEAD, BACKWARD * seconds + CALL_OVERHEAD
+    forward = seconds + CALL_OVERHEAD
+    backward = BACKWARD * seconds + CALL_OVERHEAD
 
     def cost(calls: int, pulled: int, solved: int, memory: int, extra: float) -> Cost:
         return Cost(
@@ -127,7 +128,8 @@ def predicted(counts: Counts, seconds: float) -> Costs:
     grouped = counts.column_groups + counts.linear_groups
     held = n + m
     check = VERIFIED_ALONG if grouped < n or counts.row_groups < m else 0
-    room, pulling = max(1, TILES // 2 // (FLOAT64 * max(m, 1))), PULLED * counts.row_groups * n
+    room = max(1, TILES // 2 // (FLOAT64 * max(m, 1)))
+    pulling = PULLED * counts.row_groups * n
     # Each tile of the Jacobian is pulled back anew
     passes = 1 if grouped <= room else 1 + -(-grouped // room)
     entries = cost(
@@ -296,7 +298,8 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
     if mode is not None:
         why, candidate = Why.ASKED, Candidate(mode, costs.of[mode])
     else:
-        why, candidate = Why.NOTHING_FITS, Candidate(Mode.BLOCKS, costs.of[Mode.BLOCKS])
+        why = Why.NOTHING_FITS
+        candidate = Candidate(Mode.BLOCKS, costs.of[Mode.BLOCKS])
         for candidate in _candidates(costs):
             against = _against(budget, candidate, costs)
             if against is None:

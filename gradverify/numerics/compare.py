@@ -20,8 +20,7 @@ from gradverify.numerics.choose import (
     predicted,
     to_power_of_two,
 )
-from gradverify.numerics.entries.confirm import with_asked
-from gradverify.numerics.entries.sweep import compare_entries
+from gradverify.numerics.entries import compare_entries, with_asked
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.flagged import compare_sums
 from gradverify.numerics.function.point import Function
@@ -69,7 +68,8 @@ def compare(
     )
     if watch:
         watch(choice)
-    by_entries, afforded = choice.mode is Mode.ENTRIES, choice.budget.excess(choice.cost) is None
+    by_entries = choice.mode is Mode.ENTRIES
+    afforded = choice.budget.excess(choice.cost) is None
     if not by_entries:
         pairs, structure, left = compare_sums(run, choice, keep)
         choice = replace(choice, left=left)

@@ -8,7 +8,7 @@ import numpy as np
 from gradverify.numerics.pairs.pair import Entries, Outcome, Tally
 from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
 # Ulps that two right ways to compute one number may differ by without a cancellation
 ROUNDING = 8.0
@@ -86,8 +86,8 @@ def exact_elements(
     outcome = np.select(
         [
             ~np.isfinite(value),
-            verdict == Verdict.PASS,
-            (verdict == Verdict.MISMATCH) | ~np.isfinite(analytic),
+            verdict == PASS,
+            (verdict == MISMATCH) | ~np.isfinite(analytic),
         ],
         [broken, Outcome.PASS, Outcome.MISMATCH],
         Outcome.UNDECIDED,

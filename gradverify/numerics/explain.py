@@ -25,7 +25,7 @@ from gradverify.model.element import (
     Truncation,
 )
 from gradverify.model.result import Outcome
-from gradverify.numerics.entries.confirm import climber, column_at, pair_of_one
+from gradverify.numerics.entries import climber, column_at, pair_of_one
 from gradverify.numerics.estimate.ladder import (
     KINK,
     ORDERS,
@@ -99,10 +99,11 @@ def measure(
         prepared.atol, run.rtols()[outs], np.array([checked.floor]), np.zeros(1, bool)
     )
     with np.errstate(all="ignore"):  # as a check climbs, and then every rung, settled or not
-        _, climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
+        climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
         climb.run()
         climb.every_rung(np.arange(1))
-        s, d = climb.ladders.samples(np.arange(1), climb.ladders.known), climb.derivative
+        s = climb.ladders.samples(np.arange(1), climb.ladders.known)
+        d = climb.derivative
         by_rungs = Judged(
             columns,
             outs,

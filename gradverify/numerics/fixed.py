@@ -65,7 +65,8 @@ def check_fixed(
                     part = point.parts[tally.output]
                     local, out = np.nonzero(~masked[:, part])
                     tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
-                    at, no_bar = (local, out + part.start), np.zeros(len(out))
+                    at = (local, out + part.start)
+                    no_bar = np.zeros(len(out))
                     elements = Entries.without_kinks(
                         out,
                         columns[local] - begin,

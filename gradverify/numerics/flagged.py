@@ -1,22 +1,13 @@
-"""From a flagged line to one suspicious entry: halve the inputs of its block by forward calls, then
-the outputs of one input by backwards.
-
-Both halves of what is wrong add up to it, so one of them is wrong by at least half as much: that
-one is followed. What looks rough (a kink along the direction) is followed too. Nothing is judged
-here: the lone column and the one-hot row say whether the suspect is at fault.
-
-Rows and blocks that a probe could not pass, followed to their elements, which are confirmed one
-by one (method.md section 6).
+"""The modes `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged
+followed to its elements, which are confirmed one by one (method.md section 6).
 
 A line (a row or block) whose entry is wrong is wrong; one whose entries are all right is right, at
 the tolerance of entries; one where neither can be decided for the size of it stays open.
-
-The modes `rows` and `blocks`: sums of elements screened, verified by blocks, and what is flagged
-judged element by element.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,10 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from gradverify.numerics.choose import Choice, Mode
-from gradverify.numerics.entries.colour_groups import NEARER
-from gradverify.numerics.entries.confirm import measured_alone
-from gradverify.numerics.estimate.climb import EVERY_RUNG
-from gradverify.numerics.estimate.ladder import KINK
+from gradverify.numerics.entries import NEARER, measured_alone
+from gradverify.numerics.estimate.ladder import EVERY_RUNG, KINK
 from gradverify.numerics.estimate.samples import sample_rung
 from gradverify.numerics.excuses.order import beyond_slopes
 from gradverify.numerics.function.point import DirectionLine
@@ -61,10 +50,10 @@ from gradverify.numerics.screen import (
     screen_of,
 )
 from gradverify.numerics.seed_vectors import moves_along, pull_back, signed_weights
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, paired, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, paired
 from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.tolerance import guarded
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.verdict import PASS, UNDECIDED, Limit
 
 TRIES = 2  # probes: a fault may hide from one by chance
 # The only rung of a brief search, where f has no more noise than SILENT: rounding and curvature
@@ -96,6 +85,12 @@ class _Probe:
     inside: int
 
 
+# From a flagged line to one suspicious entry: halve the inputs of its block by forward calls, then
+# the outputs of one input by backwards.
+# Both halves of what is wrong add up to it, so one of them is wrong by at least half as much: that
+# one is followed. What looks rough (a kink along the direction) is followed too. Nothing is judged
+# here: the lone column and the one-hot row say whether the suspect is at fault.
+@dataclass
 class Search:
     """The search in one block of a pair, by probes: random cotangents of its outputs, and moves of
     columns.
@@ -105,24 +100,24 @@ class Search:
     is rough.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        tensor: int,
-        output: int,
-        block: int,
-        row: int | None = None,
-        brief: bool = False,
-    ) -> None:
-        self.run, self.point, self.tensor, self.output = run, run.point, tensor, output
-        self.block, self.row, self.brief = block, row, brief
-        self.pattern = paired(self.point, tensor, [run.structure.patterns[tensor][output]])[0]
-        self.which = (tensor, block, row)
-        self.part, self.columns = self.point.parts[output], self.point.columns.of(tensor)
-        steps = schedule(self.point, tensor)
-        self.noise = run.survey.noise(self.point)
+    run: Run
+    tensor: int
+    output: int
+    block: int
+    row: int | None = None
+    brief: bool = False
+
+    def __post_init__(self) -> None:
+        run, tensor = self.run, self.tensor
+        self.point = run.point
+        self.pattern = paired(run.point, tensor, [run.structure.patterns[tensor][self.output]])[0]
+        self.which = (tensor, self.block, self.row)
+        self.part = run.point.parts[self.output]
+        self.columns = run.point.columns.of(tensor)
+        self.noise = run.survey.noise(run.point)
+        steps = schedule(run.point, tensor)
         self.stages: tuple[Stage, ...] = (steps.start, *steps.finer)
-        if brief:
+        if self.brief:
             quiet = bool((self.noise <= SILENT * run.survey.size).all())
             self.stages = ((BRIEF if quiet and steps.start is not LOW_START else steps.start[-1],),)
 
@@ -188,7 +183,8 @@ class Search:
     def _deviation(self, probe: _Probe, columns: Index) -> float | None:
         """Analytic less numeric Σ w_j (Jv)_j over these columns; inf where f is rough, None where
         both agree."""
-        move, scale = np.zeros(len(self.columns)), self.point.columns.scale[self.columns[columns]]
+        move = np.zeros(len(self.columns))
+        scale = self.point.columns.scale[self.columns[columns]]
         move[columns] = probe.move[columns]
         norm = np.full(1, float(np.sqrt(np.sum((probe.gradient[columns] * scale) ** 2))))
         noise = np.sqrt(np.sum((probe.weights * self.noise[self.part]) ** 2, keepdims=True))
@@ -203,7 +199,7 @@ class Search:
         tolerance = relative(self.point, self.tensor, self.output)[0] * np.maximum(
             norm, np.abs(np.nan_to_num(d.value))
         )
-        passed = (guarded(np.abs(off), d.bar, tolerance) == Verdict.PASS) | (np.abs(off) <= d.bar)
+        passed = (guarded(np.abs(off), d.bar, tolerance) == PASS) | (np.abs(off) <= d.bar)
         return None if passed[0] else float(off[0])
 
     def _derivative(
@@ -239,7 +235,8 @@ class Search:
     def _worst_outputs(self, probe: _Probe, column: int) -> Index:
         """The output that the backward is off at, found by halving; all that are rough along the
         column, if any."""
-        scale, move = self.point.columns.scale[self.columns[column]], np.zeros(len(self.columns))
+        scale = self.point.columns.scale[self.columns[column]]
+        move = np.zeros(len(self.columns))
         move[column] = scale
         d = self._derivative(move, lambda change: change, self.noise[self.part])
         used = probe.weights != 0
@@ -276,47 +273,44 @@ SEARCH = 60  # forward calls that it may take to find an entry of a line
 ONE_BY_ONE = 64  # entries of a line that are measured alone
 
 
-class FollowUp:
-    """What the screens of one comparison flagged. `keep`: how many of the worst elements a pair
-    keeps; `unfollowed`: flagged lines that the end of the budget left."""
-
-    def __init__(self, run: Run, keep: int) -> None:
-        self.run = run
-        self.keep = keep
-        self.unfollowed = 0
-        self._followed = 0
-        run.learn_survey()
-
-    def budget_ended(self) -> bool:
-        """Does the budget end here? One line is followed all the same."""
-        self._followed += 1
-        return self._followed > 1 and self.run.over_budget(EVERY_RUNG)
-
-
+@dataclass
 class FollowedPair:
     """One screened pair, and what became of its flagged lines, each counted once.
 
+    `keep`: how many of the worst elements are kept. `counts`, of all pairs: the lines that were
+    `followed`, and flagged ones that the end of the budget left `unfollowed`.
     `wrong_lines`: those found wrong; `assumed_wrong`: how many more count as wrong unasked;
     `cleared`: right after all; `open`: neither right nor wrong, strays among them; `open_blocks`:
     the blocks that those lie in; `kinked_blocks`: blocks of a single entry, which is right at a
     kink; `judged_entries`: (column, output) of all entries that were judged.
     """
 
-    def __init__(self, follow_up: FollowUp, screened: Screened) -> None:
-        self.follow_up = follow_up
-        self.run = follow_up.run
-        self.screened = screened
-        tensor = screened.input
-        output = screened.output
-        run = follow_up.run
-        self.pattern: Pattern = run.structure.patterns[tensor][output]
-        self.part, self.blocks = run.point.parts[output], self.pattern.block_of_outputs()
-        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), follow_up.keep, run.asked)
+    run: Run
+    keep: int
+    screened: Screened
+    counts: Counter[str]
+    assumed_wrong: int = 0
+    cleared: int = 0
+    open: int = 0
+
+    def __post_init__(self) -> None:
+        run = self.run
+        tensor = self.screened.input
+        output = self.screened.output
+        self.pattern = run.structure.patterns[tensor][output]
+        self.part = run.point.parts[output]
+        self.blocks = self.pattern.block_of_outputs()
+        self.tally = Tally(tensor, output, (MAP_ROWS + 1, 1), self.keep, run.asked)
         self.wrong_lines = set[int]()
         self.open_blocks = set[int]()
         self.kinked_blocks = set[int]()
-        self.judged_entries, self._rows = set[tuple[int, int]](), dict[int, Judged]()
-        self.assumed_wrong = self.cleared = self.open = 0
+        self.judged_entries = set[tuple[int, int]]()
+        self._rows = dict[int, Judged]()
+
+    def budget_ended(self) -> bool:
+        """Does the budget end here? One line of all pairs is followed all the same."""
+        self.counts["followed"] += 1
+        return self.counts["followed"] > 1 and self.run.over_budget(EVERY_RUNG)
 
     @property
     def wrong(self) -> int:
@@ -337,9 +331,9 @@ class FollowedPair:
         confirmed = False  # open
         for n, line in enumerate(order.tolist()):
             confirmed = enough_confirmed(self.wrong, self.cleared)
-            ended = self.follow_up.budget_ended()
+            ended = self.budget_ended()
             if n == MOST or confirmed or ended:
-                self.follow_up.unfollowed += len(order) - n if ended and not confirmed else 0
+                self.counts["unfollowed"] += len(order) - n if ended and not confirmed else 0
                 left[n:] = True
                 break
             if int(blocks[n]) in self.kinked_blocks:
@@ -355,7 +349,7 @@ class FollowedPair:
         self.open += int((~known).sum())
         self.open_blocks |= set(blocks[left].tolist())
         for n, (group, line) in enumerate(pair.strays):
-            if n == MOST or self.wrong >= ENOUGH_CONFIRMED or self.follow_up.budget_ended():
+            if n == MOST or self.wrong >= ENOUGH_CONFIRMED or self.budget_ended():
                 self.open += 0 if self.wrong else pair.stray_count - n
                 break
             behind = self._behind_stray(group, line)
@@ -364,12 +358,14 @@ class FollowedPair:
     def result(self, mode: Mode) -> Pair:
         """The pair as it is reported, its lines counted instead of elements."""
         screened, run = self.screened, self.run
-        unit, low = run.point.unit[self.part].max(initial=0.0), run.low_precision()[self.part].any()
+        unit = run.point.unit[self.part].max(initial=0.0)
+        low = run.low_precision()[self.part].any()
         entries = self.tally.result(float(unit), bool(low))
         total = max(screened.lines, self.wrong, min(self.open, 1))
         undecided = min(self.open, total - self.wrong)  # strays may be more than lines
         counts = [0] * len(Outcome)
-        counts[Outcome.MISMATCH], counts[Outcome.UNDECIDED] = self.wrong, undecided
+        counts[Outcome.MISMATCH] = self.wrong
+        counts[Outcome.UNDECIDED] = undecided
         counts[Outcome.PASS] = total - self.wrong - undecided
         # A few lines were followed: they show no cause
         return replace(
@@ -378,7 +374,7 @@ class FollowedPair:
             counts=tuple(counts),
             limits=((Limit.LINE, undecided),) if undecided else (),
             masked=0,
-            row_groups=row_groups(self.pattern).count if mode is Mode.ROWS else 0,
+            row_groups=self.pattern.rows.count if mode is Mode.ROWS else 0,
             resolution=screened.resolution,
             quick=total - len(screened.flagged),
             lines=mode.lines,
@@ -400,7 +396,7 @@ class FollowedPair:
             self.judged_entries.update(zip(added.column.tolist(), added.out.tolist(), strict=True))
             local = point.columns.coordinate[added.column] - point.starts[self.screened.input]
             self.tally.add(added.pair_elements(self.part.start, local))
-        wrong = np.flatnonzero(entries.verdict == Verdict.MISMATCH)
+        wrong = np.flatnonzero(entries.wrong)
         if wrong.size:
             out = int(entries.out[wrong[0]])
             of_out = out if rows else int(self.blocks[out - self.part.start])
@@ -408,11 +404,9 @@ class FollowedPair:
             self.wrong_lines.add(wrong_line)
             # which is counted on its own
             return line is not None and wrong_line != line and wrong_line in pair.flagged
-        if (entries.verdict == Verdict.UNDECIDED).any():
+        if (entries.verdict == UNDECIDED).any():
             return True
-        if entries.derivative.rough and hidden_ties(
-            self.run, pair.input, self.pattern, self.part.start, entries
-        ):
+        if entries.derivative.rough and self._hidden_ties(entries):
             return True
         self.cleared += 1
         return False
@@ -432,9 +426,9 @@ class FollowedPair:
             of_block = np.flatnonzero(self.blocks == block)
             single = pattern.size == pattern.blocks and len(of_block) == 1
             kinked = suspects.derivative.rough and single  # which explains the flag
-            if kinked and (suspects.verdict == Verdict.PASS).all():
+            if kinked and (suspects.verdict == PASS).all():
                 self.kinked_blocks.add(block)
-            if kinked or (suspects.verdict == Verdict.MISMATCH).any():
+            if kinked or suspects.wrong.any():
                 return suspects
         numbers = self.run.point.columns.of(pair.input)
         guessed = pair.input in structure.plans and not structure.level[pair.input]
@@ -453,7 +447,8 @@ class FollowedPair:
             # the flagged rows of one block together: a column's calls tell of all of them
             beside = pair.flagged[self.blocks[pair.flagged - self.part.start] == block][:MOST]
             beside = beside if line in beside else outputs
-            column, out = np.repeat(columns, len(beside)), np.tile(beside, len(columns))
+            column = np.repeat(columns, len(beside))
+            out = np.tile(beside, len(columns))
             found = measured_alone(self.run, column, out)
             self._rows |= {row: found.take(np.flatnonzero(out == row)) for row in beside.tolist()}
         return self._rows[line]
@@ -470,7 +465,7 @@ class FollowedPair:
             block = int(self.pattern.block_of_inputs()[int(local)])
             suspects = self._search(block).output_of(line, group)
         found = self._alone(suspects)
-        settled = found is None or (found.verdict != Verdict.PASS).any() or found.is_zero.all()
+        settled = found is None or (found.verdict != PASS).any() or found.is_zero.all()
         return found if settled else None
 
     def _alone(self, suspects: Suspects) -> Judged | None:
@@ -478,14 +473,15 @@ class FollowedPair:
         columns, outputs = suspects
         if not (len(columns) and len(outputs)):
             return None
-        column, out = np.repeat(columns, len(outputs)), np.tile(outputs, len(columns))
+        column = np.repeat(columns, len(outputs))
+        out = np.tile(outputs, len(columns))
         return measured_alone(self.run, column, out)
 
     def _known_to_the_screen(self, entries: Judged) -> Judged:
         """Undecided entries that are known to what a screen asks of their row are right: a zero's
         bar may be wider than its floor."""
         i = np.flatnonzero(
-            (entries.verdict == Verdict.UNDECIDED)
+            (entries.verdict == UNDECIDED)
             & entries.derivative.smooth
             & np.isfinite(entries.analytic)
         )
@@ -507,37 +503,39 @@ class FollowedPair:
             i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)]
         )
 
+    # ---- ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one
+    # that was moved down by itself moved nothing
+    def _hidden_ties(self, entries: Judged) -> bool:
+        """Is the gradient of an output with a kink among these elements wrong along all numbers
+        that are equal there, inside its window or not?
 
-# ---- Ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one
-# that was moved down by itself moved nothing
-def hidden_ties(
-    run: Run, tensor: int, pattern: Pattern, first_output: int, entries: Judged
-) -> bool:
-    """Is the gradient of an output with a kink among these elements wrong along all numbers that
-    are equal there, inside its window or not?
-
-    Two forward calls an output, twelve more and a backward where it moves with those outside; none
-    where nothing outside is equal. `first_output`: the first output of the pattern.
-    """
-    c, kinked = run.point.columns, np.flatnonzero(entries.derivative.outcome == KINK)
-    for out in np.unique(entries.out[kinked]).tolist():
-        columns, own = entries.column[kinked[entries.out[kinked] == out]], c.of(tensor)
-        equal = own[np.isin(c.x[own], c.x[columns])]
-        local, coordinates = out - first_output, c.coordinate[equal] - int(run.point.starts[tensor])
-        places = np.unravel_index(coordinates, pattern.shape) if pattern.shape else ()
-        inside = np.full(len(equal), not pattern.nothing[local])
-        for place, low, high in zip(places, pattern.low, pattern.high, strict=True):
-            inside &= (low[local] <= place) & (place <= high[local])
-        outside = equal[~inside]
-        line = DirectionLine(run.point, outside, c.scale[outside])
-        near = sample_rung(line, QUICK[0] + NEARER) if len(outside) else None
-        off = max(abs(f[out] - run.point.f0[out]) for f in near[:2]) if near else 0.0
-        if off > STRAY * run.survey.sigma[out]:
-            together = np.union1d(columns, outside)
-            analytic = run.point.row(out)[None, together]
-            if beyond_slopes(run, together, np.array([out]), analytic)[0]:
-                return True
-    return False
+        Two forward calls an output, twelve more and a backward where it moves with those outside;
+        none where nothing outside is equal.
+        """
+        run = self.run
+        pattern = self.pattern
+        c = self.run.point.columns
+        kinked = np.flatnonzero(entries.derivative.outcome == KINK)
+        for out in np.unique(entries.out[kinked]).tolist():
+            columns = entries.column[kinked[entries.out[kinked] == out]]
+            own = c.of(self.screened.input)
+            equal = own[np.isin(c.x[own], c.x[columns])]
+            local = out - self.part.start
+            coordinates = c.coordinate[equal] - int(run.point.starts[self.screened.input])
+            places = np.unravel_index(coordinates, pattern.shape) if pattern.shape else ()
+            inside = np.full(len(equal), not pattern.nothing[local])
+            for place, low, high in zip(places, pattern.low, pattern.high, strict=True):
+                inside &= (low[local] <= place) & (place <= high[local])
+            outside = equal[~inside]
+            line = DirectionLine(run.point, outside, c.scale[outside])
+            near = sample_rung(line, QUICK[0] + NEARER) if len(outside) else None
+            off = max(abs(f[out] - run.point.f0[out]) for f in near[:2]) if near else 0.0
+            if off > STRAY * run.survey.sigma[out]:
+                together = np.union1d(columns, outside)
+                analytic = run.point.row(out)[None, together]
+                if beyond_slopes(run, together, np.array([out]), analytic)[0]:
+                    return True
+        return False
 
 
 def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Structure, int]:
@@ -556,7 +554,8 @@ def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Struc
         pairs = list[Pair]()
         open_ = set[int]()
         structure = run.structure
-        follow_up = FollowUp(run.fresh(), keep)
+        fresh, counts = run.fresh(), Counter[str]()
+        fresh.reach.add_surveyed()
         with np.errstate(all="ignore"):
             near = [
                 draw_directions(
@@ -579,10 +578,13 @@ def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Struc
             verifying = screened
             if rows:
                 verifying = screen(
-                    run, structure.patterns, [near_x.first() for near_x in near], rows=False
+                    run,
+                    structure.patterns,
+                    [replace(near_x, moves=[near_x.moves[0]]) for near_x in near],
+                    rows=False,
                 )
             for lines, blocks in zip(screened, verifying, strict=True):
-                followed = FollowedPair(follow_up, lines)
+                followed = FollowedPair(fresh, keep, lines, counts)
                 followed.follow(lines, rows)
                 if rows and not followed.wrong:
                     followed.follow(blocks, rows=False, verifying=True)
@@ -594,5 +596,5 @@ def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Struc
                     open_.add(lines.input)
                 pairs.append(followed.result(choice.mode))
         if run.over_budget() or not open_:
-            return pairs, structure, follow_up.unfollowed if run.over_budget() else 0
+            return pairs, structure, counts["unfollowed"] if run.over_budget() else 0
         run = with_other_groups(run, open_)

@@ -120,7 +120,8 @@ def _in_batches(
         return False
     for start in range(0, len(cotangents), most):
         part = cotangents[start : start + most]
-        batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
+        batch = np.zeros((len(part), shape.numel()))
+        (which, rows, weights) = _concatenated(part)
         batch[which, rows] = weights
         pulled = vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
         if pulled is None:

@@ -1,15 +1,6 @@
-"""Lines through x that move one input coordinate, or a colour group of coordinates that no output
-shares; and whose derivative each output shows.
-
-The state of one comparison: tolerances and floors, the noise of f, and how large the derivatives
-of each output were seen to be.
-
-Elements of the Jacobian with their analytic values, finite differences, tolerances and
-verdicts.
-
-f on the quick rungs, the first three steps, and derivatives from them alone, which suffice for
-most elements of a smooth function.
-"""
+"""What elements are judged with in every mode: the lines that move their columns and f on the first
+three steps, what a comparison knows (tolerances, floors, noise), and elements with their
+verdicts."""
 
 from __future__ import annotations
 
@@ -17,18 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gradverify.numerics.estimate.climb import EVERY_RUNG, Ladders, Outputs
 from gradverify.numerics.estimate.ladder import (
+    EVERY_RUNG,
     GROWTH,
     JUMP,
     KINK,
     NON_FINITE,
     Derivative,
+    Ladders,
+    Outputs,
     as_derivative,
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
@@ -62,7 +54,7 @@ from gradverify.numerics.tolerance import (
     stands_out,
     verdicts,
 )
-from gradverify.numerics.verdict import MISMATCH, Limit, Verdict
+from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 
 # ---- bundle
@@ -257,42 +249,14 @@ def widened(bundle: Bundle, point: Point) -> Bundle:
     return replace(bundle, lines=[wide(n, line) for n, line in enumerate(bundle.lines)])
 
 
-# ---- Elements of the Jacobian as flat index arrays: the line, output and column of each; and
-# gathers of what is known by line, output or column
-T = TypeVar("T", bound=np.generic)
-
-
 @dataclass(frozen=True)
-class Cells:
+class Cells(Record):
     """Elements [E] of a bundle by `line` and `out`put, ascending; `column`: whose derivative each
     shows."""
 
-    bundle: Bundle
     line: Index
     out: Index
-
-    def __len__(self) -> int:
-        return len(self.out)
-
-    @cached_property
-    def column(self) -> Index:
-        return self.by_line_and_output(self.bundle.column_of)
-
-    def by_line_and_output(self, values: NDArray[T]) -> NDArray[T]:
-        """What is known by line and output [n, M], by element [E]."""
-        return values[self.line, self.out]
-
-    def take(self, i: Index) -> Cells:
-        """Elements i (ascending)."""
-        return self if len(i) == len(self.out) else Cells(self.bundle, self.line[i], self.out[i])
-
-
-def cells_where(bundle: Bundle, mask: Mask, first: int) -> Cells:
-    """The elements of a bundle where the mask [n, outs], of outputs from the `first` on, is
-    true."""
-    # To find nothing takes NumPy as long as to find much
-    line, out = np.nonzero(mask) if mask.any() else np.zeros((2, 0), np.intp)
-    return Cells(bundle, line, out + first)
+    column: Index
 
 
 # ---- How far each output was seen to go: the largest |a|·s and |D|·s of its row, on which its
@@ -301,8 +265,8 @@ class Reach:
     """The largest |a|·s and resolved |D|·s of each output [M] so far; re and im of one number share
     theirs."""
 
-    def __init__(self, point: Point) -> None:
-        self._point = point
+    def __init__(self, point: Point, survey: Survey) -> None:
+        self._point, self._survey = point, survey
         self._floors: Array | None = None
 
     @cached_property
@@ -332,10 +296,11 @@ class Reach:
             self._numeric, out, np.where(stands, size * self._point.columns.scale.take(column), 0.0)
         )
 
-    def add_surveyed(self, survey: Survey) -> None:
-        """How far outputs surely go by the survey."""
+    def add_surveyed(self) -> None:
+        """How far outputs surely go by the survey: what is judged apart from its tensor is judged
+        by how far all outputs of that were seen to go."""
         self._floors = None
-        np.maximum(self._analytic, survey.reach, out=self._analytic)
+        np.maximum(self._analytic, self._survey.reach, out=self._analytic)
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
         larger = sizes > reach.take(output)
@@ -344,20 +309,21 @@ class Reach:
             return
         if count < larger.size:
             raised = np.flatnonzero(larger)
-            output, sizes = output.reshape(-1)[raised], sizes.reshape(-1)[raised]
+            output = output.reshape(-1)[raised]
+            sizes = sizes.reshape(-1)[raised]
         # Of one axis: ten times as fast as of two
         np.maximum.at(reach, output.reshape(-1), sizes.reshape(-1))
         self._floors = None
 
-    def floors(self, survey: Survey) -> Array:
+    def floors(self) -> Array:
         """The floor times S [M] of each output."""
         if self._floors is None:
-            rows = self.rows(survey)
+            rows = self.rows()
             self._floors = floors(rows, stands_out(rows, self._numeric > 0, self._analytic))
         return self._floors
 
-    def rows(self, survey: Survey) -> Magnitudes:
-        point = self._point
+    def rows(self) -> Magnitudes:
+        point, survey = self._point, self._survey
         reach = np.maximum(point.shared(self._analytic), point.shared(self._numeric))
         return survey.magnitudes(point, reach, survey.far_change)
 
@@ -381,26 +347,6 @@ LARGEST = 16.0  # times 1, the typical input and the output: larger numbers are 
 WAYS = 6  # to round every operation of f
 # Of the scale, and then of 1: between the points that show the noise of f
 SPACINGS = (3e-2, 2e-3, 1e-4, 2e-6)
-
-
-def far_noise(point: Point, survey: Survey, most: Array) -> Array:
-    """The noise of each output [M] on points far apart along one dense direction, at least 36
-    forward calls; `most` [M] where they show none, or more, which is the shape of f. Points beyond
-    the scale of their inputs tell of what the nearer ones do not."""
-    (_, ray), shown = dense_ray(point, "far noise"), np.full(len(point.f0), np.nan)
-    for unit_scale in (False, True):
-        scale, seen = np.maximum(ray.scale, 1.0) if unit_scale else ray.scale, shown.copy()
-        for spacing in (
-            SPACINGS
-            if np.isnan(shown).any() and not (unit_scale and (ray.scale >= 1).all())
-            else ()
-        ):
-            level, ending = ecnoise(
-                ray.points(ray.odd(spacing * scale), np.empty((POINTS, len(shown)))), survey.size
-            )
-            seen = np.fmax(seen, np.where((ending == FOUND) & (level <= most), level, np.nan))
-        shown = np.where(np.isnan(shown), seen, shown)
-    return np.where(np.isnan(shown), most, shown)
 
 
 @dataclass(frozen=True)
@@ -434,7 +380,7 @@ class Run:
         return replace(
             self,
             structure=structure or self.structure,
-            reach=Reach(self.point),
+            reach=Reach(self.point, self.survey),
             tie_sums={},
             certainly_wrong=set(),
         )
@@ -487,27 +433,23 @@ class Run:
     def tolerances(self, column: Index, out: Index) -> Tolerances:
         """Tolerances of elements, by what is known now."""
         floor = self.floors().take(out) / self.point.columns.size.take(column)
-        return Tolerances(self.atol, self._rtols(out), floor, self._unproven(column, out))
-
-    def _unproven(self, column: Index, out: Index) -> Mask:
-        """Elements of rows that move and of which nothing was measured."""
-        if not self.survey.some_unmoved:
-            return np.zeros(len(out), bool)
-        waiting = (self.survey.unmoved | self.survey.wide)[self.point.columns.tensor[column], out]
-        return (
-            (waiting & (self.reach.rows(self.survey).reach[out] <= 0)) if waiting.any() else waiting
-        )
-
-    def _rtols(self, out: Index) -> Array:
-        """The relative tolerance [E] of elements, one number where it is the same for all
-        outputs."""
+        # Rows that move and of which nothing was measured
+        unproven = np.zeros(len(out), bool)
+        if self.survey.some_unmoved:
+            tensor = self.point.columns.tensor[column]
+            unproven = (self.survey.unmoved | self.survey.wide)[tensor, out]
+            if unproven.any():
+                unproven &= self.reach.rows().reach[out] <= 0
+        # One number where it is the same for all outputs
         if self.rtol is None and self.low_precision().any():
-            return self.rtols()[out]
-        return repeated(RTOL if self.rtol is None else self.rtol, len(out))
+            rtol = self.rtols()[out]
+        else:
+            rtol = repeated(RTOL if self.rtol is None else self.rtol, len(out))
+        return Tolerances(self.atol, rtol, floor, unproven)
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""
-        return self.reach.floors(self.survey)
+        return self.reach.floors()
 
     def zero_tolerance(self, columns: Index, outs: slice) -> Array:
         """The tolerance [n, outs] for a zero in these columns [n, outs], without its relative
@@ -552,16 +494,23 @@ class Run:
 
     @cached_property
     def inner_noise(self) -> Array:
-        """The noise of each output [M] with that of numbers that cancel in it, as measured: 36 or
-        72 forward calls more."""
-        return np.maximum(
-            self.least_noise, far_noise(self.point, self.survey, self._largest_rounding)
-        )
-
-    def learn_survey(self) -> None:
-        """What is judged apart from its tensor is judged by how far all outputs of that were seen
-        to go."""
-        self.reach.add_surveyed(self.survey)
+        """The noise of each output [M] with that of numbers that cancel in it, as measured on
+        points far apart along one dense direction: 36 or 72 forward calls more. The most that it
+        can be where they show none, or more, which is the shape of f. Points beyond the scale of
+        their inputs tell of what the nearer ones do not."""
+        least, most = self.least_noise, self._largest_rounding
+        ray = dense_ray(self.point, "far noise")
+        shown = np.full(len(most), np.nan)
+        for scale in (ray.scale, np.maximum(ray.scale, 1.0)):
+            if not np.isnan(shown).any() or (scale is not ray.scale and (ray.scale >= 1).all()):
+                break
+            seen = shown.copy()
+            for spacing in SPACINGS:
+                points = ray.points(ray.odd(spacing * scale), np.empty((POINTS, len(most))))
+                level, ending = ecnoise(points, self.survey.size)
+                seen = np.fmax(seen, np.where((ending == FOUND) & (level <= most), level, np.nan))
+            shown = np.where(np.isnan(shown), seen, shown)
+        return np.maximum(least, np.where(np.isnan(shown), most, shown))
 
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
         """Those of elements i that belong to one input and output tensor, pair by pair; `column`,
@@ -612,6 +561,11 @@ class Judged(Record):
             border_column=self.border_column,
         )
 
+    @property
+    def wrong(self) -> Mask:
+        """The mismatches [E]."""
+        return np.asarray(self.verdict == MISMATCH)
+
     def worst_first(self) -> Index:
         """The elements [E] by how many tolerances they are off, those first that are no number."""
         value = self.derivative.value
@@ -622,7 +576,7 @@ class Judged(Record):
 
     def with_limits(self) -> Judged:
         """With what limits the undecided elements."""
-        open_ = np.flatnonzero(self.verdict == Verdict.UNDECIDED)
+        open_ = np.flatnonzero(self.verdict == UNDECIDED)
         if not open_.size:
             return self
         limit = self.limit.copy()
@@ -632,13 +586,13 @@ class Judged(Record):
     def passed(self, i: AnyArray) -> Judged:
         """With elements i taken as right."""
         verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = Verdict.PASS, Limit.NONE
+        verdict[i], limit[i] = PASS, Limit.NONE
         return replace(self, verdict=verdict, limit=limit)
 
     def undecided(self, i: AnyArray, why: Limit | AnyArray) -> Judged:
         """With elements i left open."""
         verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = Verdict.UNDECIDED, why
+        verdict[i], limit[i] = UNDECIDED, why
         return replace(self, verdict=verdict, limit=limit)
 
     def decided(self, found: Decided) -> Judged:
@@ -667,10 +621,12 @@ class Judged(Record):
         outcome, bar = self.outcome, d.bar
         if d.rough:
             kink = d.outcome == KINK
-            left, right = np.where(kink, d.left, np.nan), np.where(kink, d.right, np.nan)
+            left = np.where(kink, d.left, np.nan)
+            right = np.where(kink, d.right, np.nan)
             # That of the slopes
             bar = np.where(outcome == Outcome.KINK, np.maximum(d.left_bar, d.right_bar), bar)
-        tolerance, floor = self.tolerances.tolerance(self.analytic, d.value), self.tolerances.floor
+        tolerance = self.tolerances.tolerance(self.analytic, d.value)
+        floor = self.tolerances.floor
         return Entries(
             self.out - top,
             coordinate,
@@ -703,7 +659,7 @@ class Judged(Record):
         )
         passed = np.where(kink, Outcome.KINK, Outcome.PASS)
         return np.select(
-            [self.verdict == Verdict.PASS, self.verdict == Verdict.MISMATCH],
+            [self.verdict == PASS, self.wrong],
             [passed, Outcome.MISMATCH],
             undecided,
         ).astype(np.int8)
@@ -785,7 +741,7 @@ def row_by_row(
     `excuse_row` is given elements of one row. `doubtful` [E]: mismatches that something else may
     still explain, so that they do not keep other rows from being looked at.
     """
-    bad = np.flatnonzero((judged.verdict == MISMATCH) & (judged.derivative.outcome != KINK))
+    bad = np.flatnonzero(judged.wrong & (judged.derivative.outcome != KINK))
     left = np.ones(len(bad), bool) if doubtful is None else ~doubtful[bad]
     asked = np.zeros(len(bad), bool)
     for n, in_row in enumerate(
@@ -966,7 +922,8 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
     change = np.empty((len(t), c + 1))
     first = 0
     change[:, c] = t
-    columns, lines = bundle.columns, [line for line in bundle.lines if isinstance(line, GroupLine)]
+    columns = bundle.columns
+    lines = [line for line in bundle.lines if isinstance(line, GroupLine)]
     moved = in_a_row(columns) if n == 1 else columns  # those of several lines are not in order
     to, change[:, moved], stuck = steps(
         point, columns, point.columns.x[moved], lines[0].move[moved], t
@@ -1034,7 +991,7 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
 def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
     """What is plain, some elements at a time."""
     for part in (
-        slice(first, first + PLAIN_PIECE) for first in range(0, len(cells), PLAIN_PIECE) or [0]
+        slice(first, first + PLAIN_PIECE) for first in range(0, len(cells.out), PLAIN_PIECE) or [0]
     ):
         i, j = cells.line[part], cells.out[part]
         width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)

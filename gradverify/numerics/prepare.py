@@ -18,7 +18,7 @@ from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_dead_outputs
-from gradverify.numerics.sparsity.pattern import Pattern, column_groups, dense, row_groups
+from gradverify.numerics.sparsity.pattern import Pattern, column_groups, dense
 from gradverify.numerics.survey import STRAY, Survey, linear_inputs, survey
 
 # ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
@@ -57,7 +57,8 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
         x = point.buffers[t]
         found[t] = None
         if t in pointwise:
-            shape, nothing = real_shape(x.shape, x.dtype), np.zeros(len(columns), bool)
+            shape = real_shape(x.shape, x.dtype)
+            nothing = np.zeros(len(columns), bool)
             places = tuple(np.unravel_index(np.arange(len(columns)), shape))
             found[t] = (Pattern(shape, places, places, nothing, True),) * len(point.parts)
         elif t in small:  # by the first column alone, one call: does it move most outputs?
@@ -83,7 +84,8 @@ def with_other_groups(run: Run, broken: Collection[int]) -> Run:
     new = _planned(point, level, found)
     kept = {t: plan for t, plan in before.plans.items() if t not in level}
     plans = dict(sorted({**kept, **new.plans}.items()))
-    patterns, levels = {**before.patterns, **new.patterns}, {**before.level, **level}
+    patterns = {**before.patterns, **new.patterns}
+    levels = {**before.level, **level}
     return run.fresh(Structure(plans, patterns, levels))
 
 
@@ -147,11 +149,12 @@ def _planned(
     """With a plan for each tensor whose groups save calls; not where there are nearly as many as
     columns, and as rows. For others the dense pattern, as more than what was seen is sound."""
     weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
-    plans, patterns = dict[int, Plan](), dict[int, tuple[Pattern, ...]]()
+    plans = dict[int, Plan]()
+    patterns = dict[int, tuple[Pattern, ...]]()
     for tensor, found in found_in.items():
         x, columns = point.buffers[tensor], point.columns.of(tensor)
         groups, rows = (
-            (column_groups(found), tuple(row_groups(pattern) for pattern in found))
+            (column_groups(found), tuple(pattern.rows for pattern in found))
             if found
             else (None, ())
         )
@@ -209,4 +212,4 @@ def prepare(
         structure = find_structure(point, noise_survey, thrifty=thrifty) if grouped else Structure()
         linear = linear_inputs(point, noise_survey, thrifty)
     tolerances = settings.get("atol", 0.0), settings.get("rtol")
-    return Run(point, noise_survey, *tolerances, linear, structure, Reach(point))
+    return Run(point, noise_survey, *tolerances, linear, structure, Reach(point, noise_survey))

@@ -1,14 +1,11 @@
-"""Seed matrices: random directions V of the inputs, with f called at x ± tV, and random cotangents
-W of the outputs, pulled back to WᵀJ; derivatives along them, each with its error bar, and how
-far a line may be off.
+"""The screen of sums: W·J·V compared with finite differences, one number a line and probe, relative
+to the norm of the line (method.md section 6); with the seed matrices V and W, and derivatives
+along them.
 
 Directions are Gaussian × scale and cotangents signed: positive ones are blind to what sums to zero
 (softmax, norms). Each input tensor has its own directions and each output tensor its own
 cotangents, so that a pair is judged alone: jointly, the tensor of the largest values would set the
 norm that all others are judged by.
-
-The screen of sums: W·J·V compared with finite differences, one number a line and probe, relative
-to the norm of the line (method.md section 6).
 
 A line is a row, or an independent block, of the Jacobian; rows and blocks are two settings of one
 screen. Rows take the directions V alone: each output's own change along a dense direction, six
@@ -240,7 +237,8 @@ def read(
     for r, rung in enumerate(directions.sampled(k, rungs)):
         steps[r] = rung.step_up, rung.step_down
         for each, found in zip(of, sums, strict=True):
-            found[0, r], found[1, r] = each.add_up(rung.up), each.add_up(rung.down)
+            found[0, r] = each.add_up(rung.up)
+            found[1, r] = each.add_up(rung.down)
         if not k:
             directions.keep(rungs[r], rung)
         if see:
@@ -324,7 +322,8 @@ class PairLines:
         self.columns = self.run.point.columns_of(self.tensor)
         lines = len(self.pattern) if self.rows else self.pattern.blocks
         self.analytic, self.square = np.zeros((2, self.probes, lines))
-        self.strays, self.stray_count = list[tuple[int, int, float]](), 0
+        self.strays = list[tuple[int, int, float]]()
+        self.stray_count = 0
 
     def add(
         self, k: int, move: Array, line: Index, gradient: Array, part: slice = slice(None)
@@ -350,7 +349,8 @@ class PairLines:
         if (line == NO_ENTRY).any():
             self._find_strays(groups, line == NO_ENTRY, gradients)
         if not columns.whole:
-            line, gradients = line[:, columns.coordinate], columns.combined(gradients)
+            line = line[:, columns.coordinate]
+            gradients = columns.combined(gradients)
         for k, move in enumerate(moves):
             self.add(k, move, line, gradients)
 
@@ -497,8 +497,13 @@ def _screened(
     seen: Mapping[tuple[int, int], float],
 ) -> list[Screened]:
     """The pairs of one input tensor, whose directions move all output tensors at once."""
-    point, survey, tensor, m = run.point, run.survey, directions.tensor, len(run.point.f0)
-    reach, alive, moved = np.zeros(m), np.zeros(m, bool), np.zeros(m, bool)
+    point = run.point
+    survey = run.survey
+    tensor = directions.tensor
+    m = len(run.point.f0)
+    reach = np.zeros(m)
+    alive = np.zeros(m, bool)
+    moved = np.zeros(m, bool)
     # The largest change of an output that is none: 0 (bitwise) unless f is noisier than rounding
     noisy = survey.noisy(point)
     still = np.where(noisy, STRAY * survey.sigma, 0.0) if noisy.any() else repeated(0.0, m)

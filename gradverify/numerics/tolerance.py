@@ -114,9 +114,14 @@ def _verdicts_of_reading(
     if d.rough:
         verdict[~d.smooth] = UNDECIDED
         kink = d.outcome == KINK
-        verdict = (
-            np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
-        )
+        if kink.any():
+            # Every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth
+            # Analysis, 1983)
+            pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
+            low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
+            of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
+            of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
+            verdict = np.where(kink, of_kink, verdict).astype(np.int8)
     finite = np.isfinite(a)
     if finite.all():
         return verdict
@@ -124,15 +129,6 @@ def _verdicts_of_reading(
     if border_column is not None:
         two_sided &= ~border_column
     return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
-
-
-def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
-    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and
-    Nonsmooth Analysis, 1983)."""
-    pad = np.maximum(d.left_bar, d.right_bar) + tol
-    inside = (a >= np.minimum(d.left, d.right) - pad) & (a <= np.maximum(d.left, d.right) + pad)
-    verdict = np.where(inside, PASS, MISMATCH)
-    return np.where(np.isfinite(pad), verdict, UNDECIDED).astype(np.int8)
 
 
 @dataclass(frozen=True)

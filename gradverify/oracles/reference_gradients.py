@@ -27,7 +27,7 @@ from gradverify.numerics.rungs import U64, Array, Index, Mask, nonzero
 from gradverify.numerics.screen import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import WORST, Jacobian
@@ -93,7 +93,7 @@ class _Comparison:
             m, grouped = part.stop - part.start, list[RowGroups]()
             for t, x in enumerate(self.point.buffers):
                 whole = dense(real_shape(x.shape, x.dtype), m)
-                grouped.append(row_groups(patterns[t][o] if t in patterns else whole))
+                grouped.append((patterns[t][o] if t in patterns else whole).rows)
             shared = shared_groups([[groups] for groups in grouped])
             backwards = sum(each.groups.count for each in shared)
             few = choice is None or backwards <= COTANGENTS

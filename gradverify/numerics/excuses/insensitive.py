@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.estimate.climb import derivative
+from gradverify.numerics.estimate.ladder import derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import DirectionLine, Point
@@ -134,7 +134,8 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     )
     there = np.abs(points).max(0)
     noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
-    size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
+    size = np.maximum(there, np.abs(point.f0))
+    slope = np.abs(points - point.f0).max(0) / AWAY
     # What a quick step moves f by
     near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope
     hides = (

@@ -241,7 +241,8 @@ def columns_of(
         zip(inputs, domains, symmetric, masks, strict=True)
     ):
         x = numbers(t)
-        held, end = np.arange(len(x)) if mask is None else _held(t, mask), start + len(x)
+        held = np.arange(len(x)) if mask is None else _held(t, mask)
+        end = start + len(x)
         x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
         coordinate = held + start if start else held
@@ -280,7 +281,8 @@ def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
             np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
         )
         magnitude = np.repeat(moduli, 2)[held]
-    typical, usual = rms(magnitude) or 1.0, (magnitude > 0) & (magnitude < np.inf)
+    typical = rms(magnitude) or 1.0
+    usual = (magnitude > 0) & (magnitude < np.inf)
     return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
 
 

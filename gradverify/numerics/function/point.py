@@ -1,16 +1,5 @@
-"""Freed memory stays with the process, as the next arrays need as much again.
-
-The inputs' own memory: perturbed in place and restored, so that every call sees the same
-addresses.
-
-What is written stays until something else is, or until it is restored: the calls along a line write
-the same coordinates, each time all of them.
-
-Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section 5).
-
-A function around one point: values and VJPs at moved inputs, counted and timed, with the
-precision that their bits show.
-"""
+"""A function around one point: values and VJPs at moved inputs, counted and timed, with the
+precision that their bits show."""
 
 from __future__ import annotations
 
@@ -60,6 +49,12 @@ def keep_freed() -> None:
     torch.empty(KEPT_BYTES, dtype=torch.uint8)
 
 
+# The inputs' own memory: perturbed in place and restored, so that every call sees the same
+# addresses.
+# What is written stays until something else is, or until it is restored: the calls along a line
+# write the same coordinates, each time all of them.
+# Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section
+# 5).
 @dataclass(frozen=True)
 class TensorPart:
     """The coordinates of one tensor among those of a selection: their places in the tensor, and
@@ -406,7 +401,8 @@ class Point:
                 b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b
                 for b, p in zip(self._bits, parts, strict=True)
             ]
-            self._unit, self._unsure = None, any(bits.single for bits in self._bits)
+            self._unit = None
+            self._unsure = any(bits.single for bits in self._bits)
         if len(parts) == 1:
             return parts[0] if lent else parts[0].copy()
         return np.concatenate([*parts, np.zeros(0)])
@@ -556,7 +552,8 @@ class ElementLine:
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
     """The line of one column; `wide`: at least unit scale, for what does not move nearer."""
-    x, scale = float(point.columns.x[column]), float(point.columns.scale[column])
+    x = float(point.columns.x[column])
+    scale = float(point.columns.scale[column])
     return ElementLine(point, column, max(scale, 1.0) if wide else scale, abs(x))
 
 
@@ -582,7 +579,8 @@ class DirectionLine:
     def _projection(self) -> tuple[Array, Array, float]:
         """x and scale [k] of the columns, and what the direction projects to."""
         moved = in_a_row(self.columns)
-        x, scale = self.point.columns.x[moved], self.point.columns.scale[moved]
+        x = self.point.columns.x[moved]
+        scale = self.point.columns.scale[moved]
         with np.errstate(all="ignore"):  # squares of denormal numbers: nothing moves then
             return (
                 x,

@@ -1,9 +1,5 @@
 """What came of one (input, output) pair: its elements as arrays, their outcomes, and the statistics
-that a report shows.
-
-Statistics of an (input, output) pair while its elements are streamed: counts of outcomes,
-extremes and the worst elements.
-"""
+that a report shows, added up while the elements are streamed."""
 
 from __future__ import annotations
 
@@ -77,7 +73,8 @@ class Entries(Record):
     ) -> Entries:
         """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an
         outcome."""
-        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
+        limit = np.full(len(outcome), Limit.NONE, object)
+        nothing = np.full(len(outcome), NAN)
         for code, reason in why.items():
             limit[outcome == code] = reason
         return cls(
@@ -349,7 +346,8 @@ class Tally:
         """Elements that f does not depend on and whose analytic value is 0, by the structure of
         both."""
         self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
-        self.elements, self.quick = self.elements + count, self.quick + count
+        self.elements = self.elements + count
+        self.quick = self.quick + count
         self.counts[Outcome.PASS] += count
 
     def leave(self, count: int) -> None:
@@ -374,26 +372,15 @@ class Tally:
             self.counts[Outcome.PASS] += len(outcome)
         else:
             self.counts += np.bincount(outcome, minlength=len(Outcome))
-        off = np.abs(elements.analytic - elements.numeric)
-        self._measure(elements, off, passed)
+        a, value = np.abs(elements.analytic), np.abs(elements.numeric)
+        off, size = np.abs(elements.analytic - elements.numeric), np.maximum(a, value)
+        known = passed
         if not isinstance(passed, slice):
+            known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
             self._limits.update(
                 limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
             )
-        self._keep_worst(elements, off)
-        self._keep_asked(elements, off)
-        self._entries.add(elements)
-
-    def _measure(self, elements: Entries, off: Array, passed: Mask | slice) -> None:
-        """The extremes of elements that are `off` by so much."""
-        a, value = np.abs(elements.analytic), np.abs(elements.numeric)
-        size, known = np.maximum(a, value), passed
-        if not isinstance(passed, slice):
-            known = (
-                passed
-                | (elements.outcome == Outcome.MISMATCH)
-                | (elements.outcome == Outcome.UNDECIDED)
-            )
+        # extremes
         relative = np.where(size > elements.floor, off / nonzero(size), 0.0)
         self.resolution = max(
             self.resolution, _largest((elements.tolerance + elements.bar)[passed])
@@ -407,30 +394,25 @@ class Tally:
             size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
-
-    def _keep_worst(self, elements: Entries, off: Array) -> None:
+        # the worst, and the one that was asked for
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             # A subgradient is right
-            shown = (
-                np.where(elements.outcome == np.int8(Outcome.KINK), 0.0, ratio)
-                if elements.outcome.any()
-                else ratio
+            self._ratios[elements.output, elements.input] = (
+                np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio) if outcome.any() else ratio
             )
-            self._ratios[elements.output, elements.input] = shown
         self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
-
-    def _keep_asked(self, elements: Entries, off: Array) -> None:
         if self._asked:
             i = np.flatnonzero(
                 (elements.output == self._asked.output_index)
                 & (elements.input == self._asked.input_index)
             )
             self.asked = next(_records(elements, off, i), self.asked)
+        self._entries.add(elements)
 
     def result(self, unit: float, low_precision: bool) -> Pair:
         return Pair(

@@ -1,14 +1,5 @@
-"""Group testing by constant-weight codes: which slices of an axis are perturbed in which call, so
-that the calls that moved an output name its slice.
-
-Every slice has a word, one bit a call, and is perturbed in the calls of its ones. All words have
-the same number of ones, and the union of two different words has more: an output that moved in
-exactly so many calls depends on slices of a single word (Sperner 1928). C(L, L/2) slices are told
-apart in L calls, 70 in 8 and 1,716 in 13, where a binary code with its complement takes 14 and 22.
-
-What sparsity detection asks of a function: slices of one axis of an input are perturbed in one
-call, and the outputs that changed are seen.
-"""
+"""Detection of the sparsity pattern: slices of one axis of an input are perturbed in one call, and
+the outputs that changed are seen."""
 
 from __future__ import annotations
 
@@ -28,6 +19,13 @@ from gradverify.numerics.seed_vectors import WEIGHTS
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, rank_among
 
+# Group testing by constant-weight codes: which slices of an axis are perturbed in which call, so
+# that the calls that moved an output name its slice.
+# Every slice has a word, one bit a call, and is perturbed in the calls of its ones. All words have
+# the same number of ones, and the union of two different words has more: an output that moved in
+# exactly so many calls depends on slices of a single word (Sperner 1928). C(L, L/2) slices are told
+# apart in L calls, 70 in 8 and 1,716 in 13, where a binary code with its complement takes 14 and
+# 22.
 # Calls of the short code: each perturbs a random half of the slices, each slice in two of them
 HALVES = 4
 SHORT = 20  # slices up to which all are told apart at once: 6 calls
@@ -134,7 +132,8 @@ class PointProbe:
             2.0 * seed.generator("signs").integers(0, 2, len(self._columns)).astype(float) - 1.0
         )
         columns = in_a_row(self._columns)
-        self._x, self._step = point.columns.x[columns], sign * point.columns.scale[columns]
+        self._x = point.columns.x[columns]
+        self._step = sign * point.columns.scale[columns]
         self._finite = None if point.columns.finite else np.isfinite(self._x)
         self._defined = bool(np.isfinite(point.f0).all())
 
@@ -148,44 +147,30 @@ class PointProbe:
         self.calls += 1
         places = self._chosen(axis, slices)
         step = self._step.take(places)
-        to = self._perturbed(
-            places,
-            STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step,
-        )
+        step_by = STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places))
+        c, x, columns = self.point.columns, self._x.take(places), self._columns.take(places)
+        to = c.cast(x + step_by * step, columns)
+        if not c.free:  # the other way at the border of a domain, none where neither is inside
+            back = c.cast(x - step_by * step, columns)
+            inside = [(c.low[columns] <= end) & (end <= c.high[columns]) for end in (to, back)]
+            to = np.where(inside[0], to, np.where(inside[1], back, x))
         self._step[places] = -step
-        return self._differs(self.point.values_at(self._columns[places], to))
-
-    def _chosen(self, axis: int, slices: Mask) -> Index:
-        """The elements [k] of the slices, ascending."""
-        stride = math.prod(self.shape[axis + 1 :])
-        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places if self._finite is None else places[self._finite[places]]
-
-    def _perturbed(self, places: Index, step: Array) -> Array:
-        """x [k] of elements after a step: the other way at the border of a domain, none where
-        neither way is inside."""
-        c = self.point.columns
-        x = self._x.take(places)
-        columns = self._columns.take(places)
-        up = c.cast(x + step, columns)
-        if c.free:
-            return up
-        ways = [up, c.cast(x - step, columns)]
-        inside = [(c.low[columns] <= to) & (to <= c.high[columns]) for to in ways]
-        return np.where(inside[0], ways[0], np.where(inside[1], ways[1], x))
-
-    def _differs(self, f: Array) -> Mask:
-        f0 = self.point.f0
+        f, f0 = self.point.values_at(columns, to), self.point.f0
         if self._defined and self.threshold is None:
             return np.asarray(f != f0)
-        ended = np.isfinite(f) != np.isfinite(f0)
         with np.errstate(invalid="ignore"):
             changed = (
                 (f != f0) & ~(np.isnan(f) & np.isnan(f0))
                 if self.threshold is None
                 else np.abs(f - f0) > self.threshold
             )
-        return np.asarray(ended | changed)
+        return np.asarray(changed | (np.isfinite(f) != np.isfinite(f0)))
+
+    def _chosen(self, axis: int, slices: Mask) -> Index:
+        """The elements [k] of the slices, ascending."""
+        stride = math.prod(self.shape[axis + 1 :])
+        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
+        return places if self._finite is None else places[self._finite[places]]
 
 
 @dataclass(frozen=True)
@@ -250,7 +235,8 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
         size = size // factor
         spent = spent + period
         factor = 2
-        count, block = -(-axis.length // size), np.arange(axis.length) // size
+        count = -(-axis.length // size)
+        block = np.arange(axis.length) // size
         low = last + 1
         high = first - 1
         stray = np.zeros(axis.outputs, bool)
@@ -263,8 +249,10 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
             stray = stray | (moved & ~hit)
         # A tie, or noise: what was known is kept; moved from outside, nothing is known
         silent = low > high
-        low, high = np.where(silent, first, low), np.where(silent, last, high)
-        low, high = np.where(stray, 0, low), np.where(stray, count - 1, high)
+        low = np.where(silent, first, low)
+        high = np.where(silent, last, high)
+        low = np.where(stray, 0, low)
+        high = np.where(stray, count - 1, high)
         pending = pending.copy()
         for part in axis.parts:  # tensors whose widest window is most of the axis
             widest = int(np.where(pending, high - low + 1, 0)[part].max(initial=0))
@@ -353,14 +341,18 @@ def detect(
     parts = tuple(
         slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0))
     )
-    total, lengths = sum(math.prod(o) for o in outputs), tuple(shape) or (1,)
+    total = sum(math.prod(o) for o in outputs)
+    lengths = tuple(shape) or (1,)
     if not total or not math.prod(lengths):
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
-    elementwise = (
-        _elementwise(probe, lengths, parts, seed)
-        if guess and _may_be_elementwise(lengths, parts)
-        else None
-    )
+    elementwise = None
+    # As many outputs as inputs, and axes that would be guessed one by one
+    if (
+        guess
+        and sum(length > SHORT for length in lengths) > 1
+        and all(part.stop - part.start == math.prod(lengths) for part in parts)
+    ):
+        elementwise = _elementwise(probe, lengths, parts, seed)
     if elementwise:
         return elementwise
     axes = [
@@ -372,14 +364,6 @@ def detect(
     if not live.all():
         live = live | probe.moved(0, np.ones(lengths[0], bool))
     return tuple(_pattern(shape, windows, live, part) for part in parts)
-
-
-def _may_be_elementwise(lengths: Sequence[int], parts: Sequence[slice]) -> bool:
-    """As many outputs as inputs, and axes that would be guessed one by one."""
-    n = math.prod(lengths)
-    return sum(length > SHORT for length in lengths) > 1 and all(
-        part.stop - part.start == n for part in parts
-    )
 
 
 def _elementwise(
@@ -421,7 +405,8 @@ def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part:
     every = alive.all()
     low = [w.low[part] if every else np.where(alive, w.low[part], 0) for w in windows]
     high = [w.high[part] if every else np.where(alive, w.high[part], -1) for w in windows]
-    low, high = low or [none] * len(shape), high or [none - 1] * len(shape)
+    low = low or [none] * len(shape)
+    high = high or [none - 1] * len(shape)
     return Pattern(tuple(shape), tuple(low[: len(shape)]), tuple(high[: len(shape)]), ~alive)
 
 
@@ -449,7 +434,8 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     pending = ~_dense(axis, responses, seed)
     if pending.any():
         responses += axis.responses(code, range(len(responses), code.calls))
-    place, moved = _guessed(axis, code, responses, pending), _any(responses)
+    place = _guessed(axis, code, responses, pending)
+    moved = _any(responses)
     known = place != NO_ENTRY
     if known.all():
         return Windows(place, place, moved)
@@ -470,7 +456,8 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     if code.exact and pending.any():
         place = np.where(pending, code.decode(_bits(responses)), place)
         pending = pending & (place == NO_ENTRY)
-    low, high = np.zeros(axis.outputs, np.intp), np.full(axis.outputs, n - 1)
+    low = np.zeros(axis.outputs, np.intp)
+    high = np.full(axis.outputs, n - 1)
     for repeats in ONCE_THEN_BOTH_WAYS:
         if not pending.any():
             break
