@@ -76,25 +76,23 @@ LISTED: Mapping[str, Listed] = {
     "estimate.smooth.BENDS": Listed(
         "Which ratio of second differences over two steps still is that of a smooth function?"
     ),
-    "estimate.kinks.AT_X": Listed("Below which step must a kink show so that it lies at x?"),
-    "estimate.kinks.SINKS": Listed("How far above the noise must a kink be seen?"),
-    "estimate.kinks.GROWTH": Listed("From which growth a step on is a one-sided slope infinite?"),
-    "estimate.kinks.BORDER": Listed("How much wider is a bar where the domain ends?"),
-    "estimate.romberg.QUIET": Listed(
+    "estimate.ladder.AT_X": Listed("Below which step must a kink show so that it lies at x?"),
+    "estimate.ladder.SINKS": Listed("How far above the noise must a kink be seen?"),
+    "estimate.ladder.GROWTH": Listed("From which growth a step on is a one-sided slope infinite?"),
+    "estimate.ladder.BORDER": Listed("How much wider is a bar where the domain ends?"),
+    "estimate.ladder.QUIET": Listed(
         "How far below the noise must differences lie so that the noise was overestimated?"
     ),
-    "estimate.romberg.TREAD": Listed(
+    "estimate.ladder.TREAD": Listed(
         "Within how many roundings of f is a tread of a staircase straight?"
     ),
-    "estimate.romberg.STAIR_STEP": Listed("Within which step must a staircase move?"),
-    "estimate.romberg.HUMP": Listed(
-        "From which share of |f| on is a structure the function's own?"
-    ),
-    "estimate.romberg.ORDERS": Listed("To how many orders is extrapolated?", counted=True),
-    "estimate.romberg.CONFIRM": Listed(
+    "estimate.ladder.STAIR_STEP": Listed("Within which step must a staircase move?"),
+    "estimate.ladder.HUMP": Listed("From which share of |f| on is a structure the function's own?"),
+    "estimate.ladder.ORDERS": Listed("To how many orders is extrapolated?", counted=True),
+    "estimate.ladder.CONFIRM": Listed(
         "How many finer steps must agree with a value of a long sequence?", counted=True
     ),
-    "estimate.climb.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
+    "estimate.ladder.NOISE_SHARE": Listed("From which share of a bar on is noise what limits it?"),
     "estimate.ladder.NEGLIGIBLE": Listed(
         "Which growth of differences, of a quotient, is underestimated noise?"
     ),
@@ -119,28 +117,28 @@ LISTED: Mapping[str, Listed] = {
         "From how many roundings of f on is noise a rounding inside?"
     ),
     "excuses.insensitive.INNERMOST": Listed("And up to how many of them may it be?", on=TINY),
-    "excuses.rounded.NOISE_ROWS": Listed(
+    "excuses.order.NOISE_ROWS": Listed(
         "Of how many rows at a time is that noise looked at?", counted=True
     ),
-    "excuses.treads.PLACES": Listed(
+    "excuses.order.PLACES": Listed(
         "How far away, in sizes of the input, is a grid looked for?", on=TREADS
     ),
-    "excuses.treads.TWIN": Listed(
+    "excuses.order.TWIN": Listed(
         "How near to each of these places is f called once more?", on=TREADS
     ),
-    "excuses.treads.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
-    "excuses.treads.LEVELS": Listed(
+    "excuses.order.STILL": Listed("At which share of them must the two calls agree?", on=TREADS),
+    "excuses.order.LEVELS": Listed(
         "How many values must an output of the tensor take?", counted=True, on=TREADS
     ),
-    "excuses.treads.HIGHEST": Listed(
+    "excuses.order.HIGHEST": Listed(
         "From which share of the outputs on are steps the function's own?", on=TREADS
     ),
-    "excuses.rounded.LIBRARY": Listed(
+    "excuses.order.LIBRARY": Listed(
         "How many roundings of its arguments may an operation of backward lose?", on=FLOAT32
     ),
     # columns, rows, blocks
-    "probing.seed_matrices.SCREEN": Listed("By which share of its norm may a row or block be off?"),
-    "probing.seed_matrices.SLACK": Listed("How wide may the bar of one be that agrees?"),
+    "screen.SCREEN": Listed("By which share of its norm may a row or block be off?"),
+    "screen.SLACK": Listed("How wide may the bar of one be that agrees?"),
     "survey.STRAY": Listed(
         "From how many standard deviations on is a move of a noisy f a dependence?"
     ),
@@ -173,7 +171,6 @@ FACTS: Mapping[str, str] = {
     "rungs.U64": "a fact of float64",
     "rungs.U32": "a fact of float32",
     "rungs.U_BF16": "a fact of bfloat16",
-    "rungs.U_FP16": "a fact of float16",
     "rungs.WIDE_RUNG": "the place of a step in the sequence",
 }
 """Constants of modules that say that theirs were set by measurement, which were not."""

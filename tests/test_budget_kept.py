@@ -12,7 +12,7 @@ from torch.autograd import Function
 
 from gradverify.model.case import Budget
 from gradverify.model.result import LEFT_OUT, left_out
-from gradverify.numerics.entries import sweep
+from gradverify.numerics import entries
 from gradverify.numerics.function.point import Clock
 from gradverify.verify import verify
 
@@ -72,7 +72,7 @@ def in_one_row(gradient):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    monkeypatch.setattr(sweep, "TILE_LIMIT", 1 << 17)
+    monkeypatch.setattr(entries, "TILE_LIMIT", 1 << 17)
 
 
 # ---- every element, which takes longer than predicted

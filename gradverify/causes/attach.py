@@ -16,8 +16,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
 from gradverify.model.rule import Causes, RuleInfo
 from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot
-from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
-from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
+from gradverify.numerics.pairs.pair import DEVIATES, SMALLEST_DEVIATION, Entries, Outcome, Pair
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.subject.another import other_points

@@ -1,25 +1,199 @@
-"""The verdict on one element in a sentence."""
+"""One element of a Subject's Jacobian: found by its name as `--element` writes it, measured, and
+the verdict on it in a sentence; what is no such element is refused in one."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gradverify.element.places import Found, input_element, output_element, pair_of
+import numpy as np
+from torch import Tensor
+
 from gradverify.evidence import Evidence
-from gradverify.model.element import Element, Measured
+from gradverify.model.element import Element, Measured, Part, Place
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.explain import fixed_step, measure
+from gradverify.numerics.function.coordinates import mirror_of, place
 from gradverify.numerics.pairs.pair import Asked as PairElement
 from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
+from gradverify.report.names import element as named
 from gradverify.rules.chosen import could_miss
 from gradverify.rules.limits import WORDS
+from gradverify.spec.fault import allowed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 from gradverify.verify import described, evidence_of
+
+SUFFIXES: dict[str, Part] = {".real": "re", ".imag": "im"}
+INDEX = re.compile(r"(?P<name>.+?)\[(?P<index>-?\d+(?:,-?\d+)*)?\]", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A tensor among the differentiable inputs or the compared outputs, a real coordinate of it,
+    and its name as it is shown."""
+
+    name: str
+    tensor: int
+    coordinate: int
+    value: Tensor
+
+    @property
+    def place(self) -> Place:
+        index, part = place(self.value.shape, self.value.is_complex(), self.coordinate)
+        return Place(self.name, index, part)
+
+
+def input_element(evidence: Evidence, text: str) -> Found:
+    """An element of a differentiable input. Raises ProblemsError."""
+    tensors = {
+        argument.name: argument for argument in evidence.subject.arguments if argument.is_tensor
+    }
+    name, index, part = _taken_apart(text, tuple(tensors))
+    argument = tensors.get(name)
+    if argument is None:
+        raise _refused(f"no input {name!r}; {allowed(name, tuple(tensors), 'inputs')}")
+    if not argument.differentiable:
+        why = (
+            "`requires_grad: false`"
+            if argument.value.is_floating_point() or argument.value.is_complex()
+            else str(argument.value.dtype)[6:]
+        )
+        others = [each.name for each in evidence.inputs]
+        raise _refused(
+            f"{name} is not differentiated "
+            f"({why}){'; inputs that are: ' + ', '.join(others) if others else ''}"
+        )
+    found = Found(
+        name,
+        evidence.inputs.index(argument),
+        _coordinate(name, argument.value, index, part),
+        argument.value,
+    )
+    if argument.symmetric and evidence.settings.eps == "auto":
+        # Of each pair of a symmetric input one element is moved, and the other with it
+        mirror = _mirrored(found)
+        if mirror is None:
+            raise _refused(f"{_shown(found.place)} is 0 in a Hermitian matrix: it does not move")
+        if found.coordinate > mirror.coordinate:
+            raise _refused(
+                f"{name} is `symmetric`: {_shown(found.place)} moves together with "
+                f"{_shown(mirror.place)}; ask for that one"
+            )
+    # Only the elements that a sparse input holds are moved
+    held = None if argument.form is None else argument.form.specified
+    number = found.coordinate // (2 if found.value.is_complex() else 1)
+    if held is not None and not held.reshape(-1)[number]:
+        first = named(name, tuple(held.nonzero()[0].tolist()), found.place.part)
+        raise _refused(
+            f"{_shown(found.place)} is not held by the sparse tensor, so it is not moved: ask for "
+            f"one of its {int(held.sum())} elements, such as {first}"
+        )
+    return found
+
+
+def output_element(evidence: Evidence, text: str) -> Found:
+    """An element of a compared output, by its path or its number: `y.loss` of a dict is `y0` too,
+    and so is `y`. Raises ProblemsError."""
+    outputs = [n for n, value in enumerate(evidence.forward.outputs) if isinstance(value, Tensor)]
+    named = {evidence.name_of(n): n for n in outputs}
+    places = {f"y{n}": n for n in outputs} | named
+    name, index, part = _taken_apart(text, tuple(places))
+    name = "y0" if name == "y" and "y" not in places else name
+    if name not in places:
+        raise _refused(f"no output {name!r}; {allowed(name, tuple(named), 'outputs')}")
+    name = evidence.name_of(places[name])
+    value = evidence.forward.outputs[places[name]]
+    if places[name] not in evidence.forward.checked:
+        raise _refused(f"{name} is not compared: {_why_left_out(evidence, places[name], value)}")
+    return Found(
+        name,
+        evidence.forward.checked.index(places[name]),
+        _coordinate(name, value, index, part),
+        value,
+    )
+
+
+def _why_left_out(evidence: Evidence, output: int, value: Tensor) -> str:
+    if not (value.is_floating_point() or value.is_complex()):
+        return f"it is {str(value.dtype)[6:]}"
+    return "it has no graph" if output in evidence.forward.detached else "`outputs` leaves it out"
+
+
+def _taken_apart(text: str, names: tuple[str, ...]) -> tuple[str, tuple[int, ...], Part | None]:
+    """Name, index and part of `z[2,0].imag`; a name may itself end in brackets or a suffix. Raises
+    ProblemsError."""
+    whole, part = text.strip(), None
+    if whole not in names and whole[-5:] in SUFFIXES:
+        whole, part = whole[:-5], SUFFIXES[whole[-5:]]
+    matched = None if whole in names else INDEX.fullmatch(re.sub(r"\s", "", whole))
+    if matched is None:
+        if whole not in names and "[" in whole:
+            raise _refused(
+                f"{text.strip()!r}: an index is whole numbers in brackets, such as [3,1]"
+            )
+        return whole, (), part
+    index = tuple(int(number) for number in (matched["index"] or "").split(",") if number)
+    return matched["name"], index, part
+
+
+def _coordinate(name: str, value: Tensor, index: tuple[int, ...], part: Part | None) -> int:
+    """The real coordinate of an element. Raises ProblemsError where the tensor has no such
+    element."""
+    shape = tuple(value.shape)
+    shown = f"{name}[{','.join(map(str, index))}]" if index else name
+    if len(index) != len(shape) or not all(
+        0 <= i < size for i, size in zip(index, shape, strict=True)
+    ):
+        raise _refused(
+            f"{shown} is no element: {name} has shape {list(shape)}{_which(name, shape)}"
+        )
+    if value.is_complex() and part is None:
+        raise _refused(f"{shown} is complex: say {shown}.real or {shown}.imag")
+    if not value.is_complex() and part is not None:
+        raise _refused(f"{shown} is real: leave out {'.real' if part == 're' else '.imag'}")
+    flat = int(np.ravel_multi_index(index, shape)) if shape else 0
+    return 2 * flat + (part == "im") if value.is_complex() else flat
+
+
+def _which(name: str, shape: tuple[int, ...]) -> str:
+    if not shape:
+        return f", so it is {name} without an index"
+    if 0 in shape:
+        return ", and no elements"
+    first = ",".join("0" for _ in shape)
+    last = ",".join(str(size - 1) for size in shape)
+    return f", from {name}[{first}] to {name}[{last}]"
+
+
+def _mirrored(found: Found) -> Found | None:
+    """The (conjugate) transpose's place of this coordinate; None where it may not move at all."""
+    mirror, sign = mirror_of(found.value)
+    other = int(mirror[found.coordinate])
+    return (
+        None if other == found.coordinate and sign[other] < 0 else replace(found, coordinate=other)
+    )
+
+
+def pair_of(evidence: Evidence, found: Found) -> Place | None:
+    """The element of a symmetric input that moves with this one."""
+    symmetric = evidence.inputs[found.tensor].symmetric and evidence.settings.eps == "auto"
+    mirror = _mirrored(found) if symmetric else None
+    return None if mirror is None or mirror.coordinate == found.coordinate else mirror.place
+
+
+def _shown(element: Place) -> str:
+    return named(element.name, element.index, element.part)
+
+
+def _refused(message: str) -> ProblemsError:
+    return ProblemsError([Problem(f"--element: {message}")])
+
 
 # ---- The verdict on one element in a sentence
 Excuse = Literal["", "leftover", "sum"]
@@ -130,21 +304,20 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
     """
     evidence, before = evidence_of(subject), subject.calls
     with evidence.standing.mode():
-        element = _explained(evidence, asked)
+        if asked is not None:
+            moved = input_element(evidence, asked.input)
+            seen = output_element(evidence, asked.output)
+            found = evidence.compared(_of(moved, seen))
+            told = found.pairs[moved.tensor, seen.tensor].asked
+            element = _element(evidence, moved, seen, found, told)
+        else:
+            moved, seen, told = _worst(evidence)
+            element = _element(evidence, moved, seen, evidence.jacobian, told)
+            element = replace(element, notes=(WORST, *element.notes))
     spent = subject.calls - before
     return replace(
         element, measured=replace(element.measured, forward=spent.forward, backward=spent.backward)
     )
-
-
-def _explained(evidence: Evidence, asked: Asked | None) -> Element:
-    if asked is not None:
-        moved, seen = input_element(evidence, asked.input), output_element(evidence, asked.output)
-        found = evidence.compared(_of(moved, seen))
-        return _element(evidence, moved, seen, found, found.pairs[moved.tensor, seen.tensor].asked)
-    moved, seen, worst = _worst(evidence)
-    element = _element(evidence, moved, seen, evidence.jacobian, worst)
-    return replace(element, notes=(WORST, *element.notes))
 
 
 def _of(moved: Found, seen: Found) -> PairElement:
@@ -156,7 +329,8 @@ def _element(
 ) -> Element:
     """`told`: what came of it in the check; None under a fixed step, where f is one infinity."""
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
-    measured, pair = _measured(evidence, moved, seen, told), found.pairs[key]
+    measured = _measured(evidence, moved, seen, told)
+    pair = found.pairs[key]
     by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""
     notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision)
     result = described(subject.case, subject)

@@ -15,10 +15,9 @@ from enum import Enum
 
 from gradverify.model.case import Mode as Mode
 from gradverify.numerics.grouped_vjps import shared_groups
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.probing.screen import DIRECTIONS, PROBES, VERIFIED_ALONG
-from gradverify.numerics.probing.seed_matrices import SCREEN
+from gradverify.numerics.judging import Run
 from gradverify.numerics.rungs import QUICK
+from gradverify.numerics.screen import DIRECTIONS, PROBES, SCREEN, VERIFIED_ALONG
 
 # ---- Predicted calls, seconds and bytes of the three comparisons, from what structure says of a
 # function
@@ -108,7 +107,8 @@ class Costs:
 def predicted(counts: Counts, seconds: float) -> Costs:
     """Calls of each comparison where nothing is wrong (method.md section 5) of a function whose
     forward takes so many seconds; gradcheck: 2N + 1 forward, M backward."""
-    forward, backward = seconds + CALL_OVERHEAD, BACKWARD * seconds + CALL_OVERHEAD
+    forward = seconds + CALL_OVERHEAD
+    backward = BACKWARD * seconds + CALL_OVERHEAD
 
     def cost(calls: int, pulled: int, solved: int, memory: int, extra: float) -> Cost:
         return Cost(
@@ -120,15 +120,16 @@ def predicted(counts: Counts, seconds: float) -> Costs:
         one rung."""
         return max(0, each * probes - SURVEYED) * tensors
 
-    n, m, tensors, linear = (
-        counts.inputs,
-        counts.outputs,
-        counts.input_tensors,
-        counts.linear_tensors,
-    )
-    nonlinear, grouped, held = tensors - linear, counts.column_groups + counts.linear_groups, n + m
+    n = counts.inputs
+    m = counts.outputs
+    tensors = counts.input_tensors
+    linear = counts.linear_tensors
+    nonlinear = tensors - linear
+    grouped = counts.column_groups + counts.linear_groups
+    held = n + m
     check = VERIFIED_ALONG if grouped < n or counts.row_groups < m else 0
-    room, pulling = max(1, TILES // 2 // (FLOAT64 * max(m, 1))), PULLED * counts.row_groups * n
+    room = max(1, TILES // 2 // (FLOAT64 * max(m, 1)))
+    pulling = PULLED * counts.row_groups * n
     # Each tile of the Jacobian is pulled back anew
     passes = 1 if grouped <= room else 1 + -(-grouped // room)
     entries = cost(
@@ -293,24 +294,18 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
 
     `relative`: the screen's tolerance, of a line's norm.
     """
-    if mode is not None:
-        return Choice(
-            mode,
-            costs.of[mode],
-            why=Why.ASKED,
-            relative=relative,
-            passed_over=(),
-            budget=budget,
-            gradcheck=costs.gradcheck,
-        )
     passed_over: list[tuple[Candidate, Against]] = []
-    why, candidate = Why.NOTHING_FITS, Candidate(Mode.BLOCKS, costs.of[Mode.BLOCKS])
-    for candidate in _candidates(costs):
-        against = _against(budget, candidate, costs)
-        if against is None:
-            why = Why.FITS
-            break
-        passed_over.append((candidate, against))
+    if mode is not None:
+        why, candidate = Why.ASKED, Candidate(mode, costs.of[mode])
+    else:
+        why = Why.NOTHING_FITS
+        candidate = Candidate(Mode.BLOCKS, costs.of[Mode.BLOCKS])
+        for candidate in _candidates(costs):
+            against = _against(budget, candidate, costs)
+            if against is None:
+                why = Why.FITS
+                break
+            passed_over.append((candidate, against))
     return Choice(
         candidate.mode,
         candidate.cost,

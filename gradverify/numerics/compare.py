@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-
-from torch import Tensor
+from typing import Unpack
 
 from gradverify.model.interrupt import Spent
 from gradverify.numerics.choose import (
@@ -21,17 +20,14 @@ from gradverify.numerics.choose import (
     predicted,
     to_power_of_two,
 )
-from gradverify.numerics.entries.confirm import with_asked
-from gradverify.numerics.entries.sweep import compare_entries
+from gradverify.numerics.entries import compare_entries, with_asked
 from gradverify.numerics.excuses.insensitive import beside_insensitive
-from gradverify.numerics.function.point import Clock, Function
-from gradverify.numerics.judging.bundle import Structure
-from gradverify.numerics.judging.run import OverBudget, no_budget
+from gradverify.numerics.flagged import compare_sums
+from gradverify.numerics.function.point import Function
+from gradverify.numerics.judging import OverBudget, Structure, no_budget
 from gradverify.numerics.pairs.pair import Asked, Outcome, Pair
-from gradverify.numerics.prepare import prepare
-from gradverify.numerics.probing.seed_matrices import SCREEN_LOW, screen_of
-from gradverify.numerics.screens import compare_sums
-from gradverify.numerics.seeds import Seed
+from gradverify.numerics.prepare import Settings, prepare
+from gradverify.numerics.screen import SCREEN_LOW, screen_of
 
 Watch = Callable[[Choice], None]
 """Told what was chosen, and what it is predicted to cost, before it begins."""
@@ -55,31 +51,14 @@ def compare(
     *,
     mode: Mode | None = None,
     limits: Limits | None = None,
-    atol: float = 0.0,
-    rtol: float | None = None,
-    domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None,
-    specified: Sequence[Tensor | None] = (),
-    seed: Seed = Seed(),
     keep: int = 10,
     watch: Watch | None = None,
-    clock: Clock | None = None,
     over_budget: OverBudget = no_budget,
     asked: Asked | None = None,
+    **settings: Unpack[Settings],
 ) -> Compared:
-    """`mode` None: the strongest comparison that `limits` afford. Tolerances, `domains` and
-    `symmetric` as in `prepare`. `asked`: see `Pair`."""
-    run = prepare(
-        function,
-        atol=atol,
-        rtol=rtol,
-        domains=domains,
-        symmetric=symmetric,
-        specified=specified,
-        seed=seed,
-        thrifty=mode in (None, Mode.ENTRIES),
-        clock=clock,
-    )
+    """`mode` None: the strongest comparison that `limits` afford. `asked`: see `Pair`."""
+    run = prepare(function, thrifty=mode in (None, Mode.ENTRIES), **settings)
     if run is None:
         return Compared((), None, Structure(), 0, 0, 0)
     run, point = replace(run, over_budget=over_budget, asked=asked), run.point
@@ -89,17 +68,16 @@ def compare(
     )
     if watch:
         watch(choice)
-    by_entries, afforded = choice.mode is Mode.ENTRIES, choice.budget.excess(choice.cost) is None
+    by_entries = choice.mode is Mode.ENTRIES
+    afforded = choice.budget.excess(choice.cost) is None
     if not by_entries:
         pairs, structure, left = compare_sums(run, choice, keep)
         choice = replace(choice, left=left)
         if choice.spared_entries and _open(pairs):
-            choice, by_entries = (
-                replace(
-                    choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES
-                ),
-                True,
+            choice = replace(
+                choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES
             )
+            by_entries = True
     if by_entries:
         pairs, structure, finished = compare_entries(
             replace(run, stops=mode is None and afforded), keep

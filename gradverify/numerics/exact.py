@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import Entries, Outcome
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Entries, Outcome, Tally
 from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
-from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.numerics.verdict import MISMATCH, PASS, Limit
 
 # Ulps that two right ways to compute one number may differ by without a cancellation
 ROUNDING = 8.0
@@ -81,16 +80,14 @@ def exact_elements(
     """Analytic values [E] of these outputs and inputs against an oracle's; `broken` and `noise` as
     in `add_exact`."""
     largest = np.maximum(np.nan_to_num(np.abs(analytic), nan=0.0, posinf=0.0), np.abs(value))
-    tolerance, bar = (
-        atol + np.maximum(rtol * largest, floor),
-        ROUNDING * unit * np.abs(value) + noise,
-    )
+    tolerance = atol + np.maximum(rtol * largest, floor)
+    bar = ROUNDING * unit * np.abs(value) + noise
     verdict = guarded(np.abs(analytic - value), bar, tolerance)
     outcome = np.select(
         [
             ~np.isfinite(value),
-            verdict == Verdict.PASS,
-            (verdict == Verdict.MISMATCH) | ~np.isfinite(analytic),
+            verdict == PASS,
+            (verdict == MISMATCH) | ~np.isfinite(analytic),
         ],
         [broken, Outcome.PASS, Outcome.MISMATCH],
         Outcome.UNDECIDED,

@@ -9,10 +9,9 @@ the check confirms what it suspects.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
-from torch import Tensor
 
 from gradverify.model.element import (
     Chosen,
@@ -26,12 +25,14 @@ from gradverify.model.element import (
     Truncation,
 )
 from gradverify.model.result import Outcome
-from gradverify.numerics.entries.confirm import climber, column_at, pair_of_one
-from gradverify.numerics.estimate.kinks import KINK, SMOOTH, borders
-from gradverify.numerics.estimate.ladder import Derivative
-from gradverify.numerics.estimate.romberg import (
+from gradverify.numerics.entries import climber, column_at, pair_of_one
+from gradverify.numerics.estimate.ladder import (
+    KINK,
     ORDERS,
+    SMOOTH,
     Best,
+    Derivative,
+    borders,
     pick,
     readings,
     table,
@@ -40,11 +41,10 @@ from gradverify.numerics.estimate.romberg import (
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Function
-from gradverify.numerics.judging.judged import Judged
+from gradverify.numerics.judging import Judged
 from gradverify.numerics.pairs.pair import Asked, ElementRecord
-from gradverify.numerics.prepare import prepare
+from gradverify.numerics.prepare import Settings, prepare
 from gradverify.numerics.rungs import RATIO, Array, Z
-from gradverify.numerics.seeds import Seed
 from gradverify.numerics.tolerance import Tolerances, verdicts
 from gradverify.numerics.verdict import Limit
 
@@ -75,28 +75,14 @@ def measure(
     asked: Asked,
     *,
     checked: ElementRecord | None = None,
-    atol: float = 0.0,
-    rtol: float | None = None,
-    domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None,
-    specified: Sequence[Tensor | None] = (),
-    seed: Seed = Seed(),
+    **settings: Unpack[Settings],
 ) -> Measured:
-    """One element on every rung; tolerances, `domains` and `symmetric` as in `prepare`.
+    """One element on every rung.
 
     `checked`: what came of it in the check; None: it is confirmed by itself. Raises ValueError
     where it has no column of its own (`symmetric`).
     """
-    prepared = prepare(
-        function,
-        atol=atol,
-        rtol=rtol,
-        domains=domains,
-        symmetric=symmetric,
-        specified=specified,
-        seed=seed,
-        grouped=False,
-    )
+    prepared = prepare(function, grouped=False, **settings)
     column = column_at(prepared.point, asked.input, asked.input_index) if prepared else None
     if prepared is None or column is None:
         raise ValueError("this coordinate moves with its mirror image only")
@@ -104,19 +90,20 @@ def measure(
         [pair] = beside_insensitive(prepared, [pair_of_one(prepared, asked)])
         checked = pair.asked
     assert checked is not None
-    run, point, a = prepared.fresh(), prepared.point, np.array([checked.analytic])
-    columns, outs = (
-        np.array([column]),
-        np.array([point.parts[asked.output].start + asked.output_index]),
-    )
+    run = prepared.fresh()
+    point = prepared.point
+    a = np.array([checked.analytic])
+    columns = np.array([column])
+    outs = np.array([point.parts[asked.output].start + asked.output_index])
     tolerances = Tolerances(
         prepared.atol, run.rtols()[outs], np.array([checked.floor]), np.zeros(1, bool)
     )
     with np.errstate(all="ignore"):  # as a check climbs, and then every rung, settled or not
-        _, climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
+        climb = climber(run, columns, outs, lambda _, d: verdicts(a, d, tolerances))
         climb.run()
         climb.every_rung(np.arange(1))
-        s, d = climb.ladders.samples(np.arange(1), climb.ladders.known), climb.derivative
+        s = climb.ladders.samples(np.arange(1), climb.ladders.known)
+        d = climb.derivative
         by_rungs = Judged(
             columns,
             outs,
@@ -126,11 +113,9 @@ def measure(
             verdicts(a, d, tolerances),
             np.array([Limit.NONE], object),
         )
-        same, value, bar = (
-            int(by_rungs.outcome[0]) == checked.outcome,
-            float(d.value[0]),
-            float(d.bar[0]),
-        )
+        same = int(by_rungs.outcome[0]) == checked.outcome
+        value = float(d.value[0])
+        bar = float(d.bar[0])
         numeric = value if same else checked.numeric
         outcome, kink = NAMES[checked.outcome], d.outcome[0] == KINK
         masked = bool(np.isinf(s.f0[0]) and (s.up == s.f0).all() and (s.down == s.f0).all())
@@ -191,15 +176,14 @@ def _shown(s: Samples, d: Derivative) -> tuple[tuple[Rung, ...], Chosen | None, 
     """The samples of one element [n, 1] as shown, and where its numeric value comes from."""
     quotient, noise, *_ = readings(s)
     best, noise = with_tail_noise(s, quotient, noise, pick(quotient, s.h, noise, True))
-    big, t = float(s.largest[0]), table(s.quotient, s.h, noise)
+    big = float(s.largest[0])
+    _, bars, noises = table(s.quotient, s.h, noise)
     # + 0.0: no slope of −0
-    left, right = (
-        (s.f0 - s.down) / s.step_down + 0.0,
-        (s.up - s.f0) / s.step_up,
-    )
-    parts = (s.h, s.quotient * big, t.bar[0] * big, t.noise[0] / Z * big, left, right)
+    left = (s.f0 - s.down) / s.step_down + 0.0
+    right = (s.up - s.f0) / s.step_up
+    parts = (s.h, s.quotient * big, bars[0] * big, noises[0] / Z * big, left, right)
     rungs = tuple(Rung(*(float(part[k, 0]) for part in parts)) for k in range(len(s.h)))
-    return rungs, _chosen(s, d, best, table(quotient, s.h, noise).value), _truncation(s, noise)
+    return rungs, _chosen(s, d, best, table(quotient, s.h, noise)[0]), _truncation(s, noise)
 
 
 def _chosen(s: Samples, d: Derivative, best: Best, values: Array) -> Chosen | None:

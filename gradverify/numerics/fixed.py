@@ -8,8 +8,7 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally
 from gradverify.numerics.rungs import PIECE, Array
 from gradverify.numerics.verdict import Limit
 
@@ -37,54 +36,50 @@ def check_fixed(
             for t, size in enumerate(np.diff(point.starts))
             for o, part in enumerate(point.parts)
         ]
-        m = len(point.f0)
-        whole = np.array([point.row(j) for j in range(m)]).reshape(m, len(point.columns)).T
+        c, m = point.columns, len(point.f0)
+        whole = np.array([point.row(j) for j in range(m)]).reshape(m, len(c)).T
         width = max(2, PIECE // max(m, 1)) // 2 * 2  # the parts of a complex element stay together
         for tensor, (begin, end) in enumerate(pairwise(point.starts.tolist())):
             for first in range(begin, end, width):
-                a = whole[first : min(first + width, end)]
-                _add(point, eps, atol, rtol, tensor, first, a, tallies)
+                columns = np.arange(first, min(first + width, end))
+                a = whole[columns[0] : columns[-1] + 1]
+                value = np.empty(a.shape)
+                masked = np.empty(a.shape, bool)
+                stuck = np.empty(len(a), bool)
+                for n in range(len(a)):
+                    column = columns[n : n + 1]
+                    x = float(c.x[first + n])
+                    high, low = (float(c.cast(np.array([x + h]), column)[0]) for h in (eps, -eps))
+                    up, down = (point.values_at(column, np.array([end])) for end in (high, low))
+                    value[n] = (up - down) / (2.0 * eps)
+                    stuck[n] = x in (high, low)
+                    masked[n] = np.isinf(point.f0) & (up == point.f0) & (down == point.f0)
+                off, size = np.abs(a - value), np.abs(value)
+                if point.buffers[tensor].is_complex():
+                    off, size = _modulus(off), _modulus(size)
+                tolerance = atol + rtol * size
+                outcome = np.where(off <= tolerance, Outcome.PASS, Outcome.MISMATCH)
+                outcome = np.where(np.isfinite(value), outcome, Outcome.NON_FINITE).astype(np.int8)
+                outcome[stuck] = Outcome.UNDECIDED
+                for tally in (tally for tally in tallies if tally.input == tensor):
+                    part = point.parts[tally.output]
+                    local, out = np.nonzero(~masked[:, part])
+                    tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
+                    at = (local, out + part.start)
+                    no_bar = np.zeros(len(out))
+                    elements = Entries.without_kinks(
+                        out,
+                        columns[local] - begin,
+                        a[at],
+                        value[at],
+                        no_bar,
+                        tolerance[at],
+                        no_bar,
+                        outcome[at],
+                        LIMITS,
+                    )
+                    tally.add(elements)
     return tuple(tally.result(float(point.unit.max(initial=0.0)), False) for tally in tallies)
-
-
-def _add(
-    point: Point,
-    eps: float,
-    atol: float,
-    rtol: float,
-    tensor: int,
-    first: int,
-    a: Array,
-    tallies: list[Tally],
-) -> None:
-    """Judges a run of columns of one tensor, with their analytic values [columns, M]."""
-    c, columns = point.columns, np.arange(first, first + len(a))
-    value, masked, stuck = np.empty(a.shape), np.empty(a.shape, bool), np.empty(len(a), bool)
-    for n in range(len(a)):
-        column = columns[n : n + 1]
-        x = float(c.x[column[0]])
-        high, low = (float(c.cast(np.array([x + h]), column)[0]) for h in (eps, -eps))
-        up, down = (point.values_at(column, np.array([end])) for end in (high, low))
-        value[n], stuck[n] = (up - down) / (2.0 * eps), x in (high, low)
-        masked[n] = np.isinf(point.f0) & (up == point.f0) & (down == point.f0)
-    off, size = np.abs(a - value), np.abs(value)
-    if point.buffers[tensor].is_complex():
-        off, size = _modulus(off), _modulus(size)
-    tolerance = atol + rtol * size
-    outcome = np.where(off <= tolerance, Outcome.PASS, Outcome.MISMATCH)
-    outcome = np.where(np.isfinite(value), outcome, Outcome.NON_FINITE).astype(np.int8)
-    outcome[stuck] = Outcome.UNDECIDED
-    for tally in (tally for tally in tallies if tally.input == tensor):
-        part = point.parts[tally.output]
-        local, out = np.nonzero(~masked[:, part])
-        tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
-        at, no_bar = (local, out + part.start), np.zeros(len(out))
-        place = columns[local] - int(point.starts[tensor])
-        tally.add(
-            Entries.without_kinks(
-                out, place, a[at], value[at], no_bar, tolerance[at], no_bar, outcome[at], LIMITS
-            )
-        )
 
 
 def _modulus(parts: Array) -> Array:

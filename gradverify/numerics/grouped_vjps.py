@@ -120,7 +120,8 @@ def _in_batches(
         return False
     for start in range(0, len(cotangents), most):
         part = cotangents[start : start + most]
-        batch, (which, rows, weights) = np.zeros((len(part), shape.numel())), _concatenated(part)
+        batch = np.zeros((len(part), shape.numel()))
+        (which, rows, weights) = _concatenated(part)
         batch[which, rows] = weights
         pulled = vjps(output, torch.from_numpy(batch.reshape(len(batch), *shape)).to(device), asked)
         if pulled is None:
@@ -152,10 +153,8 @@ def _agree(
     which, rows, values = _concatenated(cotangents)
     plain = _plain(point, output, rows, weights[which] * values)
     for part in (slice(point.starts[t], point.starts[t + 1]) for t in asked):
-        off, size = (
-            np.abs(plain[part] - weights @ found[:, part]),
-            np.abs(weights) @ np.abs(found[:, part]),
-        )
+        off = np.abs(plain[part] - weights @ found[:, part])
+        size = np.abs(weights) @ np.abs(found[:, part])
         finite = np.isfinite(size)
         close = np.where(
             finite, off <= CLOSE * size[finite].max(initial=0.0), ~np.isfinite(plain[part])

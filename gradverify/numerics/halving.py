@@ -10,18 +10,6 @@ import numpy as np
 from gradverify.numerics.rungs import Index
 
 
-def halved(places: Index, holds: Callable[[Index], bool], cut: int = 0) -> int:
-    """The place [k ≥ 1] that is left when the half is followed that holds what is looked for:
-    `holds` of the first half, else the second.
-
-    `cut`: where the first question parts them instead of the middle.
-    """
-    while len(places) > 1:
-        middle = cut if 0 < cut < len(places) else len(places) // 2
-        places, cut = places[:middle] if holds(places[:middle]) else places[middle:], 0
-    return int(places[0])
-
-
 def most_off(places: Index, deviation: Callable[[Index], float], total: float) -> int:
     """The place at which a deviation sits, or most of it, where those of two halves add up to
     `total`: the half that is off by more is followed.
@@ -54,14 +42,14 @@ def _followed(
     cut: int = 0,
 ) -> int:
     """The place that is left when a first half is followed where `is_here` says so, by its
-    deviation and that of both halves together."""
-    left = total
+    deviation and that of both halves together.
 
-    def holds(half: Index) -> bool:
-        nonlocal left
-        first = deviation(half)
-        here = is_here(first, left)
-        left = first if here else left - first
-        return here
-
-    return halved(places, holds, cut)
+    `cut`: where the first question parts them instead of the middle."""
+    while len(places) > 1:
+        middle = cut if 0 < cut < len(places) else len(places) // 2
+        first = deviation(places[:middle])
+        here = is_here(first, total)
+        places = places[:middle] if here else places[middle:]
+        total = first if here else total - first
+        cut = 0
+    return int(places[0])

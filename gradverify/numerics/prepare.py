@@ -6,20 +6,19 @@ input tensor's part; tensors without any go column by column.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypedDict, Unpack
 
 import numpy as np
 from torch import Tensor
 
 from gradverify.numerics.function.coordinates import columns_of, real_shape
-from gradverify.numerics.function.memory import keep_freed
-from gradverify.numerics.function.point import Clock, Function, Point
-from gradverify.numerics.judging.bundle import Level, Plan, Structure
-from gradverify.numerics.judging.run import Reach, Run
+from gradverify.numerics.function.point import Clock, Function, Point, keep_freed
+from gradverify.numerics.judging import Level, Plan, Reach, Run, Structure
 from gradverify.numerics.rungs import Array, Index, Mask
 from gradverify.numerics.seed_vectors import signed_weights_float32
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.detect import STEP, PointProbe, detect, with_dead_outputs
-from gradverify.numerics.sparsity.pattern import Pattern, column_groups, dense, row_groups
+from gradverify.numerics.sparsity.pattern import Pattern, column_groups, dense
 from gradverify.numerics.survey import STRAY, Survey, linear_inputs, survey
 
 # ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
@@ -40,7 +39,9 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
     where that says no. Such a guess that is wrong for no row, column or block of dependent elements
     does not add up, and the tensor goes column by column.
     """
-    c, m, tensors = point.columns, len(point.f0), range(len(point.buffers))
+    c = point.columns
+    m = len(point.f0)
+    tensors = range(len(point.buffers))
     small = {t for t in tensors if thrifty and len(c.of(t)) <= SMALL}
     quiet = bool(small) and c.free and m > 1 and bool(np.isfinite(point.f0).all())
     quiet = quiet and not (survey.some_unmoved or survey.noisy(point).any())  # which hides a move
@@ -52,9 +53,12 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
         pointwise = [t for t in pointwise if several and _middle_rests(point, [t])]
     found = dict[int, tuple[Pattern, ...] | None]()
     for t in tensors:
-        columns, x, found[t] = c.of(t), point.buffers[t], None
+        columns = c.of(t)
+        x = point.buffers[t]
+        found[t] = None
         if t in pointwise:
-            shape, nothing = real_shape(x.shape, x.dtype), np.zeros(len(columns), bool)
+            shape = real_shape(x.shape, x.dtype)
+            nothing = np.zeros(len(columns), bool)
             places = tuple(np.unravel_index(np.arange(len(columns)), shape))
             found[t] = (Pattern(shape, places, places, nothing, True),) * len(point.parts)
         elif t in small:  # by the first column alone, one call: does it move most outputs?
@@ -80,7 +84,8 @@ def with_other_groups(run: Run, broken: Collection[int]) -> Run:
     new = _planned(point, level, found)
     kept = {t: plan for t, plan in before.plans.items() if t not in level}
     plans = dict(sorted({**kept, **new.plans}.items()))
-    patterns, levels = {**before.patterns, **new.patterns}, {**before.level, **level}
+    patterns = {**before.patterns, **new.patterns}
+    levels = {**before.level, **level}
     return run.fresh(Structure(plans, patterns, levels))
 
 
@@ -144,11 +149,12 @@ def _planned(
     """With a plan for each tensor whose groups save calls; not where there are nearly as many as
     columns, and as rows. For others the dense pattern, as more than what was seen is sound."""
     weights = signed_weights_float32(len(point.columns), point.seed.generator("column groups"))
-    plans, patterns = dict[int, Plan](), dict[int, tuple[Pattern, ...]]()
+    plans = dict[int, Plan]()
+    patterns = dict[int, tuple[Pattern, ...]]()
     for tensor, found in found_in.items():
         x, columns = point.buffers[tensor], point.columns.of(tensor)
         groups, rows = (
-            (column_groups(found), tuple(row_groups(pattern) for pattern in found))
+            (column_groups(found), tuple(pattern.rows for pattern in found))
             if found
             else (None, ())
         )
@@ -169,34 +175,41 @@ def _planned(
     return Structure(plans, patterns, level)
 
 
+class Settings(TypedDict, total=False):
+    """What a comparison is made under. `rtol` None: 1e-6, and 1e-3 where inputs or outputs are
+    float32 or the output bits show float32 inside. `domains`, `symmetric`, `specified`: one entry
+    per input."""
+
+    atol: float
+    rtol: float | None
+    domains: Sequence[tuple[float, float] | None]
+    symmetric: Sequence[bool]
+    specified: Sequence[Tensor | None]
+    seed: Seed
+    clock: Clock | None
+
+
 def prepare(
-    function: Function,
-    *,
-    atol: float = 0.0,
-    rtol: float | None = None,
-    domains: Sequence[tuple[float, float] | None] | None = None,
-    symmetric: Sequence[bool] | None = None,
-    specified: Sequence[Tensor | None] = (),
-    seed: Seed = Seed(),
-    grouped: bool = True,
-    thrifty: bool = False,
-    clock: Clock | None = None,
+    function: Function, *, grouped: bool = True, thrifty: bool = False, **settings: Unpack[Settings]
 ) -> Run | None:
-    """Noise, structure and linearity; None where there is no input. `rtol` None: 1e-6, and 1e-3
-    where inputs or outputs are float32 or the output bits show float32 inside. `domains`,
-    `symmetric`, `specified`: one entry per input. `thrifty`: with what saves calls of small
-    tensors where every element is compared. Raises what the function raises at its own inputs.
+    """Noise, structure and linearity; None where there is no input. `thrifty`: with what saves
+    calls of small tensors where every element is compared. Raises what the function raises at its
+    own inputs.
     """
     n = len(function.inputs)
     if not n:
         return None
     keep_freed()
     columns = columns_of(
-        function.inputs, domains or [None] * n, symmetric or [False] * n, specified
+        function.inputs,
+        settings.get("domains") or [None] * n,
+        settings.get("symmetric") or [False] * n,
+        settings.get("specified", ()),
     )
     with np.errstate(all="ignore"):
-        point = Point(function, columns, clock, seed)
+        point = Point(function, columns, settings.get("clock"), settings.get("seed", Seed()))
         noise_survey = survey(point)
         structure = find_structure(point, noise_survey, thrifty=thrifty) if grouped else Structure()
         linear = linear_inputs(point, noise_survey, thrifty)
-    return Run(point, noise_survey, atol, rtol, linear, structure, Reach(point))
+    tolerances = settings.get("atol", 0.0), settings.get("rtol")
+    return Run(point, noise_survey, *tolerances, linear, structure, Reach(point, noise_survey))

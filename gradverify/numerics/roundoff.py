@@ -14,7 +14,7 @@ ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
 # halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
 COARSER = 14
 # Significant bits that numbers of a format really use
-SINGLE_BITS, FP16_BITS, BF16_BITS = 20, 11, (6, 8)
+SINGLE_BITS, BF16_BITS = 20, (6, 8)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ Index = NDArray[np.intp]
 Codes = NDArray[np.int8]
 AnyArray = NDArray[Any]
 
-U64, U32, U_BF16, U_FP16 = 2.0**-53, 2.0**-24, 2.0**-8, 2.0**-11
-"""Unit roundoffs of float64, float32, bfloat16 and float16."""
+U64, U32, U_BF16 = 2.0**-53, 2.0**-24, 2.0**-8
+"""Unit roundoffs of float64, float32 and bfloat16."""
 
 ULP = 2.0  # roundoffs
 # Of successive steps; no integer: with 4, a period that one step hits is hit by every coarser one
@@ -65,19 +65,19 @@ def pieces(n: int, size: int = PIECE) -> Iterator[slice]:
         yield slice(first, min(first + size, n))
 
 
-def piecewise(
-    f: Callable[..., AnyArray], *arrays: AnyArray, out: AnyArray | None = None
-) -> AnyArray:
+def piecewise(f: Callable[..., AnyArray], *arrays: AnyArray) -> AnyArray:
     """Evaluate an elementwise function of arrays [n] piece by piece: of what is as large as an
     input, only its result is made."""
     n = len(arrays[0])
-    if n <= PIECE and out is None:
+    if n <= PIECE:
         return f(*arrays)
+    out = None
     for part in pieces(n):
         of_part = f(*(a[part] for a in arrays))
         out = np.empty(n, of_part.dtype) if out is None else out
         out[part] = of_part
-    return np.empty(0) if out is None else out
+    assert out is not None
+    return out
 
 
 def joined(parts: Sequence[AnyArray]) -> AnyArray:

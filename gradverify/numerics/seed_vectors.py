@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradverify.numerics.function.coordinates import real_shape
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import BASE, RATIO, Array, Index, in_a_row
+from gradverify.numerics.rungs import BASE, Array, Index, in_a_row
 
 # Magnitudes of the members of a group, a direction or a cotangent: ±1 lets pairs cancel
 WEIGHTS = (0.7, 1.4)
@@ -77,15 +77,15 @@ def gaussian(n: int, generator: np.random.Generator) -> Array:
     return generator.standard_normal(n)
 
 
-def moves_along(point: Point, columns: Index, probe: Array, widest: int = 0) -> Array:
-    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the rung `widest`
+def moves_along(point: Point, columns: Index, probe: Array) -> Array:
+    """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the first rung
     would leave the domain."""
     c = point.columns
     moved = in_a_row(columns)
     x, move = c.x[moved], probe * c.scale[moved]
     if c.free:
         return move if c.finite else np.where(np.isfinite(x), move, 0.0)
-    room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / (BASE * RATIO**-widest)
+    room = INSIDE * np.minimum(x - c.low[columns], c.high[columns] - x) / BASE
     return np.where(
         np.isfinite(x),
         np.sign(move)
@@ -129,4 +129,4 @@ def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
         .numpy()
     )
     infinite = np.isinf(point.f0[point.parts[output]])
-    return np.where(infinite, 0.0, kept) if infinite.any() else np.asarray(kept)
+    return np.where(infinite, 0.0, kept) if infinite.any() else (kept)

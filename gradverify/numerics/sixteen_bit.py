@@ -19,12 +19,7 @@ import torch
 from torch import Tensor
 
 # Times the native error: an element's, a row's, the tensor's, and that of its gain
-ELEMENT, ROW, WHOLE, GAIN = (
-    8.0,
-    2.0,
-    1.5,
-    8.0,
-)
+ELEMENT, ROW, WHOLE, GAIN = 8.0, 2.0, 1.5, 8.0
 # times the largest error that the verified computation has in an element: rows whose elements are
 # of several kinds
 OWN_RUNS = 3.0
@@ -63,9 +58,9 @@ class TensorResult:
     that are off by themselves.
 
     draw, index: the worst element; row: the worst row; ratio: that row's error over its native one;
-    ulps: of the worst element. beyond: elements left out as their exact value is none that the
-    dtype can hold. sees: the smallest error of an element that would have been seen everywhere;
-    share: of a row's size, the error that would have been seen in half of the rows.
+    beyond: elements left out as their exact value is none that the dtype can hold. sees: the
+    smallest error of an element that would have been seen everywhere; share: of a row's size, the
+    error that would have been seen in half of the rows.
     """
 
     elements: int
@@ -77,7 +72,6 @@ class TensorResult:
     kernel: float = 0.0
     exact: float = 0.0
     tolerance: float = 0.0
-    ulps: float = 0.0
     ratio: float = 0.0
     gain: float = 1.0
     beyond: int = 0
@@ -106,7 +100,9 @@ def nudged(x: Tensor, dtype: torch.dtype, source: torch.Generator) -> Tensor:
 def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
     """Kernel against exact. By row [R]: the native error, the largest of it and of all runs, and
     the dust that may be there."""
-    kernel, exact, runs = _in_rows(legs.kernel), _in_rows(legs.exact), _in_rows(legs.exact_runs)
+    kernel = _in_rows(legs.kernel)
+    exact = _in_rows(legs.exact)
+    runs = _in_rows(legs.exact_runs)
     held, finite = torch.finfo(dtype), exact.isfinite()
     fits = finite & (exact.abs() <= held.max)
     if not exact.numel():
@@ -125,10 +121,8 @@ def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
     native = torch.maximum(native, ONE_ROUNDING * ulp(size, dtype) * alive)
     if bool(alive.any()):
         native = torch.maximum(native, (native[alive] / size[alive]).median() * size)
-    dust, by_run = (
-        torch.where(alive, 0.0, DUST * held.eps / 2 * _mean_square(exact).mean().sqrt()),
-        _rms(rounded),
-    )
+    dust = torch.where(alive, 0.0, DUST * held.eps / 2 * _mean_square(exact).mean().sqrt())
+    by_run = _rms(rounded)
     largest = torch.maximum(native, by_run.amax(0))
     exact = torch.where(fits, exact, 0.0)
     ulps, lost = ulp(exact, dtype), fits & ~kernel.isfinite()
@@ -138,13 +132,17 @@ def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
         + ELEMENT_ULPS * ulps
         + dust[None, :, None]
     )
-    over, off, of_ulps = error.abs() / limit, _rms(error), _rms(ulps)
+    over = error.abs() / limit
+    off = _rms(error)
+    of_ulps = _rms(ulps)
     rows = (
         float((off / (ROW * largest + ROW_ULPS * of_ulps + dust)).max())
         if error.shape[2] >= WIDE_ROW
         else 0.0
     )
-    whole, gain, gain_over = 0.0, 0.0, 0.0
+    whole = 0.0
+    gain = 0.0
+    gain_over = 0.0
     if error[0].numel() >= MANY:
         own = max(
             1.0, float(by_run.div(native + dust).nan_to_num(0.0).square().mean(1).sqrt().max())
@@ -185,7 +183,6 @@ def judge(legs: Legs, dtype: torch.dtype) -> TensorResult:
         float(kernel.flatten()[place]),
         float(exact.flatten()[place]),
         float(limit.flatten()[place]),
-        float(error.flatten()[place].abs() / ulps.flatten()[place]),
         float(ratios.max()),
         1 + gain,
         int((finite & ~fits).sum()),

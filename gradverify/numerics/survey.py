@@ -7,7 +7,7 @@ All of it rides on dense directions, so it does not depend on how the columns ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +35,7 @@ from gradverify.numerics.rungs import (
     step,
 )
 from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uniform
+from gradverify.numerics.tolerance import Magnitudes
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
 # columns: where only sums of them are measured, two calls to find f linear would not be earned back
@@ -64,13 +65,10 @@ class Directions:
     moves: Sequence[Array]
     first_rungs: dict[int, Rung] = field(default_factory=dict)
 
-    def first(self) -> Directions:
-        """The first direction alone; its samples are shared."""
-        return replace(self, moves=[self.moves[0]])
-
     def moving(self, k: int = 0) -> tuple[Index, Array]:
         """The columns that direction k moves, and how."""
-        columns, move = self.point.columns.of(self.tensor), self.moves[k]
+        columns = self.point.columns.of(self.tensor)
+        move = self.moves[k]
         moving = None if move.all() else np.flatnonzero(move)
         return (columns, move) if moving is None else (columns[moving], move[moving])
 
@@ -81,7 +79,8 @@ class Directions:
         Above the scale no rung leaves the typical size of the tensor, or 1: beyond, f may be
         another function.
         """
-        point, nowhere = self.point, repeated(np.nan, len(self.point.f0))
+        point = self.point
+        nowhere = repeated(np.nan, len(self.point.f0))
         scale = point.columns.scale[in_a_row(point.columns.of(self.tensor))]
         typical = rms(scale) if rungs[0] <= 0 else 0.0
         reachable = typical * RATIO ** -rungs[0] <= max(typical, 1.0)
@@ -92,10 +91,6 @@ class Directions:
             if known is None and len(line.columns) and reachable:
                 known = sample_rung(line, number)
             yield known or Rung(nowhere, nowhere, h, h)
-
-    def at(self, rung: int) -> Rung:
-        """f along the first direction."""
-        return next(self.sampled(0, (rung,)))
 
     def keep(self, rung: int, values: Rung) -> None:
         """Samples of the first direction, for those who take the same again."""
@@ -131,6 +126,21 @@ class Survey:
         """Standard deviation of f [M] near x, rounding included; of a part of the outputs."""
         return np.maximum(self.sigma[part], point.unit[part] * self.size[part])
 
+    def magnitudes(self, point: Point, reach: Array, far_change: Array | float = 0.0) -> Magnitudes:
+        """What sets the floors of outputs that reach so far [M]."""
+        c = point.columns
+        x_size = max(float(c.scale.max(initial=0.0)), float(c.typical.max(initial=0.0)))
+        return Magnitudes(
+            reach,
+            self.size,
+            self.sigma,
+            point.parts,
+            x_size,
+            point.unit,
+            point.backward_unit,
+            far_change,
+        )
+
     def noisy(self, point: Point) -> Mask:
         """Outputs [M] that are noisier than rounding."""
         return piecewise(
@@ -147,7 +157,8 @@ def survey(point: Point) -> Survey:
     """About eleven forward calls and two more per input tensor but the first, one repeat (five
     where it differs)."""
     before, tensors = point.forward, range(len(point.buffers))
-    sigma, size = repeat_noise(point.values, point.f0, point.before), finite_size(point.f0)
+    sigma = repeat_noise(point.values, point.f0, point.before)
+    size = finite_size(point.f0)
     columns = [_finite(point, t) for t in tensors]
     directions = [_dense(point, "survey", t) for t in tensors]
     samples, moved = list[Directions | None](), list[Mask]()
@@ -163,10 +174,12 @@ def survey(point: Point) -> Survey:
             np.fmax(size, finite_size(f), out=size)
         samples.append(d if known else None)
         moved.append((up != point.f0) | (down != point.f0))
-        changes.append(_odd_change((up, down), point.f0))
-        vanishing.append(_vanishes(up, down, point.f0))
+        changes.append(piecewise(_odd_change, up, down, point.f0))
+        vanishing.append(piecewise(_vanishes, up, down, point.f0))
         del known, up, down, f
-    used, moved_by, change = [t for t, c in enumerate(columns) if len(c)], np.zeros(0), sigma
+    used = [t for t, c in enumerate(columns) if len(c)]
+    moved_by = np.zeros(0)
+    change = sigma
     if used:
         level, moved_by, change = _noise(
             point, [columns[t] for t in used], [moved[t] for t in used], size
@@ -181,12 +194,13 @@ def survey(point: Point) -> Survey:
         unmoved[t], wide[t] = _unmoved(
             point, directions[t], changes[t], np.maximum(sigma, point.unit * size)
         )
-    far = [
-        _far_change(point, directions[t], vanishing[t])
-        for t in range(len(columns))
-        if vanishing[t].any()
-    ]
-    far_change = np.max(far, 0, initial=0.0) if far else repeated(0.0, len(size))
+    # Along the whole direction: nothing near x tells of the terms of outputs that vanish there how
+    # large these are, and so how they round
+    far_change = repeated(0.0, len(size))
+    for d, vanishes in zip(directions, vanishing, strict=True):
+        if vanishes.any():
+            sides = [finite_size(f - point.f0) for f in _both_sides(point, d, 1.0)]
+            far_change = np.maximum(far_change, np.where(vanishes, np.fmax(*sides), 0.0))
     return Survey(
         sigma,
         size,
@@ -222,7 +236,8 @@ def _noise(
     f changes [M]; along one ray each where f is not defined all the way."""
     together = joined(columns)
     sign = _signs(point, together, "noise")
-    ray, moved_by = _ray(point, together, sign), np.zeros(len(point.columns))
+    ray = _ray(point, together, sign)
+    moved_by = np.zeros(len(point.columns))
     moved_by[in_a_row(together)] = ray.moved_by()
     sigma, change = noise_along(ray, size, np.logical_or.reduce(moved))
     if (np.isfinite(change) | ~np.isfinite(point.f0)).all():
@@ -264,12 +279,14 @@ def linear_inputs(
 
 
 def _linear_along(point: Point, survey: Survey, tensor: int) -> Directions | None:
-    c, near = point.columns.of(tensor), survey.direction_samples[tensor]
+    c = point.columns.of(tensor)
+    near = survey.direction_samples[tensor]
     if len(_finite(point, tensor)) < len(c):
         return None
-    if near is not None and not _straight(point, survey, near.at(QUICK[0])):
+    if near is not None and not _straight(point, survey, next(near.sampled(0, QUICK[:1]))):
         return None
-    direction, h = _dense(point, "linear", tensor), step(1.0, WIDE_RUNG)
+    direction = _dense(point, "linear", tensor)
+    h = step(1.0, WIDE_RUNG)
     line = DirectionLine(point, *direction.moving())
     # steps that differ: a parabola is no straight line, nor is a cubic
     up, down = line.at(h), line.at(-2 * h)
@@ -313,13 +330,11 @@ def _both_sides(
 
 def _signs(point: Point, columns: Index, purpose: str, *which: object) -> Codes:
     """±1 at random, and turned inwards where the domain ends nearby."""
-    c, sign = (
-        point.columns,
-        np.where(
-            np.signbit(uniform(len(columns), point.seed.generator(purpose, *which, "signs"))),
-            np.int8(-1),
-            np.int8(1),
-        ),
+    c = point.columns
+    sign = np.where(
+        np.signbit(uniform(len(columns), point.seed.generator(purpose, *which, "signs"))),
+        np.int8(-1),
+        np.int8(1),
     )
     if c.free:
         return sign
@@ -346,66 +361,45 @@ def _ray(point: Point, columns: Index, sign: Codes) -> Ray:
 def _unmoved(point: Point, direction: Directions, near: Array, noise: Array) -> tuple[Mask, Mask]:
     """Outputs [M] that need a coarse step to move, and those that need one beyond the columns'
     scale. `near`: their odd change near x."""
-    nothing, moved, f0 = np.zeros(len(noise), bool), _moved_surely(near, noise), point.f0
+    nothing = np.zeros(len(noise), bool)
+    moved = piecewise(_surely, near, noise)
+    f0 = point.f0
     still = nothing.copy()
     for part in point.parts:
         still[part] = not moved[part].any()
     if not still.any():
         return nothing, nothing
     coarse = _both_sides(point, direction, BASE)
-    unmoved = still & _moved_surely(_odd_change(coarse, f0), noise)
+    unmoved = still & piecewise(_surely, piecewise(_odd_change, *coarse, f0), noise)
     if (still & ~unmoved).any() and (point.columns.scale[direction.moving()[0]] < 1).any():
         far = _both_sides(point, direction, BASE, unit_scale=True)
-        return unmoved, still & ~unmoved & _moved_surely(_odd_change(far, f0), noise)
+        return unmoved, still & ~unmoved & piecewise(
+            _surely, piecewise(_odd_change, *far, f0), noise
+        )
     return unmoved, nothing
 
 
 def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
-    """Outputs [M] that vanish at x with their slope (a loss at its minimum), by f near x."""
-
-    def vanishes(up: Array, down: Array, f0: Array) -> Mask:
-        even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
-        return np.asarray(
-            (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
-        )
-
-    return piecewise(vanishes, up, down, f0)
+    """Outputs that vanish at x with their slope (a loss at its minimum), by f near x."""
+    even, odd = np.abs(up + down - 2 * f0), np.abs(up - down)
+    return (odd < VALLEY * even) & (np.abs(f0) < VANISHES * np.maximum(np.abs(up), np.abs(down)))
 
 
-def _far_change(point: Point, direction: Directions, vanishing: Mask) -> Array:
-    """Of the outputs that vanish, the change [M] along the whole direction, by two calls; else 0.
-
-    Nothing near x tells of their terms how large these are, and so how they round.
-    """
-    change = np.fmax.reduce([finite_size(f - point.f0) for f in _both_sides(point, direction, 1.0)])
-    return np.where(vanishing, change, 0.0)
-
-
-def _odd_change(sides: tuple[Array, Array], f0: Array) -> Array:
-    """The odd part of f [M] between two sides of x (an even function has no derivative to find);
-    one side, where that is all there is."""
-
-    def change(up: Array, down: Array, f0: Array) -> Array:
-        odd, finite = up - down, np.isfinite(up) & np.isfinite(down)
-        return (
-            odd
-            if finite.all()
-            else np.where(finite, odd, np.fmax(np.abs(up - f0), np.abs(down - f0)))
-        )
-
-    return piecewise(change, *sides, f0)
+def _odd_change(up: Array, down: Array, f0: Array) -> Array:
+    """The odd part of f between two sides of x (an even function has no derivative to find); one
+    side, where that is all there is."""
+    odd, finite = up - down, np.isfinite(up) & np.isfinite(down)
+    if finite.all():
+        return odd
+    return np.where(finite, odd, np.fmax(np.abs(up - f0), np.abs(down - f0)))
 
 
-def _moved_surely(change: Array, noise: Array) -> Mask:
+def _surely(change: Array, noise: Array) -> Mask:
     """Where f moved beyond its noise."""
-    return piecewise(
-        lambda change, noise: np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise),
-        change,
-        noise,
-    )
+    return np.asarray(np.isfinite(change) & (np.abs(change) > MOVED_SURELY * noise))
 
 
-def dense_ray(point: Point, purpose: str, *which: object) -> tuple[Index, Ray]:
-    """All columns of finite x, and a ray along which they all move."""
+def dense_ray(point: Point, purpose: str) -> Ray:
+    """A ray along which all columns of finite x move."""
     columns = np.concatenate([_finite(point, t) for t in range(len(point.buffers))])
-    return columns, _ray(point, columns, _signs(point, columns, purpose, *which))
+    return _ray(point, columns, _signs(point, columns, purpose))

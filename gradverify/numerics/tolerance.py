@@ -13,8 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.estimate.kinks import KINK, NON_FINITE, SMOOTH, Smoothness
-from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.ladder import KINK, NON_FINITE, SMOOTH, Derivative, Smoothness
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.records import Record
@@ -51,7 +50,7 @@ class Tolerances(Record):
             largest = np.nan_to_num(
                 np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0
             )
-        return np.asarray(self.atol + np.maximum(self.rtol * largest, self.floor))
+        return self.atol + np.maximum(self.rtol * largest, self.floor)
 
 
 def verdicts(
@@ -107,15 +106,22 @@ def _verdicts_of_reading(
     border_column: Mask | None,
 ) -> Codes:
     """The verdict on the main reading alone."""
-    tol, off, bar = tolerances.tolerance(a, d.value), np.abs(a - d.value), d.bar + extra
+    tol = tolerances.tolerance(a, d.value)
+    off = np.abs(a - d.value)
+    bar = d.bar + extra
     verdict = guarded(off, bar, tol)
     verdict[~np.isfinite(bar)] = UNDECIDED
     if d.rough:
         verdict[~d.smooth] = UNDECIDED
         kink = d.outcome == KINK
-        verdict = (
-            np.where(kink, _subgradient(a, d, tol + extra), verdict) if kink.any() else verdict
-        )
+        if kink.any():
+            # Every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth
+            # Analysis, 1983)
+            pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
+            low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
+            of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
+            of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
+            verdict = np.where(kink, of_kink, verdict).astype(np.int8)
     finite = np.isfinite(a)
     if finite.all():
         return verdict
@@ -123,15 +129,6 @@ def _verdicts_of_reading(
     if border_column is not None:
         two_sided &= ~border_column
     return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
-
-
-def _subgradient(a: Array, d: Derivative, tol: Array) -> Codes:
-    """At a kink every value between the one-sided slopes is right (Clarke, Optimization and
-    Nonsmooth Analysis, 1983)."""
-    pad = np.maximum(d.left_bar, d.right_bar) + tol
-    inside = (a >= np.minimum(d.left, d.right) - pad) & (a <= np.maximum(d.left, d.right) + pad)
-    verdict = np.where(inside, PASS, MISMATCH)
-    return np.where(np.isfinite(pad), verdict, UNDECIDED).astype(np.int8)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradverify.numerics.estimate.climb import Ladders, Outputs, along_line
-from gradverify.numerics.estimate.ladder import Derivative, as_derivative
+from gradverify.numerics.estimate.ladder import (
+    Derivative,
+    Ladders,
+    Outputs,
+    along_line,
+    as_derivative,
+)
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
 from gradverify.numerics.estimate.smooth import secant
 from gradverify.numerics.function.coordinates import (

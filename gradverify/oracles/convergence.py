@@ -18,8 +18,7 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair
-from gradverify.numerics.pairs.tally import mismatches, with_undecided
+from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair, mismatches, with_undecided
 from gradverify.numerics.rungs import RESOLVED, AnyArray, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts

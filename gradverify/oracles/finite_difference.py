@@ -16,8 +16,7 @@ from gradverify.numerics.compare import Watch, compare
 from gradverify.numerics.fixed import check_fixed
 from gradverify.numerics.function.coordinates import UNITS, Columns, columns_of
 from gradverify.numerics.function.point import Clock, Function, Narrow, Point
-from gradverify.numerics.judging.bundle import Structure
-from gradverify.numerics.judging.run import OverBudget, no_budget
+from gradverify.numerics.judging import OverBudget, Structure, no_budget
 from gradverify.numerics.pairs.pair import Asked, Pair
 from gradverify.numerics.rungs import U64, ULP
 from gradverify.numerics.seeds import Seed

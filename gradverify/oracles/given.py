@@ -18,8 +18,7 @@ from gradverify.model.case import Settings
 from gradverify.model.result import WORST
 from gradverify.numerics.exact import add_exact, rounding_floor
 from gradverify.numerics.function.coordinates import columns_of, numbers
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally, mismatches, with_undecided
+from gradverify.numerics.pairs.pair import Outcome, Pair, Tally, mismatches, with_undecided
 from gradverify.numerics.rungs import Array, Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.convergence import beside_largest

@@ -17,7 +17,7 @@ import torch
 
 from gradverify.model.case import Settings
 from gradverify.numerics.choose import Mode, Why
-from gradverify.numerics.estimate.kinks import KINK
+from gradverify.numerics.estimate.ladder import KINK
 from gradverify.numerics.exact import exact_elements
 from gradverify.numerics.function.coordinates import (
     UNITS,
@@ -29,17 +29,15 @@ from gradverify.numerics.function.coordinates import (
 )
 from gradverify.numerics.function.point import Function, Point
 from gradverify.numerics.grouped_vjps import shared_groups
-from gradverify.numerics.judging.quick_samples import LoneLadders
-from gradverify.numerics.judging.run import OverBudget, no_budget
-from gradverify.numerics.pairs.pair import Entries, Outcome, Pair
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.judging import OverBudget, lone_derivatives, no_budget
+from gradverify.numerics.pairs.pair import Entries, Outcome, Pair, Tally
 from gradverify.numerics.prepare import prepare
-from gradverify.numerics.probing.seed_matrices import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.rungs import U32, U64, Array, Index, Z, nonzero
+from gradverify.numerics.screen import SCREEN, SCREEN_LOW, SLACK, SLACK_LOW
 from gradverify.numerics.seed_vectors import WEIGHTS, as_dtype_holds, pull_back, signed_weights
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sixteen_bit import TensorResult
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
@@ -270,9 +268,7 @@ def reference_gradients(
     pairs = dict[tuple[int, int], Pair]()
     for o, height in enumerate(heights):
         grouped = [
-            row_groups(
-                patterns[t][o] if t in patterns else dense(real_shape(x.shape, x.dtype), height)
-            )
+            (patterns[t][o] if t in patterns else dense(real_shape(x.shape, x.dtype), height)).rows
             for t, x in enumerate(point.buffers)
         ]
         shared = shared_groups([[groups] for groups in grouped])
@@ -338,7 +334,7 @@ def at_kinks(checked: Checked) -> Revised:
         column = np.searchsorted(point.columns.coordinate, int(point.starts[tensor]) + in_)
         with np.errstate(all="ignore"):
             run = prepared.fresh()
-            d = LoneLadders(run, column, out + point.parts[output].start).derivative()
+            d = lone_derivatives(run, column, out + point.parts[output].start)
         bar = np.maximum(d.left_bar, d.right_bar)
         kinks = np.flatnonzero(d.outcome == KINK)
         return by_place(out[kinks], in_[kinks], d.left[kinks], d.right[kinks], bar[kinks])

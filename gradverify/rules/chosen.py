@@ -4,7 +4,7 @@ three."""
 from __future__ import annotations
 
 from gradverify.numerics.choose import Against, Candidate, Choice, Cost, Mode, Why
-from gradverify.numerics.probing.screen import DIRECTIONS
+from gradverify.numerics.screen import DIRECTIONS
 from gradverify.report.numbers import duration, limit
 
 

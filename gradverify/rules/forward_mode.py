@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
-from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.ladder import Derivative, Smoothness
 from gradverify.numerics.function.coordinates import flat_all
 from gradverify.numerics.halving import most_off
 from gradverify.numerics.rungs import Array, Index, Mask, smallest

@@ -13,8 +13,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding
 from gradverify.numerics.estimate.noise import POINTS
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import DEVIATES, SMALLEST_DEVIATION
+from gradverify.numerics.pairs.pair import DEVIATES, SMALLEST_DEVIATION, Outcome, Pair
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled

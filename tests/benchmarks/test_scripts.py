@@ -249,13 +249,13 @@ import torch.fx.experimental.symbolic_shapes
 from altered import Change, alter
 alter("rungs.Z", Change(2.0**40))
 from gradverify.numerics import rungs
-from gradverify.numerics.estimate import romberg, samples
+from gradverify.numerics.estimate import ladder, samples
 from rough import Damage, Rough
 from user import differentiated, judged
 torch.set_num_threads(1)
 sine = Rough("sin", torch.sin, ([0.3, 1.1],))
 said = [judged("sin", sine.with_damage(damage), differentiated(sine.inputs()), "entries", 0).verdict for damage in (Damage.NONE, Damage.PERCENT)]
-print(json.dumps([said, rungs.Z, romberg.Z, samples.SECOND]))
+print(json.dumps([said, rungs.Z, ladder.Z, samples.SECOND]))
 """
 
 
@@ -270,11 +270,9 @@ def test_an_absurd_constant_reaches_the_code_and_turns_verdicts_as_it_must(scrip
     verdicts, *values = json.loads(done.stdout)
     assert verdicts == ["undecided", "undecided"], "with bars of 10¹³ deviations nothing is decided"
     from gradverify.numerics import rungs
-    from gradverify.numerics.estimate import romberg, samples
+    from gradverify.numerics.estimate import ladder, samples
 
     # also where it was imported by name, and computed from
-    assert values == pytest.approx(
-        [2.0**40 * each for each in (rungs.Z, romberg.Z, samples.SECOND)]
-    )
+    assert values == pytest.approx([2.0**40 * each for each in (rungs.Z, ladder.Z, samples.SECOND)])
     with pytest.raises(RuntimeError, match="imported already"):
         script("altered").alter("rungs.Z", script("altered").Change(2.0))

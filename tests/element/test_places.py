@@ -4,7 +4,7 @@ import pytest
 import torch
 from live import Argument, case, randn
 
-from gradverify.element.places import input_element, output_element, pair_of
+from gradverify.element.explain import input_element, output_element, pair_of
 from gradverify.evidence import Evidence
 from gradverify.model.element import Place
 from gradverify.model.problem import ProblemsError

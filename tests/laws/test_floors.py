@@ -76,7 +76,7 @@ def test_the_contracts_hold():
             "numerics stands on what is measured once",
         ),
         (
-            "numerics/judging/run.py",
+            "numerics/judging.py",
             "from gradverify.numerics import compare",
             "numerics stands on what is measured once",
         ),

@@ -44,7 +44,7 @@ OWN_LISTS = {  # that mean something else
     "spec/fault.py": "slips in spelling",
     "rules/values.py": "what the bits of a number show",
     "causes/scaled.py": "the same",
-    "numerics/function/buffers.py": "what a NumPy view of the memory can show",
+    "numerics/function/point.py": "what a NumPy view of the memory can show",
 }
 SEVERAL = 3
 

@@ -7,9 +7,9 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from gradverify.numerics import entries
 from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.entries import sweep
 from gradverify.numerics.verdict import Verdict
 from gradverify.oracles.finite_difference import Filled
 from gradverify.subject.failure import blamed
@@ -126,11 +126,11 @@ def verdict(entries):
     return next((v for v in (Verdict.MISMATCH, Verdict.UNDECIDED) if v in found), Verdict.PASS)
 
 
-def check(forward, *inputs, damage=None, limit=sweep.TILE_LIMIT, **options):
+def check(forward, *inputs, damage=None, limit=entries.TILE_LIMIT, **options):
     """Every element, as a user's check compares them; `limit`: bytes of a tile and a chunk."""
     return check_function(Differentiable(forward, *inputs, damage=damage), limit, **options)
 
 
-def check_function(function, limit=sweep.TILE_LIMIT, **options):
-    with patch.object(sweep, "TILE_LIMIT", limit):
+def check_function(function, limit=entries.TILE_LIMIT, **options):
+    with patch.object(entries, "TILE_LIMIT", limit):
         return compare(function, mode=Mode.ENTRIES, **options)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gradverify.numerics.seeds import Seed
 from gradverify.numerics.sparsity.detect import PointProbe, detect
-from gradverify.numerics.sparsity.pattern import column_groups, row_groups
+from gradverify.numerics.sparsity.pattern import column_groups
 from numerics.dependencies import full, pattern_of
 from numerics.differentiable import Differentiable, leaf, normal
 from numerics.windows import point_of
@@ -190,7 +190,7 @@ def test_what_is_not_elementwise_is_not_taken_for_it(name):
 def test_known_ops_show_their_groups_in_few_calls(name):
     (forward, inputs), tensor, most, columns, rows = OPS[name]
     patterns, calls = structure(at(forward, *inputs), tensor)
-    groups = {(column_groups([pattern]).count, row_groups(pattern).count) for pattern in patterns}
+    groups = {(column_groups([pattern]).count, pattern.rows.count) for pattern in patterns}
     # The tie shows only in some directions
     assert groups == {(columns, rows)} or ("tie" in name and groups == {(1, 1)})
     assert calls <= most
@@ -206,7 +206,7 @@ def test_noise_below_the_threshold_leaves_the_structure():
     )
     (pattern,), _ = structure(noisy, 0, threshold=np.full(2048, 8e-12))
     assert column_groups([pattern]).count == 16
-    assert row_groups(pattern).count == 16
+    assert pattern.rows.count == 16
 
 
 def test_a_forward_that_raises_when_perturbed_is_dense():

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from gradverify.numerics.exact import add_exact, rounding_floor
-from gradverify.numerics.pairs.pair import Outcome
-from gradverify.numerics.pairs.tally import Tally
+from gradverify.numerics.pairs.pair import Outcome, Tally
 
 U = 2.0**-53
 

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.climb import Outputs, derivative
-from gradverify.numerics.estimate.kinks import Smoothness
+from gradverify.numerics.estimate.ladder import Outputs, Smoothness, derivative
 from gradverify.numerics.rungs import U32, U64
 from numerics.callable_line import CallableLine
 

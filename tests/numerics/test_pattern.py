@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, column_groups, row_groups
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, column_groups
 from numerics.dependencies import full
 
 
@@ -48,7 +48,7 @@ def assert_columns(patterns):
 
 
 def assert_rows(pattern):
-    groups, held = row_groups(pattern), full(pattern)
+    groups, held = pattern.rows, full(pattern)
     assert sorted(set(groups.group.tolist())) == list(range(groups.count))
     rows_of = groups.rows_of(range(groups.count))
     weights = np.random.default_rng(0).normal(size=len(pattern))

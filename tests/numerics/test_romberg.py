@@ -4,7 +4,7 @@ leave."""
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.romberg import one_sided, pick
+from gradverify.numerics.estimate.ladder import one_sided, pick
 from gradverify.numerics.rungs import QUICK, RUNGS, step
 
 ALL = np.array([step(1.0, k) for k in range(RUNGS)])

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gradverify.numerics.estimate.kinks import Smoothness
-from gradverify.numerics.estimate.ladder import Derivative
+from gradverify.numerics.estimate.ladder import Derivative, Smoothness
 from gradverify.numerics.rungs import U64
 from gradverify.numerics.tolerance import (
     Magnitudes,

@@ -1,5 +1,6 @@
 """Derivatives with an error bar from central differences at a sequence of steps, for many elements
-at once (method.md section 2).
+at once (method.md section 2): kinks, Richardson extrapolation, second readings, and which steps
+are taken.
 
 A quick look (`full` false) sees a few rungs and declares nothing: it says where finer rungs are
 needed.
@@ -7,39 +8,449 @@ needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 
-from gradverify.numerics.estimate.kinks import (
-    INCONSISTENT,
-    JUMP,
-    KINK,
-    NON_FINITE,
-    SMOOTH,
-    bends,
-    borders,
-    infinite,
-    jumps,
-    sides,
-)
-from gradverify.numerics.estimate.romberg import Best, pick, readings, with_tail_noise
-from gradverify.numerics.estimate.samples import LOW_UNIT, Samples
+from gradverify.numerics.estimate.samples import LOW_UNIT, SECOND, Line, Samples, sample_rung
 from gradverify.numerics.estimate.smooth import ARITHMETIC, SmoothEstimate, smooth_estimate
 from gradverify.numerics.records import Record, joined
 from gradverify.numerics.rungs import (
+    CLIMB,
+    NEAR,
     QUICK,
+    RATIO,
+    RUNGS,
     U32,
     U64,
+    VISIBLE,
     AnyArray,
     Array,
     Codes,
+    Index,
     Mask,
     Z,
+    nanmedian,
     repeated,
     smallest,
+    step,
 )
+from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED
+
+# Where f is not smooth at x, told by its second differences: kinks with their one-sided slopes,
+# jumps, infinite slopes, ends of the domain.
+# S = (f(x+h) − 2 f(x) + f(x−h)) / h goes like hᵖ: p = 1 where f is smooth, 0 at a kink, −1 at a
+# jump.
+# Of the scale: a kink is "at x" only if it shows below; above, curvature and 1/x look like kinks
+AT_X = 1e-2
+SINKS = 20  # times the step at which a kink sinks into the noise: seen only above, it lies beside x
+# Times the change between rungs: no order of convergence is sure where the domain ends
+BORDER = 3.0
+JUMP_RUNGS = 5  # rungs that a jump must show on
+# A rung: one-sided slopes that still grow so on the three finest visible rungs are infinite ...
+GROWTH = 1.2
+JUMP_GROWTH = 0.9 * RATIO  # ... unless they grow as those of a jump do
+
+
+class Smoothness(IntEnum):
+    """What the samples show of f along one line."""
+
+    SMOOTH = 0
+    KINK = 1
+    JUMP = 2
+    INCONSISTENT = 3
+    NON_FINITE = 4
+
+
+SMOOTH, KINK, JUMP, INCONSISTENT, NON_FINITE = (np.int8(each) for each in Smoothness)
+"""The same as NumPy's numbers: codes [m] are compared with them in a quarter of the time."""
+
+
+def bends(s: Samples, noise: Array) -> tuple[Mask, Mask, Array]:
+    """What the second differences tell [m]: whether a kink or jump is suspected, whether one is
+    seen at x, and the exponent p, from the finest significant rung and one or two coarser ones."""
+    n, m = s.up.shape
+    least = SECOND * noise
+    visible = ~s.unusable & (np.abs(s.second) > least) & np.isfinite(s.f0) & (s.h < NEAR * s.scale)
+    elements, fine = np.arange(m), n - 1 - np.argmax(visible[::-1], 0)
+    two_up, one_up = np.maximum(fine - 2, 0), np.maximum(fine - 1, 0)
+    have_two = visible[two_up, elements] & (fine >= 2)
+    have_one = visible[one_up, elements] & (fine >= 1)
+    coarse = np.where(have_two, two_up, one_up)
+    size, h = np.abs(s.second / s.h), s.h[fine, elements]
+    exponent = np.log(size[coarse, elements] / size[fine, elements]) / np.log(
+        s.h[coarse, elements] / h
+    )
+    suspected = (visible.sum(0) >= 3) & (have_one | have_two) & (exponent < 0.4)
+    sinks = least[fine, elements] / size[fine, elements]
+    at_x = (h <= SINKS * np.maximum(sinks, s.h[-1])) & (h < AT_X * s.scale)
+    return suspected, suspected & at_x, exponent
+
+
+def jumps(s: Samples, noise: Array) -> Mask:
+    """f(x+h) − f(x−h) is one and the same non-zero number at every fine rung; noise would scatter
+    [m]."""
+    gap = (s.up - s.down)[-JUMP_RUNGS:] / s.largest
+    steady = gap.max(0) - gap.min(0) < 0.1 * np.abs(gap.sum(0) / len(gap))
+    return np.asarray(
+        np.isfinite(s.f0) & (np.abs(gap) > VISIBLE * noise[-JUMP_RUNGS:]).all(0) & steady
+    )
+
+
+def sides(s: Samples, noise: Array, kinked: Mask) -> tuple[Array, Array, Array, Array]:
+    """Slopes from the left and from the right of the kinked elements, and their bars [m]; NaN and
+    inf elsewhere."""
+    m, where = len(kinked), np.flatnonzero(kinked)
+    left = np.full(m, np.nan)
+    right = np.full(m, np.nan)
+    left_bar = np.full(m, np.inf)
+    right_bar = np.full(m, np.inf)
+    if where.size:
+        t, noise = s.take(where), noise[:, where] * s.largest[where]
+        below = one_sided(t.down - t.f0, -t.step_down, noise)
+        above = one_sided(t.up - t.f0, t.step_up, noise)
+        left[where] = below.value
+        left_bar[where] = below.bar
+        right[where] = above.value
+        right_bar[where] = above.bar
+    return left, right, left_bar, right_bar
+
+
+def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
+    """Of the elements `where` [m], those whose slope on a side still grows on its three finest
+    visible rungs: no kink, no finite slope."""
+    result, columns = np.zeros(len(where), bool), np.flatnonzero(where)
+    if columns.size:
+        t = s.take(columns)
+        least = VISIBLE * noise[:, columns] * s.largest[columns]
+        up = _grows(np.abs(t.up - t.f0), t.step_up, least)
+        down = _grows(np.abs(t.down - t.f0), t.step_down, least)
+        result[columns] = up | down
+    return result
+
+
+def _grows(change: Array, step: Array, least: Array) -> Mask:
+    slope = np.where(change > least, change / step, np.nan)
+    # The three finest visible rungs, coarsest first
+    last = np.argsort(~np.isnan(slope), axis=0, kind="stable")[-3:]
+    ratio = np.take_along_axis(slope, last[1:], 0) / np.take_along_axis(slope, last[:-1], 0)
+    rungs_apart = np.diff(last, axis=0)
+    return np.asarray(((ratio > GROWTH**rungs_apart) & (ratio < JUMP_GROWTH**rungs_apart)).all(0))
+
+
+def borders(s: Samples) -> list[tuple[Index, Best]]:
+    """Elements [k] with values on one side of x only, and their derivative from there, without
+    extrapolation; in units of f."""
+    found = []
+    for f, h, sign in ((s.up, s.step_up, 1.0), (s.down, s.step_down, -1.0)):
+        c = np.flatnonzero(~s.two_sided & np.isfinite(s.f0) & (np.isfinite(f).sum(0) >= 4))
+        if c.size:
+            noise = np.maximum(
+                s.sigma[c], s.unit[c] * np.maximum(np.nan_to_num(np.abs(f[:, c])), np.abs(s.f0[c]))
+            )
+            found.append((c, one_sided(f[:, c] - s.f0[c], sign * h[:, c], noise, safety=BORDER)))
+    return found
+
+
+# ---- Richardson extrapolation of central differences in Romberg's table, with the noise carried
+# along, and the choice of its best entry
+# Richardson extrapolation of central differences in Romberg's table, with the noise carried along,
+# and the choice of its best entry.
+# C. Ridders, Adv. Eng. Softw. 4 (1982), with three departures: the rungs' ratio is no integer,
+# noise is propagated through the table, and a value counts only where every finer rung agrees with
+# it.
+ORDERS = 4  # extrapolation orders 0 to 3: errors h², h⁴, h⁶, h⁸
+# Finest rungs with a value, of a long ladder, that no value is taken from: they must agree with it
+CONFIRM = 4
+LONG = 8
+
+
+@dataclass(frozen=True)
+class Best(Record):
+    """The chosen entry of each element [m]; rung −1 where none was consistent."""
+
+    value: Array
+    bar: Array
+    noise: Array
+    rung: Index
+
+    @classmethod
+    def none(cls, m: int) -> Best:
+        """No choice for any of m elements."""
+        return cls(np.full(m, np.nan), np.full(m, np.inf), np.full(m, np.inf), np.full(m, -1))
+
+    def better(self, elements: Index, new: Best) -> Best:
+        """With the entries of `new` at these elements, where it found any."""
+        better = new.rung >= 0
+        return self.replaced(elements[better], new.take(better))
+
+
+def table(D: Array, h: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """The Romberg table T(k, j) of quotients D at steps h with noise standard deviations, all
+    [n, m]; its bars, and the part of these that is noise: each [orders, n, m].
+
+    Var(k, 0) = σ²/(2h²); Var(k, j) = (R⁴ʲ Var(k, j−1) + Var(k−1, j−1)) / (R²ʲ − 1)².
+    """
+    shape = (ORDERS, *D.shape)
+    value = np.full(shape, np.nan)
+    variance = np.full(shape, np.inf)
+    trend = np.full(shape, np.inf)
+    value[0], variance[0] = D, (noise / (np.sqrt(2) * h)) ** 2
+    trend[0, 1:] = np.abs(D[1:] - D[:-1])
+    for j in range(1, ORDERS):
+        w = RATIO ** (2 * j)
+        fine = value[j - 1, j:]
+        coarse = value[j - 1, j - 1 : -1]
+        value[j, j:] = (w * fine - coarse) / (w - 1)
+        variance[j, j:] = (w * w * variance[j - 1, j:] + variance[j - 1, j - 1 : -1]) / (w - 1) ** 2
+        # from both parents: the fine one alone takes convergence at order 2j for granted
+        trend[j, j:] = np.maximum(np.abs(value[j, j:] - fine), np.abs(value[j, j:] - coarse))
+    noise_bar = np.sqrt(variance, out=variance)
+    noise_bar *= Z
+    trend += noise_bar
+    return value, np.where(np.isfinite(trend), trend, np.inf), noise_bar
+
+
+def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
+    """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks,
+    jumps and aliases."""
+    n, m = D.shape
+    values, bars, noises = table(D, h, noise)
+    confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
+    best = Best.none(m)
+    for j in range(ORDERS):
+        for k in range(max(j, 1), n):
+            better = (bars[j, k] < best.bar) & confirmed[k]
+            if not better.any():
+                continue
+            finer = D[k + 1 :]
+            agree = np.abs(values[j, k] - finer) <= bars[j, k] + bars[0, k + 1 :]
+            better &= (agree | ~np.isfinite(finer)).all(0)
+            best.rung[better] = k
+            for chosen, of in ((best.value, values), (best.bar, bars), (best.noise, noises)):
+                chosen[better] = of[j, k][better]
+    return best
+
+
+def _confirmed(D: Array) -> Mask:
+    """Rungs that a value may be taken from: enough finer ones have a value, or the ladder is
+    short."""
+    from_here = np.cumsum(np.isfinite(D)[::-1], 0)[::-1]  # rungs with a value, k and finer
+    return np.asarray((from_here > CONFIRM) | (from_here[0] <= LONG))
+
+
+def one_sided(change: Array, step: Array, noise: Array, safety: float = 1.0) -> Best:
+    """Forward differences without extrapolation: change of f, signed step and noise [n, m]; the bar
+    is safety·|ΔD| + noise.
+
+    Orders are fractional where f ends or bends (x^1.5), so none is assumed. Every finer rung must
+    agree, as in `pick`.
+    """
+    d = change / step
+    noise_bars = Z * np.sqrt(2) * noise / np.abs(step)
+    trend = np.vstack([np.full(d.shape[1], np.inf), safety * np.abs(np.diff(d, axis=0))])
+    bars = np.where(np.isfinite(trend + noise_bars), trend + noise_bars, np.inf)
+    agree = [
+        ((np.abs(d[k] - d[k + 1 :]) <= bars[k] + bars[k + 1 :]) | ~np.isfinite(d[k + 1 :])).all(0)
+        for k in range(len(d))
+    ]
+    bars = np.where(agree, bars, np.inf)
+    rung, elements = np.argmin(bars, 0), np.arange(d.shape[1])
+    return Best(d[rung, elements], bars[rung, elements], noise_bars[rung, elements], rung)
+
+
+# ---- Ambiguous derivatives: f in steps or ripples has one slope at the finest steps and another
+# above them. A mismatch must miss both
+STEPS_BELOW = 4  # finest rungs that do not move a staircase
+# Of the scale: a staircase moves within it; beyond, it may be a flat function as well
+STAIR_STEP = 4e-3 * RATIO
+# Roundings of f within which all finer rungs keep the slope of a tread that is not level, as
+# x·round(x)
+TREAD = 4.0
+# Roundings of f that a step off such a tread rises at least: curvature appears little by little
+SLANT_RISE = 1e3
+# Of the distance to the tread's slope: by so little the quotients above the steps differ, or there
+# is no trend
+SETTLED = 0.5
+# Roundings of x: a step as small may be that of an intermediate result as large as x, as in x·(1 +
+# tanh x)
+OF_X = 8
+QUIET = 30  # differences this far below the measured noise: the noise was overestimated for them
+HUMP = 1e-3  # of |f|: larger structure is the function, not an artefact
+# Times the noise of a central quotient: that of (f(x + h) - f(x)) / h, of the same h
+ONE_SIDE = 2.0
+ABSENT = 1e-2  # of the noise: values that are smaller than this do not have it
+TIE = 1e-7  # of the scale: a kink or jump that is nearer to x is a tie
+TAIL = 5  # finest rungs asked for their own noise
+
+
+def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
+    """Quotients and noise [n, m] for the main reading of a full ladder, with a staircase's rise as
+    its noise; value and bar [m] of the second (NaN, inf: none), and whether that is the finer
+    [m]."""
+    level, wide, rise = _stairs(s)
+    slanted, slant_rise = _slanted(s)
+    stair = level | slanted
+    noise = np.where(stair, np.maximum(s.noise, np.where(level, rise, slant_rise)), s.noise)
+    quiet = _quiet(s, noise)
+    # No reading of the two may come from beyond the element's own scale
+    near = np.where(s.far, np.nan, s.quotient)
+    quotient = np.where(stair, near, s.quotient)
+    height = _hump(s, quotient, noise)
+    hump = (height > 0) & ~stair & ~quiet
+    wide = wide & ~stair & ~quiet & ~hump
+    second_noise = np.where(
+        hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, rise), s.rounding)
+    )
+    value = np.full(len(quiet), np.nan)
+    bar = np.full(len(quiet), np.inf)
+    ambiguous = np.flatnonzero(stair | quiet | hump | wide)
+    if ambiguous.size:
+        second = pick(near[:, ambiguous], s.h[:, ambiguous], second_noise[:, ambiguous], True)
+        value[ambiguous] = second.value * s.largest[ambiguous]
+        bar[ambiguous] = np.where(second.rung >= 0, second.bar * s.largest[ambiguous], np.inf)
+    return quotient, noise, value, bar, quiet & ~stair
+
+
+def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
+    """f still at the finest rungs, then moved by far more than rounding, and a little above on both
+    sides (a kink's flat side would not be).
+
+    Elements [m] that do; those whose steps are so wide that they may be flat as well (there the
+    trend is the second reading); by how much they move.
+    """
+    n, m = s.up.shape
+    elements = np.arange(m)
+    still = np.cumprod((s.still | s.unusable)[::-1], 0).sum(0)
+    lost = np.cumprod(s.unusable[::-1], 0).sum(0)  # in float32 the finest rungs do not move x
+    k = np.clip(n - 1 - still, 0, n - 1)
+    rise = np.fmax(np.abs(s.up[k, elements] - s.f0), np.abs(s.down[k, elements] - s.f0)) / s.largest
+    steps = (
+        (still - lost >= STEPS_BELOW)
+        & (still < n)
+        & (rise > VISIBLE * s.unit * np.abs(s.f0) / s.largest)
+    )
+    steps &= _both_sides(s, k) & (s.h[k, elements] < NEAR * s.scale)
+    narrow = (still < n - 2) & (s.h[k, elements] < STAIR_STEP * s.scale)
+    return steps & narrow, steps & ~narrow, rise
+
+
+def _slanted(s: Samples) -> tuple[Mask, Array]:
+    """One slope on four fine rungs or more, left by a step on the next, and above the steps another
+    one: a narrow type inside, or f in float32.
+
+    (x·(1 + tanh x) for x < 0: the sum moves in steps of its rounding, the product with x is a slope
+    between them.)
+    """
+    n, elements = len(s.up), np.arange(len(s.f0))
+    q, slack = s.quotient, TREAD * s.rounding / s.h
+    # Rungs k and k + 1
+    apart = ~(np.abs(q[1:] - q[:-1]) <= slack[:-1] + slack[1:]) & ~s.unusable[1:] & ~s.unusable[:-1]
+    # The finest rung that took a step; the slope is that of rung k + 1
+    k = n - 2 - np.argmax(apart[::-1], 0)
+    long = apart.any(0) & (
+        np.where(np.arange(n)[:, None] > k, ~s.unusable, False).sum(0) >= STEPS_BELOW
+    )
+    slope = q[k + 1, elements]
+    up = np.abs((s.up - s.f0) / s.largest - slope * s.step_up)
+    down = np.abs((s.down - s.f0) / s.largest + slope * s.step_down)
+    rise = np.fmax(up[k, elements], down[k, elements])
+    sudden = rise > SLANT_RISE * s.rounding[k, elements]
+    both = np.fmin(up, down) > SLANT_RISE * s.rounding  # a kink leaves the line on one side only
+    of_x = (rise * s.largest <= OF_X * s.unit * s.magnitude) & (s.h[k, elements] < NEAR * s.scale)
+    return long & sudden & (of_x | _settled(s, both, slope)), rise
+
+
+def _settled(s: Samples, both: Mask, slope: Array) -> Mask:
+    """Do the three quotients above the finest rung that takes steps on both sides differ less from
+    each other than from the tread's slope?"""
+    n, elements = len(s.up), np.arange(len(s.f0))
+    k = n - 1 - np.argmax(both[::-1], 0)
+    above = [s.quotient[np.maximum(k - i, 0), elements] for i in (1, 2, 3)]
+    trend = SETTLED * np.abs(above[0] - slope)
+    steady = (np.abs(above[0] - above[1]) < trend) & (np.abs(above[1] - above[2]) < trend)
+    return np.asarray(both.any(0) & (k >= 3) & steady & (s.h[k, elements] < STAIR_STEP * s.scale))
+
+
+def _both_sides(s: Samples, k: Index) -> Mask:
+    """Does f move on both sides two rungs above k [m], or, near the edge of a step, on the next
+    rung above k where it takes another step?"""
+    n, m = s.up.shape
+    elements = np.arange(m)
+    both = (s.up != s.f0) & (s.down != s.f0)
+    above = np.arange(n)[:, None] <= k
+    held = (s.up == s.up[k, elements]) & (s.down == s.down[k, elements]) & (s.h < NEAR * s.scale)
+    # The finest rung above k where f is not what it is at k
+    onward = n - 1 - np.argmax((above & ~held)[::-1], 0)
+    other = (above & ~held).any(0) & (s.h[onward, elements] < NEAR * s.scale)
+    return np.asarray(both[np.maximum(k - 2, 0), elements] | (other & both[onward, elements]))
+
+
+def _quiet(s: Samples, noise: Array) -> Mask:
+    """Finest differences far below the noise that was measured, which is far above rounding [m]."""
+    finest = np.abs(s.up - s.down)[-TAIL:] / s.largest
+    typical = nanmedian(noise[-TAIL:])
+    return (finest < typical / QUIET).all(0) & (typical > VISIBLE * nanmedian(s.rounding[-TAIL:]))
+
+
+def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
+    """Amplitude [m] of structure on which the differences grow, beyond the noise, as h shrinks, on
+    three rungs or more; else 0.
+
+    Steps and ripples are on both sides of x. A kink or jump that lies beside x, as the limit of a
+    clamp, leaves one side as smooth as it is at x.
+    """
+    grow, d = _growing(s, quotient, noise)
+    height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
+    found = (grow.sum(0) >= 3) & (height < HUMP)
+    beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
+    if (found & beside).any():
+        for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
+            found &= ~beside | _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[
+                0
+            ].any(0)
+    return np.where(found, height, 0.0)
+
+
+def _growing(s: Samples, quotient: Array, noise: Array) -> tuple[Mask, Array]:
+    """Where quotients [n, m] differ by more than at the rung before, beyond the noise [n - 2, m];
+    and by how much they differ [n - 1, m]."""
+    h, d = s.h, np.abs(quotient[1:] - quotient[:-1])
+    beyond = d[1:] > Z * (noise[1:-1] / h[1:-1] + noise[2:] / h[2:])
+    return (h[:-2] < NEAR * s.scale) & (d[1:] > d[:-1]) & beyond, d
+
+
+def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tuple[Best, Array]:
+    """A second noise estimate from the finest rungs, where quotient − value ~ noise / h: picked
+    again where it is higher, or nothing was found.
+
+    A pole close to x looks like noise from further away: nothing counts that was found where f is
+    far smaller than such noise.
+    """
+    n, none = len(quotient), best.rung < 0
+    used = (np.arange(n)[:, None] >= np.maximum(best.rung + 1, n - TAIL - 1)) & ~s.unusable & ~none
+    count = used.sum(0)
+    squares = np.where(used, ((quotient - best.value) * s.h) ** 2, 0.0).sum(0)
+    level = np.sqrt(2 * squares / np.maximum(count, 1))
+    higher = ~none & (count > 0) & (level > 1.5 * nanmedian(np.where(used, noise, np.nan)))
+    if none.any():
+        spread = nanmedian(np.abs(np.diff(quotient[-TAIL - 1 :], axis=0)) * s.h[-TAIL:])
+        level = np.where(none, np.nan_to_num(spread, posinf=0.0), level)
+    again = np.flatnonzero((higher | none) & s.two_sided)
+    if not again.size:
+        return best, noise
+    noise = np.where(higher | none, np.maximum(noise, level), noise)
+    best = best.better(again, pick(quotient[:, again], s.h[:, again], noise[:, again], True))
+    at = best.rung[again], again
+    poles = again[
+        np.fmax(np.abs(s.up[at]), np.abs(s.down[at])) / s.largest[again] < ABSENT * noise[at]
+    ]
+    return best.replaced(poles, Best.none(len(poles))), noise
+
 
 PIECE = 1 << 14  # elements that are solved together: their samples stay in the cache
 # Of a quotient: differences that grow by less than a tenth of float64's tolerance are noise that
@@ -151,15 +562,20 @@ def _solve(s: Samples, full: bool) -> Derivative:
         best, noise = with_tail_noise(s, quotient, first_noise, first)
         steep = infinite(s, noise, bends(s, noise)[1]) | infinite(s, first_noise, first.rung < 0)
         jumping = jumps(s, first_noise)
-        far, near = _nearer(s, noise, best)
-        second, second_bar, finer = (
-            np.where(far, near.value * big, second),
-            np.where(far, near.bar * big, second_bar),
-            finer & ~far,
-        )
+        # A choice beyond the element's own scale, and the best one from nearer rungs
+        beyond = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
+        near, where = Best.none(m), np.flatnonzero(beyond)
+        if where.size:
+            nearer = np.where(s.far, np.nan, s.quotient)[:, where]
+            near = near.better(where, pick(nearer, s.h[:, where], noise[:, where], True))
+        far = beyond & (near.rung >= 0)
+        second = np.where(far, near.value * big, second)
+        second_bar = np.where(far, near.bar * big, second_bar)
+        finer = finer & ~far
     else:
         noise = s.noise
-        best, jumping = pick(s.quotient, s.h, noise, False), jumps(s, noise)
+        best = pick(s.quotient, s.h, noise, False)
+        jumping = jumps(s, noise)
     suspected, at_x, exponent = bends(s, noise)
     outcome = np.where(jumping, JUMP, SMOOTH).astype(np.int8)
     bent = at_x & ~jumping & (full | (exponent < -0.4))
@@ -174,26 +590,39 @@ def _solve(s: Samples, full: bool) -> Derivative:
     value, noise_bar = best.value * big, best.noise * big
     bar = np.where(smooth, (best.bar + ARITHMETIC * np.abs(best.value)) * big, np.inf)
     second = np.where(outcome == NON_FINITE, np.nan, second)
-    unclear, at_border, unchanged = np.zeros(m, bool), np.zeros(m, bool), s.unchanged
+    unclear = np.zeros(m, bool)
+    at_border = np.zeros(m, bool)
+    unchanged = s.unchanged
     if full:
         for elements, one_sided in borders(s):
-            value[elements], bar[elements], noise_bar[elements] = (
-                one_sided.value,
-                one_sided.bar,
-                one_sided.noise,
-            )
+            value[elements] = one_sided.value
+            bar[elements] = one_sided.bar
+            noise_bar[elements] = one_sided.noise
             outcome[elements], at_border[elements] = SMOOTH, True
     else:
-        unsteady, growth = _unsteady(s)
-        unclear, bar = (unsteady | suspected) & ~unchanged, bar + growth * big
-    if unchanged.any():  # as noise: coarser rungs narrow it
-        rounding = _resting(s)[unchanged]
-        value[unchanged], bar[unchanged], noise_bar[unchanged], outcome[unchanged] = (
-            0.0,
-            rounding,
-            rounding,
-            SMOOTH,
+        # Quick rungs whose differences do not shrink beyond the noise, or that are not all there;
+        # what grows by a negligible amount counts as an error of the value
+        change = np.abs(s.quotient[1:] - s.quotient[:-1])
+        growing = (change[1:] > 0.5 * change[:-1]) & (change[1:] > Z * s.noise[2:] / s.h[2:])
+        small = growing & (change[1:] <= NEGLIGIBLE * np.abs(s.quotient[2:]))
+        unsteady = (growing & ~small).any(0) | (np.sum(~s.unusable, 0) < 3)
+        unclear = (unsteady | suspected) & ~unchanged
+        bar = bar + np.where(small, change[1:], 0.0).max(0, initial=0.0) * big
+    if unchanged.any():
+        # u|f| / h, for h ≤ 0.3 of the scale (a wider h would claim a linearity nobody checked), as
+        # noise: coarser rungs narrow it. What underflows rests too: for steps below the roundoff
+        # of 1, |f| counts as no less than the smallest number
+        width = s.rests_within
+        underflow = np.where(
+            width > 2 * s.unit, 0.0, np.where(s.unit > U64, smallest(U32), smallest(U64))
         )
+        with np.errstate(all="ignore"):
+            rounding = np.maximum(s.unit * np.abs(s.f0), underflow) / width
+        rounding = np.where(width > 0, rounding, np.inf)[unchanged]
+        value[unchanged] = 0.0
+        bar[unchanged] = rounding
+        noise_bar[unchanged] = rounding
+        outcome[unchanged] = SMOOTH
     # a plateau beside x passes a zero, but proves nothing against another gradient, as it may be a
     # wide tread
     resting = unchanged | s.on_plateau if full else unchanged
@@ -216,39 +645,245 @@ def _solve(s: Samples, full: bool) -> Derivative:
     )
 
 
-def _nearer(s: Samples, noise: Array, best: Best) -> tuple[Mask, Best]:
-    """Elements [m] whose choice lies beyond their own scale, and their best choice from nearer
-    rungs (NaN elsewhere)."""
-    m = len(s.f0)
-    far = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
-    near, where = Best.none(m), np.flatnonzero(far)
-    if where.size:
-        quotient = np.where(s.far, np.nan, s.quotient)
-        near = near.better(where, pick(quotient[:, where], s.h[:, where], noise[:, where], True))
-    return far & (near.rung >= 0), near
+# Adaptive step selection: every derivative gets coarser steps where noise limits it and finer ones
+# elsewhere, until its error suffices.
+# Noise-limited elements get coarser rungs, also above the scale; the others finer ones; what three
+# such steps leave climbs every rung. (All rungs at once: 41 calls a column instead of 7, and more
+# undecided.)
+# Then every rung; where noise limits, coarser rungs go on: half as many undecided
+CLIMB_STEPS, NOISY_STEPS = 3, 7
+# Of the bar is noise: a finer rung has 3.6 times as much, which is no less than the whole bar
+# however well it converges
+NOISE_SHARE = 0.25
+FINEST = RUNGS - 1
+EVERY_RUNG = 2 * RUNGS  # forward calls that every rung of one line takes
+
+Judge = Callable[[Index, Derivative], Codes]
+"""Verdicts of elements (indices, their derivatives): what is settled, and what is surely a
+mismatch."""
 
 
-def _unsteady(s: Samples) -> tuple[Mask, Array]:
-    """Quick rungs whose differences do not shrink beyond the noise, or that are not all there [m];
-    and by how much those grow that are negligible [m], which count as an error of the value."""
-    d = np.abs(s.quotient[1:] - s.quotient[:-1])
-    growing = (d[1:] > 0.5 * d[:-1]) & (d[1:] > Z * s.noise[2:] / s.h[2:])
-    small = growing & (d[1:] <= NEGLIGIBLE * np.abs(s.quotient[2:]))
-    return np.asarray((growing & ~small).any(0) | (np.sum(~s.unusable, 0) < 3)), np.where(
-        small, d[1:], 0.0
-    ).max(0, initial=0.0)
+@dataclass(frozen=True)
+class Outputs:
+    """What is known of the outputs: f(x), noise [M]; `unit()` their unit roundoff [M], read anew as
+    values come in."""
+
+    f0: Array
+    sigma: Array
+    unit: Callable[[], Array]
+    rounds_x: bool
 
 
-def _resting(s: Samples) -> Array:
-    """What f that is bitwise f(x) at every rung may have of a slope [m]: u|f| / h, for h ≤ 0.3 of
-    the scale; a wider h would claim a linearity nobody checked. What underflows rests too: for
-    steps below the roundoff of 1, |f| counts as no less than the smallest number."""
-    underflow = np.where(
-        s.rests_within > 2 * s.unit, 0.0, np.where(s.unit > U64, smallest(U32), smallest(U64))
-    )
-    with np.errstate(all="ignore"):
-        return np.where(
-            s.rests_within > 0,
-            np.maximum(s.unit * np.abs(s.f0), underflow) / s.rests_within,
-            np.inf,
+class Ladders:
+    """The samples of a set of elements, pairs of a `line` and an output by index [E] in the order
+    of the lines, taken once each: at most RUNGS + 21 rungs of up, down, two steps."""
+
+    def __init__(self, lines: Sequence[Line], outputs: Outputs, line: Index, out: Index) -> None:
+        self.lines = lines
+        self.outputs = outputs
+        self.line = line
+        self.out = out
+        used, starts = np.unique(line, return_index=True)
+        groups = np.split(np.arange(len(line)), starts[1:])
+        self._members = {int(n): group for n, group in zip(used, groups, strict=False)}
+        self._sampled: set[tuple[int, int]] = set()
+        self._samples: dict[int, Array] = {}
+        self._size, self._magnitude = np.empty((2, len(line)))
+        self._lines = dict[int, Line]()
+        for n, members in self._members.items():
+            of = lines[n]
+            self._lines[n] = of.of(out[members]) if hasattr(of, "of") else of
+            self._size[members] = self._lines[n].size
+            self._magnitude[members] = self._lines[n].magnitude
+
+    def put(self, k: int, samples: Array) -> None:
+        """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
+        self._samples[k] = samples
+        self._sampled.update((n, k) for n in self._members)
+
+    def under(self, noise: Array) -> Ladders:
+        """The same samples where f is known to have at least this noise [M]."""
+        other = copy(self)
+        other.outputs = replace(self.outputs, sigma=np.maximum(self.outputs.sigma, noise))
+        return other
+
+    @property
+    def known(self) -> list[int]:
+        """The rungs that were sampled, the coarsest first."""
+        return sorted(self._samples)
+
+    def samples(self, i: Index, rungs: Iterable[int]) -> Samples:
+        """Elements i at these rungs, sampled where they were not yet."""
+        lines, rungs = np.unique(self.line[i]).tolist(), list(rungs)
+        for n in lines:  # line after line: where its columns lie is looked up once
+            for k in rungs:
+                self._sample(n, k)
+        up, down, step_up, step_down = np.stack([self._samples[k][:, i] for k in rungs], 1)
+        o, out = self.outputs, self.out[i]
+        return Samples(
+            up,
+            down,
+            step_up,
+            step_down,
+            o.f0[out],
+            o.sigma[out],
+            o.unit()[out],
+            self._magnitude[i],
+            self._size[i],
+            o.rounds_x,
         )
+
+    def solve(self, i: Index, rungs: Iterable[int], full: bool) -> Derivative:
+        """Elements i from these rungs."""
+        return solve(self.samples(i, rungs), full)
+
+    def every_rung(self) -> Derivative:
+        """The derivatives of all elements from the whole sequence of steps."""
+        return self.solve(np.arange(len(self.out)), range(RUNGS), True)
+
+    def _sample(self, n: int, k: int) -> None:
+        if (n, k) in self._sampled:
+            return
+        self._sampled.add((n, k))
+        members = self._members[n]
+        if k not in self._samples:
+            self._samples[k] = np.full((4, len(self.line)), np.nan)
+        row = self._samples[k]
+        line = self._lines[n]
+        samples = sample_rung(line, k)
+        if samples is None:
+            row[2:, members] = step(1.0, k) * self._size[members]
+        else:
+            shown = slice(None) if hasattr(line, "of") else self.out[members]
+            row[0, members] = samples.up[shown]
+            row[1, members] = samples.down[shown]
+            row[2, members] = samples.step_up
+            row[3, members] = samples.step_down
+
+
+class Climb:
+    """Climbs one set of elements. `unmoved` [E]: the quick rungs do not move them, a coarse step
+    does.
+
+    After the `run`, `unconfirmed`: mismatches that only a part of the ladder has seen; `exhausted`:
+    elements that have seen all of it [E].
+    """
+
+    def __init__(self, ladders: Ladders, quick: Derivative, judge: Judge, unmoved: Mask) -> None:
+        self.ladders = ladders
+        self.derivative = quick
+        self._judge = judge
+        self._unmoved = unmoved
+        self._line, lines = ladders.line, len(ladders.lines)
+        self._low = np.full(lines, QUICK[0])
+        self._high = np.full(lines, QUICK[-1])
+        self.unconfirmed, self.exhausted = np.zeros((2, len(self._line)), bool)
+
+    def run(self) -> Derivative:
+        """The derivatives of all elements, each climbed until it is settled or has seen every rung
+        it may."""
+        left = self._left(np.arange(len(self._line)))
+        for n in range(NOISY_STEPS):
+            helped = left[~self.unconfirmed[left]]
+            helped = helped if n < CLIMB_STEPS else helped[self._noisy(helped)]
+            if not helped.size:
+                break
+            self._widen(helped, first=n == 0)
+            left = self._left(left)
+        self.every_rung(left[~self.unconfirmed[left]])
+        return self.derivative
+
+    def every_rung(self, i: Index) -> None:
+        """Elements i from the whole ladder."""
+        lines = np.unique(self._line[i])
+        self._low[lines] = np.minimum(self._low[lines], 0)
+        self._high[lines] = FINEST
+        self._solve(i)
+        self.exhausted[i] = True
+
+    def _left(self, i: Index) -> Index:
+        """Those of elements i that are not settled; which of them are surely wrong is noted."""
+        d = self.derivative.take(i)
+        codes = self._judge(i, d)
+        self.unconfirmed[i] = (codes == MISMATCH) & d.smooth & ~d.unclear & ~d.at_border
+        open_ = ~settled(d, codes) | (self._unmoved[i] & (self._low[self._line[i]] >= QUICK[0]))
+        self.unconfirmed[i[~open_]] = False
+        return i[open_]
+
+    def _widen(self, helped: Index, first: bool) -> None:
+        """Elements from three rungs more: coarser where noise limits, finer elsewhere, all where f
+        is rough."""
+        noisy = self._noisy(helped)
+        unmoved = self._unmoved[helped] & first
+        coarser, finer = (
+            np.unique(self._line[helped[some & ~unmoved]]) for some in (noisy, ~noisy)
+        )
+        self._low[coarser] -= CLIMB
+        self._low[np.unique(self._line[helped[unmoved]])] = 0
+        self._high[finer] = np.minimum(self._high[finer] + CLIMB, FINEST)
+        outcome = self.derivative.outcome[helped]
+        self._high[np.unique(self._line[helped[(outcome == KINK) | (outcome == JUMP)]])] = FINEST
+        self._solve(helped)
+
+    def _solve(self, i: Index) -> None:
+        """Elements i again, those with the same range of rungs together."""
+        low, high = self._low[self._line[i]], self._high[self._line[i]]
+        for a, b in sorted(set(zip(low.tolist(), high.tolist(), strict=True))):
+            same = i[(low == a) & (high == b)]
+            self.derivative = self.derivative.replaced(
+                same, self.ladders.solve(same, range(a, b + 1), b >= FINEST)
+            )
+
+    def _noisy(self, i: Index) -> Mask:
+        d = self.derivative
+        bar, smooth = d.bar[i], d.outcome[i] == SMOOTH
+        return np.asarray(
+            np.isfinite(bar) & (d.noise_bar[i] > NOISE_SHARE * bar) & smooth & ~d.unclear[i]
+        )
+
+
+def settled(d: Derivative, verdicts: Codes) -> Mask:
+    """By the verdict, not by the size of the bar: that saves a quarter of the calls at the same
+    verdicts."""
+    right = ~d.unclear & (verdicts == PASS)
+    return np.asarray(right & d.smooth if d.rough else right)
+
+
+def derivative(
+    line: Line,
+    outputs: Outputs,
+    *,
+    rtol: float = 1e-6,
+    atol: float | Array = 0.0,
+    every_rung: bool = False,
+) -> Derivative:
+    """Derivatives [M] of all outputs along one line, refined until each bar is within atol +
+    rtol·|value| or nothing more helps.
+
+    `atol` may be [M]; inf: not asked for. `every_rung` climbs the whole ladder, as nothing that is
+    to stand rests on quick rungs alone.
+    """
+    ladders = along_line(line, outputs)
+    everything = np.arange(len(outputs.f0))
+    wanted = np.broadcast_to(atol, everything.shape)
+
+    def narrow(i: Index, d: Derivative) -> Codes:
+        return np.where(~(d.bar > wanted[i] + rtol * np.abs(d.value)), PASS, UNDECIDED).astype(
+            np.int8
+        )
+
+    with np.errstate(all="ignore"):
+        if every_rung:
+            return ladders.every_rung()
+        return Climb(
+            ladders,
+            ladders.solve(everything, QUICK, False),
+            narrow,
+            np.zeros(len(everything), bool),
+        ).run()
+
+
+def along_line(line: Line, outputs: Outputs) -> Ladders:
+    """All outputs [M] along one line."""
+    everything = np.arange(len(outputs.f0))
+    return Ladders([line], outputs, np.zeros_like(everything), everything)

@@ -73,7 +73,8 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     highest, lowest = points.max(0), points.min(0)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
-    finite, differences = np.isfinite(largest), [points / nonzero(largest)]
+    finite = np.isfinite(largest)
+    differences = [points / nonzero(largest)]
     for _ in range(POINTS - 1):  # of the orders 1, 2, …: [9 − order, m] each
         differences.append(differences[-1][1:] - differences[-1][:-1])
     # at least half of the steps between points change nothing; an order that vanishes leaves
@@ -100,7 +101,8 @@ def _flat_level(differences: Sequence[Array]) -> tuple[Array, Mask]:
     highest = np.maximum(np.maximum(square[:-2], square[1:-1]), square[2:])
     lowest = np.minimum(np.minimum(square[:-2], square[1:-1]), square[2:])
     flat = highest <= np.multiply(FLAT**2, lowest, out=lowest)
-    first, found = np.zeros(square.shape[1]), np.zeros(square.shape[1], bool)
+    first = np.zeros(square.shape[1])
+    found = np.zeros(square.shape[1], bool)
     for k in range(len(flat) - 1, -1, -1):
         opens = flat[k]
         if np.count_nonzero(opens):

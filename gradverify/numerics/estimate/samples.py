@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import NEAR, U64, Array, Index, Mask, Z, nanmedian, step
+from gradverify.numerics.rungs import NEAR, U64, Array, Mask, Z, nanmedian, step
 
 # ---- f at a sequence of steps around x, for many elements at once, and what follows without any
 # judgement: quotients, rounding, noise
@@ -71,7 +71,7 @@ class Samples(Record):
     @cached_property
     def far(self) -> Mask:
         """Rungs beyond the element's own scale: f may be another function there."""
-        return np.asarray(self.h > NEAR * self.scale)
+        return self.h > NEAR * self.scale
 
     @cached_property
     def still(self) -> Mask:
@@ -153,7 +153,8 @@ class Line(Protocol):
     the realised change measures them.
 
     Where a line moves several columns, each output has its own: `size`, `magnitude` and the
-    realised change are then arrays [M].
+    realised change are then arrays [M]. Such a line has a method `of(out)`, the line with these
+    outputs alone, which has less to do.
     """
 
     @property
@@ -169,40 +170,6 @@ class Line(Protocol):
         """f [M] (NaN where it has no value: exceptions, outside the domain) and the change that
         rounding left; None where x does not move."""
         ...
-
-
-@dataclass(frozen=True)
-class Selected:
-    """Some outputs of any other line."""
-
-    line: Line
-    out: Index
-
-    @property
-    def scale(self) -> float:
-        return self.line.scale
-
-    @property
-    def size(self) -> float | Array:
-        return self._of_out(self.line.size)
-
-    @property
-    def magnitude(self) -> float | Array:
-        return self._of_out(self.line.magnitude)
-
-    def at(self, t: float) -> tuple[Array, float | Array] | None:
-        side = self.line.at(t)
-        return side if side is None else (side[0].take(self.out), self._of_out(side[1]))
-
-    def _of_out(self, values: float | Array) -> float | Array:
-        return values if isinstance(values, float) else values.take(self.out)
-
-
-def selected(line: Line, out: Index) -> Line:
-    """The line with these outputs alone: its own, `of(out)`, where it has one that has less to do
-    for some outputs."""
-    part: Line = line.of(out) if hasattr(line, "of") else Selected(line, out)
-    return part
 
 
 class Rung(NamedTuple):

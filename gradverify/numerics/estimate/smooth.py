@@ -91,7 +91,8 @@ def extrapolate_once(coarse: Rung, fine: Rung, sigma: Array, unit: Array) -> tup
 def _extrapolated(quotient: Array) -> tuple[list[Array], Array]:
     """T(1, 0), T(2, 0) and T(2, 2) of three quotients, the only entries that can have the least
     bar, and their distances to parents [3, …]."""
-    apart, distances = quotient[1:] - quotient[:-1], np.empty_like(quotient)
+    apart = quotient[1:] - quotient[:-1]
+    distances = np.empty_like(quotient)
     np.abs(apart, out=distances[:2])
     once = np.add(quotient[1:], np.divide(apart, W1 - 1, out=apart), out=apart)
     step = once[1] - once[0]

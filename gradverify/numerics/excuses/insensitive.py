@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.estimate.climb import Outputs, derivative
+from gradverify.numerics.estimate.ladder import derivative
 from gradverify.numerics.estimate.noise import POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.point import DirectionLine, Point
-from gradverify.numerics.judging.run import Run
-from gradverify.numerics.pairs.pair import Outcome, Pair
-from gradverify.numerics.pairs.tally import with_undecided
+from gradverify.numerics.judging import Run
+from gradverify.numerics.pairs.pair import Outcome, Pair, with_undecided
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index, Mask, step
 from gradverify.numerics.seed_vectors import gradient_of_rows, signed_weights
 from gradverify.numerics.verdict import Limit
@@ -77,13 +76,8 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
         return pairs
     for part in point.parts:  # nine points do not show every output's
         noise[part] = np.maximum(noise[part], (noise * suspect)[part].max(initial=0.0))
-    outputs = Outputs(
-        point.f0,
-        np.maximum(run.survey.sigma, noise),
-        lambda: point.unit,
-        rounds_x=not point.columns.rounded,
-    )
-    d = derivative(DirectionLine(point, columns, weights), outputs, every_rung=True)
+    line = DirectionLine(point, columns, weights)
+    d = derivative(line, run.outputs(noise), every_rung=True)
     usable = d.smooth & np.isfinite(d.value) & np.isfinite(d.bar)
 
     def agrees(output: int) -> bool | None:
@@ -143,7 +137,8 @@ def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     )
     there = np.abs(points).max(0)
     noise = np.maximum(ecnoise(points, there)[0], np.abs(between - _through(points)).max(0) / OFF)
-    size, slope = np.maximum(there, np.abs(point.f0)), np.abs(points - point.f0).max(0) / AWAY
+    size = np.maximum(there, np.abs(point.f0))
+    slope = np.abs(points - point.f0).max(0) / AWAY
     # What a quick step moves f by
     near = step(1.0, QUICK[0]) * float(point.columns.scale[columns].max()) * slope
     hides = (

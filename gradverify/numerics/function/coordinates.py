@@ -67,12 +67,12 @@ def flat_all(tensors: Sequence[Tensor]) -> Tensor:
 def numbers(tensor: Tensor) -> Array:
     """`flat_real` as an array; may share memory with the tensor."""
     if tensor.dtype is not torch.float64:
-        return np.asarray(flat_real(tensor).numpy())
+        return flat_real(tensor).numpy()
     try:
         flat: Array = tensor.detach().numpy().reshape(-1)
     # A lazy negative, zeros without memory, another device or layout
     except (RuntimeError, TypeError):
-        return np.asarray(flat_real(tensor).numpy())
+        return flat_real(tensor).numpy()
     return flat
 
 
@@ -199,9 +199,7 @@ class Columns(Record):
 
     def any_of(self, coordinates: Mask) -> Mask:
         """Columns [C] that move one of these coordinates [N]."""
-        return np.asarray(
-            coordinates[self.coordinate] | ((self.mirror >= 0) & coordinates[self.mirror])
-        )
+        return coordinates[self.coordinate] | ((self.mirror >= 0) & coordinates[self.mirror])
 
     def cast(self, x: Array, columns: Index) -> Array:
         """Rounded to the inputs' precision."""
@@ -223,7 +221,7 @@ class Columns(Record):
         x = np.abs(self.x[selected])
         at = x if x.all() else np.where(x != 0, x, self.scale[selected])
         if not self.rounded:
-            return np.asarray(np.spacing(at, out=at))
+            return np.spacing(at, out=at)
         return np.where(
             self.single[columns], np.spacing(at.astype(np.float32)).astype(float), np.spacing(at)
         )
@@ -243,22 +241,19 @@ def columns_of(
         zip(inputs, domains, symmetric, masks, strict=True)
     ):
         x = numbers(t)
-        held, end = np.arange(len(x)) if mask is None else _held(t, mask), start + len(x)
+        held = np.arange(len(x)) if mask is None else _held(t, mask)
+        end = start + len(x)
         x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
-        coordinate, mirror, sign = (
-            held + start if start else held,
-            repeated(np.intp(-1), len(x)),
-            repeated(1.0, len(x)),
-        )
+        coordinate = held + start if start else held
+        mirror = repeated(np.intp(-1), len(x))
+        sign = repeated(1.0, len(x))
         if pairs:
             keep, mirror, sign = _pairs(t)
-            coordinate, mirror, x, scale = (
-                coordinate[keep],
-                np.where(mirror >= 0, mirror + start, -1),
-                x[keep],
-                scale[keep],
-            )
+            coordinate = coordinate[keep]
+            mirror = np.where(mirror >= 0, mirror + start, -1)
+            x = x[keep]
+            scale = scale[keep]
         low, high = domain or (-np.inf, np.inf)
         of_all = (
             repeated(value, len(coordinate))
@@ -286,7 +281,8 @@ def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
             np.abs(t.detach().resolve_conj().resolve_neg().cpu().numpy()).reshape(-1).astype(float)
         )
         magnitude = np.repeat(moduli, 2)[held]
-    typical, usual = rms(magnitude) or 1.0, (magnitude > 0) & (magnitude < np.inf)
+    typical = rms(magnitude) or 1.0
+    usual = (magnitude > 0) & (magnitude < np.inf)
     return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
 
 

@@ -4,6 +4,7 @@ precision that their bits show."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,16 +15,17 @@ from time import monotonic, perf_counter, process_time
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gradverify.model.fault import UserCodeError
-from gradverify.numerics.function.buffers import Buffers, Selection
 from gradverify.numerics.function.coordinates import UNITS, Columns, numbers, one_hot
 from gradverify.numerics.roundoff import Bits
 from gradverify.numerics.rungs import (
     U32,
     U64,
     ULP,
+    AnyArray,
     Array,
     Index,
     in_a_row,
@@ -33,6 +35,133 @@ from gradverify.numerics.rungs import (
     repeated,
 )
 from gradverify.numerics.seeds import Seed
+
+KEPT_BYTES = 1 << 24  # bytes: more than the arrays of one tile that are freed together
+
+
+def keep_freed() -> None:
+    """Lets glibc keep up to twice KEPT of freed memory.
+
+    It gives back what is more than twice the largest block that it ever saw freed, and gets it
+    again page by page for the next array: a tenth of the time of a comparison of some 10⁵ elements.
+    Nothing is written here, so that no page is taken; other C libraries do not mind.
+    """
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)
+
+
+# The inputs' own memory: perturbed in place and restored, so that every call sees the same
+# addresses.
+# What is written stays until something else is, or until it is restored: the calls along a line
+# write the same coordinates, each time all of them.
+# Untouched rows of a batch then stay bitwise the same in torch's CPU operators (method.md section
+# 5).
+@dataclass(frozen=True)
+class TensorPart:
+    """The coordinates of one tensor among those of a selection: their places in the tensor, and
+    which of the selection they are."""
+
+    tensor: int
+    places: Index | slice
+    which: Index | slice
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Coordinates that are written together, and the numbers that stand there at the point of the
+    check."""
+
+    parts: tuple[TensorPart, ...]
+    original: Array
+
+
+class Buffers:
+    """A copy of each input. Their real coordinates are numbered through in logical order: those of
+    tensor t are starts[t] … starts[t + 1] − 1.
+
+    `x`: the coordinates, where the caller holds them already.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor], x: Array | None = None) -> None:
+        self.tensors = [t.detach().clone(memory_format=torch.preserve_format) for t in inputs]
+        self.x = joined([numbers(t) for t in inputs]) if x is None else x
+        self._real = [torch.view_as_real(b) if b.is_complex() else b for b in self.tensors]
+        self._memory = [_memory(b) for b in self._real]
+        self.starts = np.cumsum([0] + [b.numel() for b in self._real])
+        self._starts = self.starts.tolist()
+        self._written: Selection | None = None
+
+    def selected(self, coordinates: Index) -> Selection:
+        """A selection of coordinates, in their order."""
+        if not len(coordinates):
+            return Selection((), np.zeros(0))
+        run = in_a_row(coordinates)
+        low, high = (
+            (run.start, run.stop - 1)
+            if isinstance(run, slice)
+            else (int(coordinates.min()), int(coordinates.max()))
+        )
+        first = bisect_right(self._starts, low) - 1
+        if high < self._starts[first + 1]:
+            return Selection(
+                (TensorPart(first, _counted_from(run, self._starts[first]), slice(None)),),
+                self.x[run],
+            )
+        parts = []
+        for t, (start, stop) in enumerate(pairwise(self._starts)):
+            which = np.flatnonzero((coordinates >= start) & (coordinates < stop))
+            if which.size:
+                parts.append(TensorPart(t, in_a_row(coordinates[which] - start), in_a_row(which)))
+        return Selection(tuple(parts), self.x[run])
+
+    def write(self, selection: Selection, x: Array) -> None:
+        """Writes x [k] there; everything else is as at the point."""
+        if self._written is not selection:
+            self.restore()
+            self._written = selection
+        self._put(selection, x)
+
+    def restore(self) -> None:
+        """Everything is as at the point again."""
+        if self._written is not None:
+            self._put(self._written, self._written.original)
+            self._written = None
+
+    def _put(self, selection: Selection, x: Array) -> None:
+        for part in selection.parts:
+            memory = self._memory[part.tensor]
+            if memory is not None:
+                memory[part.places] = x[part.which]
+                continue
+            whole = numbers(self.tensors[part.tensor]).copy()
+            whole[part.places] = x[part.which]
+            self._real[part.tensor].copy_(
+                torch.from_numpy(whole).reshape(self._real[part.tensor].shape)
+            )
+
+
+def _counted_from(places: Index | slice, start: int) -> Index | slice:
+    """Counted from `start` on."""
+    if not start:
+        return places
+    return (
+        slice(places.start - start, places.stop - start)
+        if isinstance(places, slice)
+        else places - start
+    )
+
+
+def _memory(t: Tensor) -> AnyArray | None:
+    """The numbers of a real tensor in logical order, as a view; None where there is none (not
+    contiguous, on a GPU, bfloat16)."""
+    if (
+        t.device.type != "cpu"
+        or not t.is_contiguous()
+        or t.dtype not in (torch.float64, torch.float32, torch.float16)
+    ):
+        return None
+    memory: AnyArray = t.reshape(-1).numpy()
+    return memory
+
 
 # ---- How long a call takes: the least of several, and without the time that the machine gave to
 # others meanwhile
@@ -161,13 +290,11 @@ class Point:
     def __init__(
         self, function: Function, columns: Columns, clock: Clock | None = None, seed: Seed = Seed()
     ) -> None:
-        self.function, self.columns, self.seed, self.forward, self.backward = (
-            function,
-            columns,
-            seed,
-            0,
-            0,
-        )
+        self.function = function
+        self.columns = columns
+        self.seed = seed
+        self.forward = 0
+        self.backward = 0
         self._watch = Stopwatch(clock or Clock())
         self.narrow: Narrow | None = getattr(function, "narrow", None)
         self._inputs = Buffers(function.inputs, columns.x if columns.whole else None)
@@ -226,6 +353,25 @@ class Point:
                 result[part] = np.repeat(sizes[part].reshape(-1, 2).max(1), 2)
         return result
 
+    @cached_property
+    def masked(self) -> bool:
+        """Some output is infinite at x."""
+        return bool(np.isinf(self.f0).any())
+
+    def changes(self, f: Array, part: slice = slice(None)) -> Array:
+        """f − f(x) of f [M], or of a part of it; an infinity that stays is no change."""
+        f, f0 = f[part], self.f0[part]
+        return np.where(f == f0, 0.0, f - f0) if self.masked else f - f0
+
+    def unit_of_x(self, tensor: int) -> float:
+        """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
+        c = self.columns
+        return U32 if c.rounded and c.single[c.of(tensor)].any() else U64
+
+    def unit_of(self, output: int) -> float:
+        """The unit roundoff of an output tensor."""
+        return float(self.unit[self.parts[output]].max(initial=U64))
+
     @property
     def buffers(self) -> list[Tensor]:
         """The inputs, as they are at the point."""
@@ -255,7 +401,8 @@ class Point:
                 b.seen(p[:: 1 + len(p) // SAMPLED]) if b.single else b
                 for b, p in zip(self._bits, parts, strict=True)
             ]
-            self._unit, self._unsure = None, any(bits.single for bits in self._bits)
+            self._unit = None
+            self._unsure = any(bits.single for bits in self._bits)
         if len(parts) == 1:
             return parts[0] if lent else parts[0].copy()
         return np.concatenate([*parts, np.zeros(0)])
@@ -302,33 +449,16 @@ class Point:
         mirrored = c.sign[n] * x[pairs] + (self.x[c.mirror[n]] - c.sign[n] * c.x[n])
         return np.concatenate([changed, c.mirror[n]]), np.concatenate([x, mirrored])
 
-    def coordinates(self, columns: Index, x: Array) -> Array:
-        """All input coordinates with these columns (and their mirrors) set to x."""
-        full, (changed, to) = self.x.copy(), self._changes(columns, x)
-        full[changed] = to
-        return full
-
-    def row(self, output: int, x: Array | None = None) -> Array:
-        """Row `output` of the analytic Jacobian [C] by one backward, at the inputs or at
-        coordinates x; for pairs the sum of both."""
+    def row(self, output: int) -> Array:
+        """Row `output` of the analytic Jacobian [C] by one backward; for pairs the sum of both."""
         self.backward += 1
-        cotangents = self._one(output)
-        if x is None:
-            return self.by_column(self.function.vjp(cotangents))
-        self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
-        return self.by_column(self.function.vjp(cotangents, self._inputs.tensors))
+        return self.by_column(self.function.vjp(self._one(output)))
 
-    def row_in_float64(self, output: int, x: Array | None = None) -> Array | None:
+    def row_in_float64(self, output: int) -> Array | None:
         """As `row`, by the function's own backward in the precision of its values; None where there
         is none but the one that is compared."""
         self.backward += 1
-        if x is not None:
-            self._inputs.write(self._inputs.selected(np.arange(len(self.x))), x)
-        gradients = (
-            self.narrow.full(self._one(output), None if x is None else self._inputs.tensors)
-            if self.narrow
-            else None
-        )
+        gradients = self.narrow.full(self._one(output)) if self.narrow else None
         return None if gradients is None else self.by_column(gradients)
 
     def row_rounding(self, output: int, ways: int, roundings: float = ULP) -> Array | None:
@@ -351,7 +481,7 @@ class Point:
             gradients = rounded(number, self._one(output), self.buffers) if rounded else None
             rows.append(None if gradients is None else self.by_column(gradients))
         given = [row for row in rows[:ways] if row is not None]
-        return np.asarray(np.std(given, 0, ddof=1)) if len(given) > 1 else None
+        return (np.std(given, 0, ddof=1)) if len(given) > 1 else None
 
     def spread(self, ways: int) -> tuple[Array, float]:
         """What rounding does to each output [M], one standard deviation of so many ways to round
@@ -367,7 +497,7 @@ class Point:
                     coarsest = max(coarsest, unit)
         if len(found) < 2 or any(len(values) != len(self.f0) for values in found):
             return np.zeros_like(self.f0), coarsest
-        return np.asarray(np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / ULP, coarsest
+        return (np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / ULP, coarsest
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""
@@ -422,7 +552,8 @@ class ElementLine:
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:
     """The line of one column; `wide`: at least unit scale, for what does not move nearer."""
-    x, scale = float(point.columns.x[column]), float(point.columns.scale[column])
+    x = float(point.columns.x[column])
+    scale = float(point.columns.scale[column])
     return ElementLine(point, column, max(scale, 1.0) if wide else scale, abs(x))
 
 
@@ -448,7 +579,8 @@ class DirectionLine:
     def _projection(self) -> tuple[Array, Array, float]:
         """x and scale [k] of the columns, and what the direction projects to."""
         moved = in_a_row(self.columns)
-        x, scale = self.point.columns.x[moved], self.point.columns.scale[moved]
+        x = self.point.columns.x[moved]
+        scale = self.point.columns.scale[moved]
         with np.errstate(all="ignore"):  # squares of denormal numbers: nothing moves then
             return (
                 x,

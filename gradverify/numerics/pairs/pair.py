@@ -1,18 +1,30 @@
 """What came of one (input, output) pair: its elements as arrays, their outcomes, and the statistics
-that a report shows."""
+that a report shows, added up while the elements are streamed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from gradverify.model.case import Lines
-from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import RESOLVED, U32, U64, AnyArray, Array, Codes, Index, Mask
+from gradverify.numerics.records import Record, joined
+from gradverify.numerics.rungs import (
+    RESOLVED,
+    U32,
+    U64,
+    AnyArray,
+    Array,
+    Codes,
+    Index,
+    Mask,
+    nonzero,
+)
 from gradverify.numerics.verdict import Limit, Verdict
 
 # ---- The elements of an (input, output) pair as arrays, each of which a cause has to explain; and
@@ -61,7 +73,8 @@ class Entries(Record):
     ) -> Entries:
         """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an
         outcome."""
-        limit, nothing = np.full(len(outcome), Limit.NONE, object), np.full(len(outcome), NAN)
+        limit = np.full(len(outcome), Limit.NONE, object)
+        nothing = np.full(len(outcome), NAN)
         for code, reason in why.items():
             limit[outcome == code] = reason
         return cls(
@@ -81,7 +94,7 @@ class Entries(Record):
     @property
     def off(self) -> Array:
         """By how much they are off, less the bar."""
-        return np.asarray(np.abs(self.analytic - self.numeric) - self.bar)
+        return np.abs(self.analytic - self.numeric) - self.bar
 
 
 def ratios(
@@ -101,7 +114,7 @@ def ratios(
 def _rounding(a: Array) -> Array:
     """Of float32 where all values are representable in it, else of float64."""
     single = bool((a == a.astype(np.float32)).all())
-    return np.asarray(ROUNDINGS * (U32 if single else U64) * np.abs(a))
+    return ROUNDINGS * (U32 if single else U64) * np.abs(a)
 
 
 # ---- What came of one (input, output) pair: the outcome of each element, counts, extremes and the
@@ -242,3 +255,287 @@ class Pair:
             return Verdict.MISMATCH
         passed = self.counts[Outcome.PASS] + self.counts[Outcome.KINK]
         return Verdict.PASS if passed == sum(self.counts) else Verdict.UNDECIDED
+
+
+# ---- Statistics of an (input, output) pair while its elements are streamed: counts of outcomes,
+# extremes and the worst elements
+KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
+MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
+DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
+SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
+EVERYTHING = slice(None)
+OUTCOMES = tuple(Outcome)
+
+
+class KeptEntries:
+    """The elements of a pair as they come, but for right zeros, as long as they are no more than
+    KEPT; the ratio of all that are mismatches."""
+
+    def __init__(self) -> None:
+        self._low, self._high = -np.inf, np.inf
+        self._parts = list[Entries]()
+        self._count = 0
+        self._dropped = False
+
+    def add(self, entries: Entries) -> None:
+        """Whole chunks: of what no longer fits only the ratio is kept."""
+        wrong = entries.outcome == np.int8(Outcome.MISMATCH)
+        if wrong.any():
+            low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
+            self._low = max(self._low, float(low.max()))
+            self._high = min(self._high, float(high.min()))
+        shown = np.flatnonzero(
+            (entries.outcome != np.int8(Outcome.PASS))
+            | (entries.analytic != 0)
+            | (entries.numeric != 0)
+        )
+        self._dropped = self._dropped or self._count + len(shown) > KEPT
+        if not self._dropped:
+            self._parts.append(entries.take(shown))
+            self._count += len(shown)
+
+    def joined(self, everything: bool) -> Entries | None:
+        """`everything`: all elements of the pair were compared, the zeros of both sides among them.
+        None where nothing was added."""
+        if not self._parts:
+            return None
+        return replace(
+            joined(self._parts),
+            complete=everything and not self._dropped,
+            ratio=(self._low, self._high),
+        )
+
+
+class Tally:
+    """Adds up one pair; `shape` (outputs, inputs) in real coordinates: a small pair also keeps its
+    map of errors; `asked`: one of any pair."""
+
+    def __init__(
+        self,
+        input_: int,
+        output: int,
+        shape: tuple[int, int],
+        keep: int,
+        asked: Asked | None = None,
+    ) -> None:
+        self.input = input_
+        self.output = output
+        self._keep = keep
+        self._asked = asked if asked and asked[:2] == (input_, output) else None
+        self.asked: ElementRecord | None = None
+        self.elements = self.masked = self.quick = 0
+        self.counts = np.zeros(len(Outcome), int)
+        self.resolution = self.max_abs = self.max_rel = self.deviation = self.largest = 0.0
+        self.worst: list[ElementRecord] = []
+        self._ratios = np.zeros(shape) if shape[0] <= MAP_ROWS and shape[1] <= MAP_COLUMNS else None
+        self._limits: Counter[Limit] = Counter()
+        self._entries, self._all = KeptEntries(), shape[0] * shape[1]
+
+    def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
+        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic
+        value is zero or negligible."""
+        self.elements += a.size + int(masked.sum())
+        self.masked += int(masked.sum())
+        self.quick += a.size
+        self.counts[Outcome.PASS] += a.size
+        self.max_abs = max(self.max_abs, float(np.abs(a).max(initial=0.0)))
+        self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
+        self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
+
+    def add_structural(self, count: int, resolution: float) -> None:
+        """Elements that f does not depend on and whose analytic value is 0, by the structure of
+        both."""
+        self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
+        self.elements = self.elements + count
+        self.quick = self.quick + count
+        self.counts[Outcome.PASS] += count
+
+    def leave(self, count: int) -> None:
+        """Elements of which the budget leaves the analytic number unknown."""
+        if count:
+            self.elements += count
+            self.counts[Outcome.UNDECIDED] += count
+            self._limits[Limit.BUDGET] += count
+            self.largest = np.inf  # who knows
+
+    def leave_rest(self) -> None:
+        """The same of all elements that were not added yet."""
+        self.leave(self._all - self.elements)
+
+    def add(self, elements: Entries, quick: int = 0) -> None:
+        """Elements of this pair, `quick` of them settled by the quick rungs."""
+        outcome = elements.outcome
+        passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
+        self.elements += len(outcome)
+        self.quick += quick
+        if isinstance(passed, slice):
+            self.counts[Outcome.PASS] += len(outcome)
+        else:
+            self.counts += np.bincount(outcome, minlength=len(Outcome))
+        a, value = np.abs(elements.analytic), np.abs(elements.numeric)
+        off, size = np.abs(elements.analytic - elements.numeric), np.maximum(a, value)
+        known = passed
+        if not isinstance(passed, slice):
+            known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
+            self._limits.update(
+                limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
+            )
+        # extremes
+        relative = np.where(size > elements.floor, off / nonzero(size), 0.0)
+        self.resolution = max(
+            self.resolution, _largest((elements.tolerance + elements.bar)[passed])
+        )
+        self.max_abs = max(self.max_abs, _largest(off[known]))
+        self.max_rel = max(self.max_rel, _largest(relative[known]))
+        deviates = (off > DEVIATES * elements.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
+        if deviates.any():
+            self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
+        if not np.isfinite(size).all():
+            size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
+            size = np.where(size > 0, size, 0.0)  # no NaN
+        self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
+        # the worst, and the one that was asked for
+        ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
+        if not np.isfinite(ratio).all():
+            ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
+        if self._ratios is not None:
+            # A subgradient is right
+            self._ratios[elements.output, elements.input] = (
+                np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio) if outcome.any() else ratio
+            )
+        self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
+        worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
+        self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
+        if self._asked:
+            i = np.flatnonzero(
+                (elements.output == self._asked.output_index)
+                & (elements.input == self._asked.input_index)
+            )
+            self.asked = next(_records(elements, off, i), self.asked)
+        self._entries.add(elements)
+
+    def result(self, unit: float, low_precision: bool) -> Pair:
+        return Pair(
+            self.input,
+            self.output,
+            self.elements,
+            tuple(self.counts.tolist()),
+            self.masked,
+            self.quick,
+            self.resolution,
+            self.max_abs,
+            self.max_rel,
+            self.deviation,
+            self.largest,
+            tuple(self.worst),
+            tuple(self._limits.most_common()),
+            unit,
+            low_precision,
+            ratios=self._ratios,
+            entries=self._entries.joined(self.elements == self._all),
+            asked=self.asked,
+        )
+
+
+def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
+    """Elements i by themselves; `ratio` [E] ranks them."""
+    e = elements
+    numbers = (
+        e.outcome,
+        ratio,
+        e.output,
+        e.input,
+        e.analytic,
+        e.numeric,
+        e.bar,
+        e.tolerance,
+        e.limit,
+        e.left,
+        e.right,
+        e.floor,
+    )
+    for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(
+        *(x[i].tolist() for x in numbers), strict=True
+    ):
+        left, right = (NAN, NAN) if left != left else (left, right)
+        yield ElementRecord(
+            (code, off_by, -in_, -out),
+            out,
+            in_,
+            a,
+            value,
+            bar,
+            tolerance,
+            OUTCOMES[code],
+            limit,
+            left,
+            right,
+            floor,
+        )
+
+
+def _worst(ratio: Array, elements: Entries, keep: int) -> Index:
+    """The worst elements that do not pass, by outcome and then by ratio, among equals the first
+    ones; or else the worst that passes."""
+    open_ = np.flatnonzero(elements.outcome)  # PASS is 0
+    if open_.size:
+        return open_[np.lexsort((-ratio[open_], -elements.outcome[open_].astype(int)))[:keep]]
+    best = np.flatnonzero(ratio == ratio.max(initial=0.0))[:keep]
+    return (
+        best
+        if len(best) < 2
+        else best[np.lexsort((elements.output[best], elements.input[best]))[:1]]
+    )
+
+
+def _largest(a: Array) -> float:
+    largest = float(a.max(initial=0.0))
+    return np.inf if largest != largest else largest
+
+
+# ---- Revisions of a finished comparison: its mismatches with their numbers, and a whole outcome
+# turned into undecided
+def mismatches(pair: Pair) -> Entries | None:
+    """All of them; None where not all are known."""
+    kept, count = pair.entries, pair.count(Outcome.MISMATCH)
+    if (
+        kept is not None
+        and np.count_nonzero(wrong := kept.outcome == np.int8(Outcome.MISMATCH)) == count
+    ):
+        return kept.take(np.flatnonzero(wrong))
+    records = [record for record in pair.worst if record.outcome is Outcome.MISMATCH]
+    if len(records) < count:
+        return None
+    places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
+    numbers = np.array(
+        [
+            (record.analytic, record.numeric, record.bar, record.tolerance, record.floor)
+            for record in records
+        ],
+        float,
+    ).reshape(-1, 5)
+    analytic, numeric, bar, tolerance, floor = numbers.T
+    outcome = np.full(count, Outcome.MISMATCH, np.int8)
+    return Entries.without_kinks(
+        places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {}
+    )
+
+
+def with_undecided(pair: Pair, outcome: Outcome, why: Limit) -> Pair:
+    """The pair with what came out so undecided."""
+    counts, limits = list(pair.counts), dict(pair.limits)
+    moved, counts[outcome] = counts[outcome], 0
+    counts[Outcome.UNDECIDED] += moved
+    limits_first = ((why, moved + limits.pop(why, 0)), *limits.items())
+    entries = pair.entries
+    if entries is not None:
+        outcomes = np.where(
+            entries.outcome == np.int8(outcome), np.int8(Outcome.UNDECIDED), entries.outcome
+        )
+        entries = replace(entries, ratio=(-np.inf, np.inf), outcome=outcomes)
+    return replace(
+        pair.relabelled(outcome, Outcome.UNDECIDED, why),
+        counts=tuple(counts),
+        limits=limits_first,
+        entries=entries,
+    )

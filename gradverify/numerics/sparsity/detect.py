@@ -1,24 +1,108 @@
-"""What sparsity detection asks of a function: slices of one axis of an input are perturbed in one
-call, and the outputs that changed are seen."""
+"""Detection of the sparsity pattern: slices of one axis of an input are perturbed in one call, and
+the outputs that changed are seen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import accumulate, pairwise
+from math import comb
 
 import numpy as np
 
 from gradverify.numerics.function.coordinates import real_shape
 from gradverify.numerics.function.point import Point
-from gradverify.numerics.rungs import Array, Index, Mask, in_a_row, repeated
+from gradverify.numerics.rungs import AnyArray, Array, Index, Mask, in_a_row, repeated
 from gradverify.numerics.seed_vectors import WEIGHTS
 from gradverify.numerics.seeds import Seed
-from gradverify.numerics.sparsity import codes
-from gradverify.numerics.sparsity.codes import Code
-from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern
+from gradverify.numerics.sparsity.pattern import NO_ENTRY, Pattern, rank_among
+
+# Group testing by constant-weight codes: which slices of an axis are perturbed in which call, so
+# that the calls that moved an output name its slice.
+# Every slice has a word, one bit a call, and is perturbed in the calls of its ones. All words have
+# the same number of ones, and the union of two different words has more: an output that moved in
+# exactly so many calls depends on slices of a single word (Sperner 1928). C(L, L/2) slices are told
+# apart in L calls, 70 in 8 and 1,716 in 13, where a binary code with its complement takes 14 and
+# 22.
+# Calls of the short code: each perturbs a random half of the slices, each slice in two of them
+HALVES = 4
+SHORT = 20  # slices up to which all are told apart at once: 6 calls
+
+
+@dataclass(frozen=True)
+class Code:
+    """The word of each slice [n]: bit c says that call c perturbs it. `weight`: the ones of every
+    word."""
+
+    words: AnyArray
+    calls: int
+    weight: int
+
+    @cached_property
+    def exact(self) -> bool:
+        """No two slices share a word."""
+        words = np.sort(self.words)
+        return bool((words[1:] != words[:-1]).all())
+
+    def slices(self, call: int) -> Mask:
+        """What a call perturbs [n]."""
+        return np.asarray(self.words >> call & 1 == 1)
+
+    def decode(self, response: Index) -> Index:
+        """The slice [M] whose word was heard; NO_ENTRY where it is no slice's. For exact codes."""
+        order = np.argsort(self.words)
+        at = np.minimum(np.searchsorted(self.words[order], response), len(order) - 1)
+        return np.where(self.words[order][at] == response, order[at], NO_ENTRY)
+
+    def extended(self) -> Code:
+        """This code and as many calls more as tell the slices of each word apart."""
+        rank = rank_among(self.words)
+        more, weight = _words(int(rank.max()) + 1)
+        return Code(
+            self.words | more[rank] << self.calls,
+            self.calls + int(more.max()).bit_length(),
+            self.weight + weight,
+        )
+
+
+def one_at_a_time(n: int) -> Code:
+    """Each slice by itself: n calls, and an output's word lists all the slices that it depends
+    on."""
+    return Code(1 << np.arange(n), n, 1)
+
+
+def exact(n: int, generator: np.random.Generator) -> Code:
+    """Every slice its own word, in the fewest calls."""
+    words, weight = _words(n)
+    return Code(generator.permutation(words)[:n], int(words.max()).bit_length(), weight)
+
+
+def halves(n: int, generator: np.random.Generator) -> Code:
+    """Four calls, each a random half: the six words of weight 2, shuffled anew for each six slices,
+    so that neighbours mostly differ."""
+    words, weight = _words(comb(HALVES, HALVES // 2))
+    rows = words[None].repeat(-(-n // len(words)), 0)
+    return Code(generator.permuted(rows, axis=1).reshape(-1)[:n], HALVES, weight)
+
+
+def mixed(n: int, generator: np.random.Generator) -> Code:
+    """The words of `halves`, each slice's drawn by itself."""
+    words, weight = _words(comb(HALVES, HALVES // 2))
+    return Code(
+        words.astype(np.uint8).take(generator.integers(0, len(words), n, np.uint8)), HALVES, weight
+    )
+
+
+def _words(n: int) -> tuple[Index, int]:
+    """At least n words of the fewest bits, half of them ones; and how many ones."""
+    bits = next(bits for bits in range(1, 64) if comb(bits, bits // 2) >= n) if n > 1 else 1
+    weight = max(bits // 2, 1)
+    return np.array(
+        [word for word in range(1 << bits) if word.bit_count() == weight], np.intp
+    ), weight
+
 
 # ---- What sparsity detection asks of a function: slices of one axis of an input are perturbed in
 # one call, and the outputs that changed are seen
@@ -36,7 +120,10 @@ class PointProbe:
     def __init__(
         self, point: Point, tensor: int, seed: Seed, threshold: Array | None = None
     ) -> None:
-        self.point, self.seed, self.threshold, self.calls = point, seed, threshold, 0
+        self.point = point
+        self.seed = seed
+        self.threshold = threshold
+        self.calls = 0
         x = point.function.inputs[tensor]
         self.shape = real_shape(x.shape, x.dtype)
         self._columns = point.columns.of(tensor)
@@ -45,7 +132,8 @@ class PointProbe:
             2.0 * seed.generator("signs").integers(0, 2, len(self._columns)).astype(float) - 1.0
         )
         columns = in_a_row(self._columns)
-        self._x, self._step = point.columns.x[columns], sign * point.columns.scale[columns]
+        self._x = point.columns.x[columns]
+        self._step = sign * point.columns.scale[columns]
         self._finite = None if point.columns.finite else np.isfinite(self._x)
         self._defined = bool(np.isfinite(point.f0).all())
 
@@ -59,42 +147,30 @@ class PointProbe:
         self.calls += 1
         places = self._chosen(axis, slices)
         step = self._step.take(places)
-        to = self._perturbed(
-            places,
-            STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places)) * step,
-        )
-        self._step[places] = -step
-        return self._differs(self.point.values_at(self._columns[places], to))
-
-    def _chosen(self, axis: int, slices: Mask) -> Index:
-        """The elements [k] of the slices, ascending."""
-        stride = math.prod(self.shape[axis + 1 :])
-        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places if self._finite is None else places[self._finite[places]]
-
-    def _perturbed(self, places: Index, step: Array) -> Array:
-        """x [k] of elements after a step: the other way at the border of a domain, none where
-        neither way is inside."""
+        step_by = STEP * self.seed.generator("steps", self.calls).uniform(*WEIGHTS, len(places))
         c, x, columns = self.point.columns, self._x.take(places), self._columns.take(places)
-        up = c.cast(x + step, columns)
-        if c.free:
-            return up
-        ways = [up, c.cast(x - step, columns)]
-        inside = [(c.low[columns] <= to) & (to <= c.high[columns]) for to in ways]
-        return np.where(inside[0], ways[0], np.where(inside[1], ways[1], x))
-
-    def _differs(self, f: Array) -> Mask:
-        f0 = self.point.f0
+        to = c.cast(x + step_by * step, columns)
+        if not c.free:  # the other way at the border of a domain, none where neither is inside
+            back = c.cast(x - step_by * step, columns)
+            inside = [(c.low[columns] <= end) & (end <= c.high[columns]) for end in (to, back)]
+            to = np.where(inside[0], to, np.where(inside[1], back, x))
+        self._step[places] = -step
+        f, f0 = self.point.values_at(columns, to), self.point.f0
         if self._defined and self.threshold is None:
             return np.asarray(f != f0)
-        ended = np.isfinite(f) != np.isfinite(f0)
         with np.errstate(invalid="ignore"):
             changed = (
                 (f != f0) & ~(np.isnan(f) & np.isnan(f0))
                 if self.threshold is None
                 else np.abs(f - f0) > self.threshold
             )
-        return np.asarray(ended | changed)
+        return np.asarray(changed | (np.isfinite(f) != np.isfinite(f0)))
+
+    def _chosen(self, axis: int, slices: Mask) -> Index:
+        """The elements [k] of the slices, ascending."""
+        stride = math.prod(self.shape[axis + 1 :])
+        places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
+        return places if self._finite is None else places[self._finite[places]]
 
 
 @dataclass(frozen=True)
@@ -145,37 +221,38 @@ def bisected(axis: Axis, pending: Mask) -> tuple[Index, Index]:
     Blocks a period apart are perturbed together: each output has one of them at most in its window.
     """
     low = high = np.zeros(axis.outputs, np.intp)
-    size, factor, spent = 1 << (axis.length - 1).bit_length(), FIRST_CUT, 0
+    size = 1 << (axis.length - 1).bit_length()
+    factor = FIRST_CUT
+    spent = 0
     while pending.any() and size > 1:
         period = min(
             factor * int((high - low + 1)[pending].max()), -(-axis.length * factor // size)
         )
         if spent + period > MOST_CALLS or period > max(CHEAP, size):
             break
-        first, last, size, spent, factor = (
-            low * factor,
-            (high + 1) * factor - 1,
-            size // factor,
-            spent + period,
-            2,
-        )
-        count, block = -(-axis.length // size), np.arange(axis.length) // size
-        low, high, stray = last + 1, first - 1, np.zeros(axis.outputs, bool)
+        first = low * factor
+        last = (high + 1) * factor - 1
+        size = size // factor
+        spent = spent + period
+        factor = 2
+        count = -(-axis.length // size)
+        block = np.arange(axis.length) // size
+        low = last + 1
+        high = first - 1
+        stray = np.zeros(axis.outputs, bool)
         for residue in range(period):
-            moved, at = (
-                pending & axis.moved(block % period == residue),
-                first + (residue - first) % period,
-            )
+            moved = pending & axis.moved(block % period == residue)
+            at = first + (residue - first) % period
             hit = moved & (at <= last)
-            low, high, stray = (
-                np.where(hit, np.minimum(low, at), low),
-                np.where(hit, np.maximum(high, at), high),
-                stray | (moved & ~hit),
-            )
+            low = np.where(hit, np.minimum(low, at), low)
+            high = np.where(hit, np.maximum(high, at), high)
+            stray = stray | (moved & ~hit)
         # A tie, or noise: what was known is kept; moved from outside, nothing is known
         silent = low > high
-        low, high = np.where(silent, first, low), np.where(silent, last, high)
-        low, high = np.where(stray, 0, low), np.where(stray, count - 1, high)
+        low = np.where(silent, first, low)
+        high = np.where(silent, last, high)
+        low = np.where(stray, 0, low)
+        high = np.where(stray, count - 1, high)
         pending = pending.copy()
         for part in axis.parts:  # tensors whose widest window is most of the axis
             widest = int(np.where(pending, high - low + 1, 0)[part].max(initial=0))
@@ -212,7 +289,9 @@ def _windows_by_rule(
 ) -> tuple[Index, Index] | None:
     """Windows [M] of all outputs along one axis, if those of the live ones are all the same, or run
     along the output in order."""
-    low, high, n = pattern.low[axis], pattern.high[axis], pattern.shape[axis]
+    low = pattern.low[axis]
+    high = pattern.high[axis]
+    n = pattern.shape[axis]
     first = int(np.argmax(live))
     if (low[live] == low[first]).all() and (high[live] == high[first]).all():
         return np.full_like(low, low[first]), np.full_like(high, high[first])
@@ -262,14 +341,18 @@ def detect(
     parts = tuple(
         slice(a, b) for a, b in pairwise(accumulate((math.prod(o) for o in outputs), initial=0))
     )
-    total, lengths = sum(math.prod(o) for o in outputs), tuple(shape) or (1,)
+    total = sum(math.prod(o) for o in outputs)
+    lengths = tuple(shape) or (1,)
     if not total or not math.prod(lengths):
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
-    elementwise = (
-        _elementwise(probe, lengths, parts, seed)
-        if guess and _may_be_elementwise(lengths, parts)
-        else None
-    )
+    elementwise = None
+    # As many outputs as inputs, and axes that would be guessed one by one
+    if (
+        guess
+        and sum(length > SHORT for length in lengths) > 1
+        and all(part.stop - part.start == math.prod(lengths) for part in parts)
+    ):
+        elementwise = _elementwise(probe, lengths, parts, seed)
     if elementwise:
         return elementwise
     axes = [
@@ -283,14 +366,6 @@ def detect(
     return tuple(_pattern(shape, windows, live, part) for part in parts)
 
 
-def _may_be_elementwise(lengths: Sequence[int], parts: Sequence[slice]) -> bool:
-    """As many outputs as inputs, and axes that would be guessed one by one."""
-    n = math.prod(lengths)
-    return sum(length > codes.SHORT for length in lengths) > 1 and all(
-        part.stop - part.start == n for part in parts
-    )
-
-
 def _elementwise(
     probe: PointProbe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed
 ) -> tuple[Pattern, ...] | None:
@@ -300,10 +375,8 @@ def _elementwise(
     (Outputs that have not moved are looked at once more, with everything perturbed.)
     """
     n = math.prod(lengths)
-    code, flat = (
-        codes.mixed(n, seed.generator("elements")),
-        Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts)),
-    )
+    code = mixed(n, seed.generator("elements"))
+    flat = Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
     responses: list[Mask] = []
     for call in range(code.calls):
         chosen = code.slices(call)
@@ -332,37 +405,37 @@ def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part:
     every = alive.all()
     low = [w.low[part] if every else np.where(alive, w.low[part], 0) for w in windows]
     high = [w.high[part] if every else np.where(alive, w.high[part], -1) for w in windows]
-    low, high = low or [none] * len(shape), high or [none - 1] * len(shape)
+    low = low or [none] * len(shape)
+    high = high or [none - 1] * len(shape)
     return Pattern(tuple(shape), tuple(low[: len(shape)]), tuple(high[: len(shape)]), ~alive)
 
 
 def _any(masks: Sequence[Mask]) -> Mask:
     """In any of some masks [M]."""
-    return np.asarray(reduce(np.logical_or, masks))
+    return reduce(np.logical_or, masks)
 
 
 def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     """The stages along one axis; each sees only the outputs that those before it left: a guess, a
     decoded word, slices alone or bisected."""
-    n, zeros, generator = (
-        axis.length,
-        repeated(np.intp(0), axis.outputs),
-        seed.generator("slices", axis.axis),
-    )
+    n = axis.length
+    zeros = repeated(np.intp(0), axis.outputs)
+    generator = seed.generator("slices", axis.axis)
     if n == 1:
         return Windows(zeros, zeros, np.zeros(axis.outputs, bool))
     code = (
-        codes.one_at_a_time(n)
+        one_at_a_time(n)
         if n <= ALONE_AT_ONCE
-        else codes.halves(n, generator)
-        if guess and n > codes.SHORT
-        else codes.exact(n, generator)
+        else halves(n, generator)
+        if guess and n > SHORT
+        else exact(n, generator)
     )
     responses = axis.responses(code, range(min(OPENING, code.calls)))
     pending = ~_dense(axis, responses, seed)
     if pending.any():
         responses += axis.responses(code, range(len(responses), code.calls))
-    place, moved = _guessed(axis, code, responses, pending), _any(responses)
+    place = _guessed(axis, code, responses, pending)
+    moved = _any(responses)
     known = place != NO_ENTRY
     if known.all():
         return Windows(place, place, moved)
@@ -383,7 +456,8 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
     if code.exact and pending.any():
         place = np.where(pending, code.decode(_bits(responses)), place)
         pending = pending & (place == NO_ENTRY)
-    low, high = np.zeros(axis.outputs, np.intp), np.full(axis.outputs, n - 1)
+    low = np.zeros(axis.outputs, np.intp)
+    high = np.full(axis.outputs, n - 1)
     for repeats in ONCE_THEN_BOTH_WAYS:
         if not pending.any():
             break
@@ -394,11 +468,9 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
         for call, response in enumerate(responses):
             before = np.concatenate([[0], np.cumsum(code.slices(call))])
             settled &= ~response | (before[last + 1] > before[first])
-        low, high, pending = (
-            np.where(settled, first, low),
-            np.where(settled, last, high),
-            pending & ~settled,
-        )
+        low = np.where(settled, first, low)
+        high = np.where(settled, last, high)
+        pending = pending & ~settled
     known = place != NO_ENTRY
     return Windows(np.where(known, place, low), np.where(known, place, high), _any(responses))
 
@@ -446,19 +518,15 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
     """
     if not pending.any():
         return repeated(np.intp(NO_ENTRY), axis.outputs)
-    bits, place, every = (
-        _bits(responses),
-        np.full(axis.outputs, NO_ENTRY),
-        np.arange(axis.length)[:, None],
-    )
+    bits = _bits(responses)
+    place = np.full(axis.outputs, NO_ENTRY)
+    every = np.arange(axis.length)[:, None]
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
         # neighbours along the axis may lie as far apart in the flat output as along the output's
         # own axes, or as in the input (reshapes)
-        total, of_output = (
-            math.prod(shape),
-            [math.prod(shape[k:]) for k in range(1, len(shape) + 1)],
-        )
+        total = math.prod(shape)
+        of_output = [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]
         for stride in dict.fromkeys([axis.stride, *of_output]) if pending[part].any() else ():
             if not total or not stride or total % (stride * axis.length):
                 continue
@@ -484,9 +552,7 @@ def _narrowed(
     n = axis.length
     if code.weight > 1 and n > ALONE_UP_TO:
         return bisected(axis, pending)
-    moved = np.array(
-        responses if code.weight == 1 else axis.responses(codes.one_at_a_time(n), range(n))
-    )
+    moved = np.array(responses if code.weight == 1 else axis.responses(one_at_a_time(n), range(n)))
     known = pending & moved.any(0)
     return np.where(known, moved.argmax(0), 0), np.where(
         known, n - 1 - moved[::-1].argmax(0), n - 1

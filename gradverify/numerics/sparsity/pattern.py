@@ -76,8 +76,34 @@ class Pattern:
 
     @cached_property
     def rows(self) -> RowGroups:
-        """Its outputs in groups that share no input."""
-        return _row_groups(self)
+        """Its outputs in groups that share no input: those that differ in a slice of a single axis,
+        or in windows of a band that do not meet."""
+        if self.pointwise:
+            return RowGroups(self, np.zeros(len(self), np.intp), 1)
+        live = slice(None) if not self.nothing.any() else np.flatnonzero(~self.nothing)
+        count = len(self.nothing[live])
+        kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
+        for k, width in enumerate(self.widths):
+            low, high = self.low[k][live], self.high[k][live]
+            if count and (low == low[0]).all() and (high == high[0]).all():
+                continue  # one window
+            position, apart = (low, 1) if width == 1 else _windows(low, high)
+            kind = (
+                _numbered(kind * (int(position.max(initial=0)) + 1) + position)
+                if kind.any()
+                else _numbered(position)
+            )
+            if apart > 1:
+                colours = _numbered(colours * apart + position % apart)
+        # Each of its own kind
+        group = np.zeros(len(self), np.intp)
+        alone = int(kind.max(initial=-1)) + 1 == count
+        if not alone:
+            colours = (
+                colours * (count + 1) + rank_among(kind) if colours.any() else rank_among(kind)
+            )
+        group[live] = _numbered(colours)
+        return RowGroups(self, group, int(group.max(initial=-1)) + 1)
 
     def block_of_outputs(self, part: slice = slice(None)) -> Index:
         """The independent block [M] of each output, or of a part of them; NO_ENTRY where it depends
@@ -151,15 +177,15 @@ class RowGroups:
         if self.pattern.pointwise:
             return np.arange(self.pattern.size)[None]
         order, begins = self._sorted
-        pattern, rows = self.pattern, order[begins[groups.start] : begins[groups.stop]]
+        pattern = self.pattern
+        rows = order[begins[groups.start] : begins[groups.stop]]
         nothing = pattern.nothing[rows]
         rows = rows[~nothing] if nothing.any() else rows
-        place, inside = (
-            ((self.group[rows] - groups.start) * pattern.size)[:, None],
-            np.ones((len(rows), 1), bool),
-        )
+        place = ((self.group[rows] - groups.start) * pattern.size)[:, None]
+        inside = np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
-            at, every = pattern.low[k][rows][:, None], (len(rows), place.shape[1] * width)
+            at = pattern.low[k][rows][:, None]
+            every = (len(rows), place.shape[1] * width)
             if width == 1:
                 place = place + at * pattern.strides[k]
                 continue
@@ -182,44 +208,13 @@ class RowGroups:
             yield range(first, min(first + count, self.count))
 
 
-def row_groups(pattern: Pattern) -> RowGroups:
-    """Outputs that differ in a slice of a single axis, or in windows of a band that do not meet,
-    share no input."""
-    return pattern.rows
-
-
-def _row_groups(pattern: Pattern) -> RowGroups:
-    if pattern.pointwise:
-        return RowGroups(pattern, np.zeros(len(pattern), np.intp), 1)
-    live = slice(None) if not pattern.nothing.any() else np.flatnonzero(~pattern.nothing)
-    count = len(pattern.nothing[live])
-    kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
-    for k, width in enumerate(pattern.widths):
-        low, high = pattern.low[k][live], pattern.high[k][live]
-        if count and (low == low[0]).all() and (high == high[0]).all():
-            continue  # one window
-        position, apart = (low, 1) if width == 1 else _windows(low, high)
-        kind = (
-            _numbered(kind * (int(position.max(initial=0)) + 1) + position)
-            if kind.any()
-            else _numbered(position)
-        )
-        if apart > 1:
-            colours = _numbered(colours * apart + position % apart)
-    # Each of its own kind
-    group, alone = np.zeros(len(pattern), np.intp), int(kind.max(initial=-1)) + 1 == count
-    if not alone:
-        colours = colours * (count + 1) + rank_among(kind) if colours.any() else rank_among(kind)
-    group[live] = _numbered(colours)
-    return RowGroups(pattern, group, int(group.max(initial=-1)) + 1)
-
-
 def _windows(low: Index, high: Index) -> tuple[Index, int]:
     """The position of each window [m] among the distinct ones by their low, then high end, and how
     many positions apart none meet."""
     span = int(high.max(initial=0)) + 1
     windows, position = np.unique(low * span + high, return_inverse=True)
-    starts, ends = windows // span, np.maximum.accumulate(windows % span)
+    starts = windows // span
+    ends = np.maximum.accumulate(windows % span)
     apart = int(
         np.max(np.searchsorted(starts, ends, side="right") - np.arange(len(starts)), initial=1)
     )
@@ -248,8 +243,8 @@ def _numbered(label: Index) -> Index:
         present = np.bincount(label) > 0
         if present.all():
             return label
-        return np.asarray((np.cumsum(present) - 1)[label])
-    return np.asarray(np.unique(label, return_inverse=True)[1])
+        return (np.cumsum(present) - 1)[label]
+    return np.unique(label, return_inverse=True)[1]
 
 
 def paired(point: Point, tensor: int, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
@@ -296,7 +291,8 @@ class ColumnGroups:
     def colour(self) -> Index:
         """The group [N] of each input coordinate."""
         first = self.patterns[0]
-        place, colour = np.arange(first.size), np.zeros(first.size, np.intp)
+        place = np.arange(first.size)
+        colour = np.zeros(first.size, np.intp)
         for n, width, stride in zip(first.shape, self.widths, first.strides, strict=True):
             if width > 1:
                 colour = colour * width + place // stride % n % width
@@ -305,14 +301,15 @@ class ColumnGroups:
     def columns_of(self, groups: range) -> Index:
         """The column of each of these groups, counted within the tensor, that each output of all
         output tensors depends on [groups, M]; NO_ENTRY where none does."""
-        residues = np.unravel_index(np.asarray(groups), self.widths) if self.widths else ()
+        residues = np.unravel_index((groups), self.widths) if self.widths else ()
         columns = [self._of_pattern(pattern, residues, len(groups)) for pattern in self.patterns]
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
 
     def _of_pattern(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
         if pattern.pointwise and self.count == 1:
             return np.arange(len(pattern))[None]
-        place, in_pattern = np.zeros(len(pattern), np.intp), ~pattern.nothing
+        place = np.zeros(len(pattern), np.intp)
+        in_pattern = ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
             at = pattern.low[k]
             if width > 1:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradverify.numerics.entries.sweep import compare_entries
+from gradverify.numerics.entries import compare_entries
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.prepare import prepare
 from gradverify.numerics.verdict import Limit, Verdict

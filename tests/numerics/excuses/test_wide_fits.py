@@ -12,7 +12,7 @@ import torch
 
 from gradverify.numerics.choose import Mode
 from gradverify.numerics.compare import compare
-from gradverify.numerics.excuses.wide_fits import nodes, slope
+from gradverify.numerics.excuses.order import nodes, slope
 from gradverify.numerics.verdict import Verdict
 from numerics.differentiable import Differentiable, leaf
 

@@ -1,0 +1,1065 @@
+"""The mode `entries`: every element of a Jacobian, by finite differences along lines against the
+analytic values of the columns that each line shows.
+
+Elements that the quick rungs leave open climb further rungs until they are settled; a mismatch of a
+single column is reported only after every rung.
+
+A line moves a column by itself, or a colour group of columns that no output shares: analytic values
+of a group come from compressed VJPs, and a mismatch of it is confirmed by moving its column alone.
+Memory is a tile of the analytic Jacobian and a chunk of lines within it, both of fixed size; never
+N × M. Where the Jacobian is larger than a tile, it is pulled back anew for each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from gradverify.model.interrupt import Spent
+from gradverify.numerics.estimate.ladder import (
+    EVERY_RUNG,
+    NON_FINITE,
+    PIECE,
+    SMOOTH,
+    Climb,
+    Derivative,
+    Judge,
+    Ladders,
+    at_rest,
+    settled,
+)
+from gradverify.numerics.estimate.samples import Line
+from gradverify.numerics.excuses.order import beyond_cancelling, excused
+from gradverify.numerics.function.point import DirectionLine, Point
+from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
+from gradverify.numerics.judging import (
+    MOST_COLUMNS,
+    Bundle,
+    Cells,
+    Judged,
+    Plan,
+    Run,
+    Structure,
+    columns_at_once,
+    enough_confirmed,
+    judged_now,
+    linear_derivatives,
+    lone_columns,
+    lone_derivatives,
+    plain_derivatives,
+    quick_samples,
+    widened,
+    worst_first,
+)
+from gradverify.numerics.pairs.pair import MAP_ROWS, Asked, ElementRecord, Pair, Tally
+from gradverify.numerics.prepare import SMALL, with_other_groups
+from gradverify.numerics.records import joined
+from gradverify.numerics.rungs import (
+    BASE,
+    CLIMB,
+    QUICK,
+    RATIO,
+    VISIBLE,
+    WIDE_RUNG,
+    Array,
+    Codes,
+    Index,
+    Mask,
+    Z,
+    finite_size,
+    in_range,
+    pieces,
+    step,
+)
+from gradverify.numerics.screen import VERIFIED_ALONG, draw_directions, screen
+from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows, signed_weights_float32
+from gradverify.numerics.sparsity.pattern import NO_ENTRY
+from gradverify.numerics.survey import STRAY, Directions
+from gradverify.numerics.verdict import MISMATCH, PASS, Limit, Verdict
+
+
+# ---- Confirmation of single elements: the column moved alone by every step, against the VJP of the
+# output alone (method.md section 5)
+def measured_alone(run: Run, column: Index, out: Index) -> Judged:
+    """Elements (column, output) [E], in the order in which they were asked, and excused: one
+    backward an output, 48 forward calls a column."""
+    a = run.analytic(column, out)
+    d = lone_derivatives(run, column, out)
+    return excused(run, judged_now(run, column, out, a, d).with_limits())
+
+
+def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
+    """The elements after excuses, which were `before` them: a mismatch that was believed beside
+    others that are none after all is measured alone.
+
+    The worst first, until one stands; 48 forward calls a column.
+    """
+    for _ in range(MOST_COLUMNS):
+        wrong = judged.wrong
+        if not wrong.any() or not (before.wrong & ~wrong).any() or run.over_budget(EVERY_RUNG):
+            return judged
+        i = np.flatnonzero(wrong)
+        i = i[judged.column[i] == judged.column[i[judged.take(i).worst_first()[0]]]]
+        judged = judged.replaced(i, measured_alone(run, judged.column[i], judged.out[i]))
+        if (judged.verdict[i] == MISMATCH).any():
+            return judged
+    return judged.undecided(np.flatnonzero(judged.wrong), Limit.COMPANY)
+
+
+@dataclass
+class Confirmations:
+    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or
+    right (`cleared`), by (input, output) tensor."""
+
+    run: Run
+    confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
+    cleared: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def count(self, pair: tuple[int, int], alone: Judged) -> None:
+        self.confirmed[pair] += int(np.sum(alone.wrong))
+        self.cleared[pair] += int(np.sum(alone.verdict == PASS))
+
+    @property
+    def budget_ended(self) -> bool:
+        """The budget does not afford another column, and an element that was measured alone is
+        wrong: that is enough."""
+        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
+
+    def enough_confirmed(self, pair: tuple[int, int]) -> bool:
+        """Do the pair's other mismatches count as wrong unasked?"""
+        return enough_confirmed(self.confirmed[pair], self.cleared[pair])
+
+
+# ---- asked
+def with_asked(run: Run, pairs: list[Pair]) -> list[Pair]:
+    """The pairs; that of the element which is asked for with what came of it."""
+    asked = run.asked
+    if asked is None or column_at(run.point, asked.input, asked.input_index) is None:
+        return pairs
+    wanted = [(pair.input, pair.output) == asked[:2] and pair.asked is None for pair in pairs]
+    return [
+        replace(pair, asked=pair_of_one(run, asked).asked, by_itself=True) if is_wanted else pair
+        for is_wanted, pair in zip(wanted, pairs, strict=True)
+    ]
+
+
+def column_at(point: Point, tensor: int, coordinate: int) -> int | None:
+    """The column that moves this coordinate of an input first; None where it only follows its
+    mirror image."""
+    found = np.flatnonzero(point.columns.coordinate == int(point.starts[tensor]) + coordinate)
+    return int(found[0]) if found.size else None
+
+
+def pair_of_one(run: Run, asked: Asked) -> Pair:
+    """A pair of this one element."""
+    run, point, part = run.fresh(), run.point, run.point.parts[asked.output]
+    column = np.array([column_at(point, asked.input, asked.input_index)])
+    out = np.array([part.start + asked.output_index])
+    with np.errstate(all="ignore"):  # as it comes of its column; no mismatch without every rung
+        run.reach.add_surveyed()
+        a = run.analytic(column, out)
+        climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
+        judged = judged_now(run, column, out, a, climb.run())
+        judged = (
+            measured_alone(run, column, out)
+            if judged.wrong[0]
+            else excused(run, judged.with_limits())
+        )
+    tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
+    tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
+    return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
+
+
+def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
+    """One output [1] that is about to climb along the line of a lone column [1]."""
+    tensor = run.point.columns.tensor[column]
+    wide = run.survey.wide[tensor, out]
+    unmoved = run.survey.unmoved[tensor, out]
+    line = lone_columns(run.point, column, bool(wide[0])).lines[0]
+    ladders = Ladders([line], run.outputs(), np.zeros_like(out), out)
+    first = ladders.solve(np.arange(1), QUICK, False)
+    first.unclear[:] |= unmoved | wide
+    return Climb(ladders, first, judge, unmoved)
+
+
+# rungs of outputs that may have structure near x
+FINER_RUNGS = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
+# Elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
+SPAN = 1 << 17
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """Some outputs `outs` of all lines: `judged` elements, and which of them the quick rungs
+    settled [E]; `zeros`, `masked` [n, outs]: passed or left out without a solver."""
+
+    outs: slice
+    judged: Judged
+    quick: Mask
+    zeros: Mask
+    masked: Mask
+
+
+class Chunk:
+    """The n lines of a bundle on the quick rungs (on one wide rung where f is linear), beside the
+    analytic values a [n, M] of the columns that their outputs show.
+
+    `suspect`: outputs [M] that are looked at nearer to x. `border`: columns, from the first on,
+    along which f ends at x, as far as is known. `unmoved`, `wide`: elements [n, M] that only a
+    coarser step, or one beyond the scale of x, surely moves.
+    """
+
+    def __init__(self, run: Run, bundle: Bundle, a: Array, suspect: Mask) -> None:
+        self.run = run
+        self.bundle = bundle
+        self.a = a
+        self.suspect = suspect
+        self.linear = bool(len(bundle.tensor)) and run.linear.keys() >= {*bundle.tensor.tolist()}
+        self.samples = (
+            quick_samples(run.point, bundle, (WIDE_RUNG,), run.quiet)
+            if self.linear
+            else quick_samples(run.point, bundle)
+        )
+        self.border = self.samples.at_border
+        self.unchanged = self.samples.unchanged
+        self.masked = self.samples.masked
+        self.unmoved = run.survey.unmoved[bundle.tensor]
+        self.wide = run.survey.wide[bundle.tensor]
+        if self.masked.any():
+            self.masked = self.masked & np.isfinite(a) & bundle.in_pattern
+
+    def judge(self) -> Iterator[ChunkResult]:
+        """Everything about the chunk, some outputs at a time."""
+        m = self.a.shape[1]
+        width = max(1, SPAN // max(len(self.a), 1))
+        for start in range(0, m, width) or [0]:
+            outs = slice(start, min(start + width, m))
+            in_pattern, masked = self.bundle.in_pattern[:, outs], self.masked[:, outs]
+            # f is bitwise still, and the analytic value negligible: most of a Jacobian
+            zeros = self.unchanged[:, outs] & in_pattern
+            if zeros.any():
+                zeros &= ~(self.unmoved | self.wide)[:, outs] & (
+                    np.abs(self.a[:, outs])
+                    <= self.run.zero_tolerance(self.bundle.column_of[:, outs], outs)
+                )
+            here = ~(zeros | masked) & in_pattern
+            # To find nothing takes NumPy as long as to find much
+            line, out = np.nonzero(here) if here.any() else np.zeros((2, 0), np.intp)
+            out = out + start
+            cells = Cells(line, out, self.bundle.column_of[line, out])
+            yield ChunkResult(outs, *self._settled(cells), zeros, masked)
+
+    def _settled(self, cells: Cells) -> tuple[Judged, Mask]:
+        """Elements [E] with their verdicts, and which of them the quick rungs settled."""
+        d = self._quick(cells)
+        unaffordable = np.zeros(len(cells.out), bool)
+        suspect = self.suspect[cells.out]
+        for i, wide in self._pieces(cells, np.flatnonzero(suspect)):
+            ladders = self._ladders(cells.take(i), wide)
+            d = d.replaced(i, ladders.solve(np.arange(len(i)), FINER_RUNGS, False))
+        judged = self._judged(cells, d)
+        open_ = ~settled(d, judged.verdict)
+        quick = ~(open_ | suspect)
+        if not open_.any():
+            return judged, quick
+        d, mismatch = self._climbed(cells, d, open_)
+        # Those of a group are confirmed by moving each column alone
+        if mismatch.any() and not self.bundle.grouped:
+            d, unaffordable = self._confirmed(cells, d, mismatch)
+        # A backward may well be non-finite all along such a column
+        lost = np.flatnonzero(d.outcome == NON_FINITE)
+        lost = lost[np.isfinite(self.samples.f0.take(cells.out[lost]))]
+        self.border[
+            cells.column[lost[~self.samples.settles(cells.line[lost], cells.out[lost])]]
+        ] = True
+        judged = self._judged(cells, d).with_limits()
+        return judged.undecided(np.flatnonzero(unaffordable & judged.wrong), Limit.BUDGET), quick
+
+    def add_zeros(self, tally: Tally, result: ChunkResult, rows: slice, part: slice) -> None:
+        """What needed no solver, of lines `rows` and the outputs of `part`, and how large a
+        derivative may be that passes as a zero."""
+        first = max(part.start, result.outs.start)
+        last = min(part.stop, result.outs.stop)
+        if first >= last or not (result.zeros.any() or result.masked.any()):
+            return
+        here = (rows, slice(first - result.outs.start, last - result.outs.start))
+        outs = slice(first, last)
+        zeros = result.zeros[here]
+        f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
+        rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
+        resolution = (
+            (self.run.zero_tolerance(self.bundle.column_of[:, outs], outs) + rounding)[rows]
+            if zeros.any()
+            else zeros
+        )
+        tally.add_zeros(
+            self.a[rows, outs][zeros], np.asarray(resolution[zeros], float), result.masked[here]
+        )
+
+    # ---- derivatives
+    def _quick(self, cells: Cells) -> Derivative:
+        """Of elements [E], `unclear` where these rungs cannot tell."""
+        if self.linear:
+            result = linear_derivatives(self.samples, self.run, cells)
+        else:
+            result, hard = plain_derivatives(self.samples, self.run, cells)
+            if hard.size:
+                of_hard = cells.take(hard)
+                found = (
+                    self._ladders(of_hard.take(p)).solve(np.arange(len(p)), QUICK, False)
+                    for p in _pieces(of_hard.line)
+                )
+                result = result.replaced(hard, joined(found))
+        if self.run.survey.some_unmoved:
+            result = replace(
+                result, unclear=result.unclear | (self.unmoved | self.wide)[cells.line, cells.out]
+            )
+        return result
+
+    def _ladders(self, cells: Cells, wide: bool = False) -> Ladders:
+        """The ladders of elements, which hold the quick rungs already, if f was sampled there; at
+        steps of at least unit scale where these only move beyond that of x."""
+        lines = widened(self.bundle, self.run.point).lines if wide else self.bundle.lines
+        ladders = Ladders(lines, self.run.outputs(), cells.line, cells.out)
+        if not (self.linear or wide):
+            for n, k in enumerate(QUICK):
+                ladders.put(k, self.samples.at(n, cells.line, cells.out))
+        return ladders
+
+    def _judged(self, cells: Cells, d: Derivative) -> Judged:
+        """By what is known now; what limits the undecided ones is left out."""
+        border_column = self.border.take(cells.column) if self.border.any() else None
+        a = self.a[cells.line, cells.out]
+        return judged_now(self.run, cells.column, cells.out, a, d, border_column)
+
+    def _pieces(self, cells: Cells, i: Index) -> Iterator[tuple[Index, bool]]:
+        """Elements i in pieces that climb together: those on the scale of x, then those that only
+        move beyond it, and which these are."""
+        wide = self.wide[cells.line[i], cells.out[i]]
+        for group, is_wide in ((i[~wide], False), (i[wide], True)):
+            yield from ((group[p], is_wide) for p in _pieces(cells.line[group]))
+
+    def _climbed(self, cells: Cells, d: Derivative, hard: Mask) -> tuple[Derivative, Mask]:
+        """Elements `hard` [E] climbed until each is settled; and the mismatches that have not seen
+        every rung [E].
+
+        Twice, because what is learnt of a row can unsettle its other elements.
+        """
+        unconfirmed, exhausted = np.zeros((2, len(cells.out)), bool)
+        for _ in range(2):
+            floors = self.run.floors()
+            for i, wide in self._pieces(cells, np.flatnonzero(hard)):
+                part = cells.take(i)
+                ladders = self._ladders(part, wide)
+                quick, unmoved = d.take(i), self.unmoved[part.line, part.out]
+                if self.linear or wide:
+                    quick = ladders.solve(np.arange(len(i)), QUICK, False)
+                    unmoved = np.zeros(len(i), bool)
+                climb = Climb(ladders, quick, partial(self._verdicts, part), unmoved)
+                d = d.replaced(i, climb.run())
+                unconfirmed[i], exhausted[i] = climb.unconfirmed, climb.exhausted
+            if self.run.floors() is floors:
+                break  # nothing was learnt
+            hard = ~settled(d, self._judged(cells, d).verdict) & ~unconfirmed & ~exhausted
+        return d, unconfirmed
+
+    def _verdicts(self, cells: Cells, i: Index, d: Derivative) -> Codes:
+        return self._judged(cells.take(i), d).verdict
+
+    # ---- confirming
+    def _confirmed(self, cells: Cells, d: Derivative, mismatch: Mask) -> tuple[Derivative, Mask]:
+        """A mismatch is confirmed by the whole ladder: the worst columns of each pair climb it,
+        until one is confirmed.
+
+        And what the budget left [E]: where the budget is spent, one column climbs for all pairs.
+        """
+        run, unaffordable = self.run, np.zeros(len(cells.out), bool)
+        misses = np.nan_to_num(
+            np.abs(self.a[cells.line, cells.out] - d.value) / (d.bar + 1e-300), nan=np.inf
+        )
+        for i in run.by_pair(cells.column, cells.out, np.flatnonzero(mismatch)):
+            if run.certainly_wrong and run.over_budget(EVERY_RUNG):
+                unaffordable[i] = True
+                continue
+            unmeasured = np.ones(len(i), bool)
+            for places in worst_first(
+                cells.line[i], np.argsort(-misses[i], kind="stable"), columns_at_once(run), None
+            ):
+                if not unmeasured.all() and run.over_budget(EVERY_RUNG):
+                    unaffordable[i[unmeasured]] = True
+                    break
+                unmeasured[places], measured = False, i[places]
+                for e, wide in self._pieces(cells, measured):
+                    d = d.replaced(e, self._ladders(cells.take(e), wide).every_rung())
+                judged = self._judged(cells.take(measured), d.take(measured))
+                if judged.wrong.any():
+                    run.certainly_wrong.update(judged.out[beyond_cancelling(run, judged)].tolist())
+                    break
+        return d, unaffordable
+
+
+def _pieces(line: Index) -> Iterator[Index]:
+    """Ranges of at most PIECE elements, whose lines [E] ascend, cut between lines where one line
+    allows."""
+    start, n = 0, len(line)
+    while start < n:
+        stop = min(start + PIECE, n)
+        if stop < n and line[stop] != line[start]:
+            stop = int(np.searchsorted(line, line[stop]))
+        yield np.arange(start, stop)
+        start = stop
+
+
+# Columns that no output shares, moved together in colour groups, against the analytic values of
+# compressed VJPs (method.md section 5).
+# The VJP of a row group is a sum of rows. It shows each row by itself only where the backward has
+# no entry off the pattern, which is so wherever its numbers are right. Where one is wrong, the
+# outputs of the group are pulled back in halves by the bits of their numbers, which tells the
+# output that each number comes from, or that it comes from several. The latter are pulled back one
+# by one.
+# of a set of outputs that is searched: a full search takes a third more backwards than there are
+# outputs
+PARTS = 4
+NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
+MOST_ENTRIES = 1 << 21  # off the pattern of a group that are kept
+# Of the scale: what a group's columns are moved by at least
+LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
+
+
+# ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
+# together
+def analytic_values(
+    run: Run, of: Mapping[int, Plan], weights: Array, spans: Mapping[int, range]
+) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
+    """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
+    number the row groups that have numbers where none of their outputs depends on the input, with
+    the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the
+    cotangents of group members, continuous and signed; that of a lone one is 1."""
+    point, plans = run.point, [of[tensor] for tensor in spans]
+    m, strays = len(point.f0), dict[tuple[int, int, int], float]()
+    values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
+    for shared in shared_groups([plan.rows for plan in plans]):
+        sharing = [plans[n] for n in shared.users]
+        rows = shared.groups
+        part = point.parts[shared.output]
+        weight = np.where(
+            np.bincount(rows.group, minlength=rows.count)[rows.group] == 1, 1.0, weights[part]
+        )
+        for groups, pulled in pulled_groups(
+            point, shared, weight, [plan.tensor for plan in sharing]
+        ):
+            by_column = point.columns.combined(pulled)
+            for plan in sharing:
+                span = spans[plan.tensor]
+                entry = by_column[:, plan.first : plan.first + plan.size]
+                row = plan.rows[shared.output].rows_of(groups)
+                column = np.arange(plan.size)
+                held = row != NO_ENTRY
+                if not held.all():
+                    off = np.abs(np.where(held, 0.0, entry))
+                    size = point.columns.size[plan.first : plan.first + plan.size]
+                    for n in np.flatnonzero((off != 0).any(1)).tolist():
+                        largest = ((off[n] / WEIGHTS[0] - run.atol) * size)[off[n] != 0]
+                        place = plan.tensor, shared.output, groups[n]
+                        strays[place] = float(np.nan_to_num(largest, nan=np.inf).max())
+                    at, column = np.nonzero(held)
+                    row, entry = row[at, column], entry[at, column]
+                entry = entry / weight.take(row)
+                row = row + part.start
+                run.reach.add_entries(row, plan.first + column, entry)
+                group = plan.colour[column] - span.start
+                inside = (group >= 0) & (group < len(span))
+                if not inside.all():
+                    inside = np.broadcast_to(inside, row.shape)
+                    group = np.broadcast_to(group, row.shape)[inside]
+                    row = row[inside]
+                    entry = entry[inside]
+                values[plan.tensor].reshape(-1)[group * m + row] = entry
+    return values, strays
+
+
+# ---- One-hot numbers from compressed VJPs: what the backward of a row group has off the sparsity
+# pattern, output by output
+class OneHot:
+    """What a row group's backward has off the pattern: entries (`out`, `column`, `value`) [E], as
+    one-hot cotangents give them; found by a search among its outputs, numbered from 0, for those
+    that the inputs [N] of one tensor are reached from. `weights` [M]: of cotangents.
+
+    `shared` [k]: columns of the pattern that other outputs reach too, and `own` [k], what their own
+    output alone gives there; NaN where the budget ended before that was known.
+
+    2 log₂(outputs) backwards; more where an input is reached from several outputs: at least as many
+    as lead to one of them, the others as far as the budget goes.
+    """
+
+    def __init__(self, run: Run, plan: Plan, output: int, group: int, weights: Array) -> None:
+        self.run, self.output, self.weights, self.finished = run, output, weights, True
+        first, rows = plan.first, plan.rows[output]
+        self.columns = slice(first, first + plan.size)
+        members, owner = rows.members(group), rows.rows_of(range(group, group + 1))[0]
+        self.outs = members + run.point.parts[output].start
+        self.owner = np.where(owner < 0, -1, np.searchsorted(members, owner))
+        least = run.floors()[self.outs].min(initial=np.inf)
+        self.rounding = WEIGHTS[0] * (run.atol + least / run.point.columns.size[self.columns])
+        source, several, value = self._sources()
+        stray = (source >= 0) & (source != self.owner)
+        shared = np.flatnonzero((several | stray) & (self.owner >= 0))
+        place = np.flatnonzero(several)
+        out = [source[stray]]
+        column = [np.flatnonzero(stray)]
+        values = [value[stray] / weights[self.outs[source[stray]]]]
+        own = np.zeros(len(source))
+        alone = self._rows(place) if len(place) else {}
+        for n, row in alone.items():
+            here = self.owner[place] == n
+            own[place[here]] = row[here]
+            there = np.flatnonzero(~here & self._reached(row, place))
+            out.append(np.full(len(there), n))
+            column.append(place[there])
+            values.append(row[there])
+        if not self.finished:
+            own[place[~np.isin(self.owner[place], list(alone))]] = np.nan
+        self.out = self.outs[np.concatenate(out)]
+        self.column = np.concatenate(column) + first
+        self.value = np.concatenate(values)
+        self.shared, self.own = shared + first, own[shared]
+
+    def _pulled(self, which: Index) -> Array:
+        """The gradient [N] of some of the outputs."""
+        outs = self.outs[which]
+        return gradient_of_rows(self.run.point, self.output, outs, self.weights[outs])[self.columns]
+
+    def _reached(self, gradient: Array, place: Index | slice = slice(None)) -> Mask:
+        """What is more than rounding, of a gradient at some inputs."""
+        return np.asarray(~(np.abs(gradient) <= self.rounding[place]))
+
+    def _sources(self) -> tuple[Index, Mask, Array]:
+        """The only output [N] that each input is reached from, or −1; which are reached from
+        several [N]; what they are reached by [N]."""
+        number, size = np.arange(len(self.outs)), len(self.owner)
+        bits = max(len(number) - 1, 0).bit_length()
+        source = np.zeros(size, np.intp)
+        seen = np.zeros(size, np.intp)
+        value = np.zeros(size)
+        several, lost = np.zeros(size, bool), np.ones(size, bool)
+        for bit in range(bits):
+            off, on = (self._pulled(np.flatnonzero((number >> bit) & 1 == side)) for side in (0, 1))
+            from_off, from_on = self._reached(off), self._reached(on)
+            several |= from_off & from_on
+            seen += from_off | from_on
+            source += from_on.astype(np.intp) << bit
+            value = np.where(from_on, on, np.where(from_off, off, value))
+            lost &= ~np.isfinite(off) & ~np.isfinite(on)
+        if not bits:
+            return np.full(size, -1), self.owner != 0, value
+        several |= (seen > 0) & (seen < bits)  # or backward is not linear
+        several &= ~(lost & (self.owner >= 0))  # no number whatever the cotangent, as 0 · inf
+        return np.where(several | (seen == 0) | lost, -1, source), several, value
+
+    def _rows(self, place: Index) -> dict[int, Array]:
+        """The gradients [k] at these inputs of the outputs that reach one of them, each pulled back
+        alone; by the number of the output."""
+        rows, left = dict[int, Array](), [np.arange(len(self.outs))]
+        while left:
+            which = left.pop()
+            if rows and (len(rows) * len(place) > MOST_ENTRIES or self.run.over_budget()):
+                self.finished = False
+                break
+            if not len(which) == len(self.outs) > 1:  # that of all reaches them
+                gradient = self._pulled(which)[place]
+                if not self._reached(gradient, place).any():
+                    continue
+                if len(which) == 1:
+                    rows[int(which[0])] = gradient / self.weights[self.outs[which[0]]]
+                    continue
+            left += [part for part in np.array_split(which, PARTS) if len(part)]
+        return rows
+
+
+# ---- The colour groups of one tensor
+@dataclass(frozen=True)
+class ColourGroups:
+    """One tensor of a sweep, whose columns are moved in groups. `weights` [M]: those of compressed
+    VJPs; `plain` [N]: columns whose elements are all right and smooth; `one_hot`: what is known of
+    row groups, by output tensor and number."""
+
+    run: Run
+    plan: Plan
+    tallies: Mapping[tuple[int, int], Tally]
+    weights: Array
+    counts: Confirmations
+    plain: Mask
+    one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
+
+    def confirmed(self, result: ChunkResult) -> ChunkResult | None:
+        """The elements after the worst mismatches were measured alone; None where the forward's
+        groups are wrong, or a small tensor is better compared column by column."""
+        unconfirmed = result.judged.wrong
+        if not unconfirmed.any():
+            return result
+        if self._by_columns:
+            return None
+        kept, judged, unconfirmed = self._with_one_hot(result.judged, unconfirmed)
+        confirmed = self._confirmed(judged, unconfirmed)
+        return (
+            None
+            if confirmed is None
+            else replace(result, judged=confirmed, quick=result.quick[kept])
+        )
+
+    @property
+    def _by_columns(self) -> bool:
+        """Is the tensor so small that its columns are better compared one by one?"""
+        return self.plan.size <= SMALL and not self.run.over_budget(EVERY_RUNG)
+
+    # ---- one-hot numbers
+    def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Index, Judged, Mask]:
+        """With the one-hot numbers of the row groups that hold mismatches, and without the elements
+        whose number the budget leaves unknown: those that are left, with which of them are not
+        confirmed."""
+        keep = np.ones(len(before.out), bool)
+        analytic = before.analytic.copy()
+        for output, part in enumerate(self.run.point.parts):
+            of_output = np.flatnonzero(in_range(before.out, part))
+            groups = self.plan.rows[output].group[before.out[of_output] - part.start]
+            for g in np.unique(groups[unconfirmed[of_output]]).tolist():
+                found = self._off_pattern(output, g)
+                i = of_output[groups == g]
+                if found is None:
+                    keep[i[before.verdict[i] == MISMATCH]] = False
+                elif len(found.shared):
+                    order = np.argsort(found.shared)
+                    place = np.minimum(
+                        np.searchsorted(found.shared, before.column[i], sorter=order),
+                        len(order) - 1,
+                    )
+                    here = found.shared[order[place]] == before.column[i]
+                    analytic[i[here]] = found.own[order[place[here]]]
+                    keep[i[here]] = np.isfinite(analytic[i[here]])
+            self.tallies[self.plan.tensor, output].leave(int(np.count_nonzero(~keep[of_output])))
+        judged, other = before, keep & (analytic != before.analytic)
+        if other.any():
+            changed = replace(before, analytic=analytic).take(np.flatnonzero(other))
+            judged = replace(before, analytic=analytic).replaced(
+                np.flatnonzero(other),
+                replace(changed, verdict=changed.verdicts_with()).with_limits(),
+            )
+        kept = np.flatnonzero(keep)
+        judged = judged.take(kept)
+        return (
+            kept,
+            judged,
+            (unconfirmed | (analytic != before.analytic))[kept] & judged.wrong,
+        )
+
+    def _off_pattern(self, output: int, group: int) -> OneHot | None:
+        """What a row group has off the pattern; None where the budget has ended, and something else
+        is wrong."""
+        if (output, group) not in self.one_hot:
+            if self.counts.budget_ended:
+                return None
+            self.one_hot[output, group] = OneHot(self.run, self.plan, output, group, self.weights)
+        return self.one_hot[output, group]
+
+    def add_off_pattern(self, strays: Mapping[tuple[int, int, int], float]) -> bool:
+        """Entries off the pattern, some at a time, as elements whose derivative is 0: of row groups
+        that hold mismatches, and of `strays`.
+
+        False where f does depend on one of these inputs, or a small tensor is better compared
+        column by column.
+        """
+        run = self.run
+        c = self.run.point.columns
+        floors = self.run.floors()
+        for (tensor, output, group), size in strays.items():
+            if tensor == self.plan.tensor:
+                part = run.point.parts[output]
+                members = self.plan.rows[output].members(group)
+                if not size <= floors[part][members].min(initial=np.inf):
+                    if self._by_columns:
+                        return False
+                    self._off_pattern(output, group)
+        for found in self.one_hot.values():
+            for i in pieces(len(found.out), SPAN):
+                column = found.column[i]
+                out = found.out[i]
+                value = found.value[i]
+                d = at_rest(
+                    np.where(np.isfinite(run.point.f0), run.noise, np.inf)[out]
+                    / (LEAST_STEP * c.scale[column])
+                )
+                judged = judged_now(run, column, out, value, d).with_limits()
+                confirmed = self._confirmed(judged, judged.wrong)
+                if confirmed is None:
+                    return False
+                self._add(confirmed_anew(run, confirmed, excused(run, confirmed)))
+        return True
+
+    def _add(self, judged: Judged) -> None:
+        for output, part in enumerate(self.run.point.parts):
+            elements = judged.take(np.flatnonzero(in_range(judged.out, part)))
+            if len(elements.out):
+                self.tallies[self.plan.tensor, output].add(
+                    elements.pair_elements(part.start, elements.column - self.plan.first)
+                )
+
+    # ---- mismatches
+    def _confirmed(self, judged: Judged, unconfirmed: Mask) -> Judged | None:
+        """None of the mismatches of an output tensor is reported before one was measured alone, the
+        worst of each column first; None where one is right though its group was not, by the same
+        number of backward."""
+        run, counts = self.run, self.counts
+        for output, part in enumerate(run.point.parts):
+            pair = (self.plan.tensor, output)
+            of_output = in_range(judged.out, part)
+            measured = 0
+            while measured < MOST_COLUMNS and not (
+                counts.budget_ended or counts.enough_confirmed(pair)
+            ):
+                i = np.flatnonzero(unconfirmed & of_output & judged.wrong)
+                i = i[judged.take(i).worst_first()]
+                i = i[np.sort(np.unique(judged.column[i], return_index=True)[1])][
+                    : columns_at_once(run)
+                ]
+                if not i.size:
+                    break
+                alone = measured_alone(run, judged.column[i], judged.out[i])
+                before = judged.analytic[i]
+                judged = judged.replaced(i, alone)
+                unconfirmed[i] = False
+                measured = measured + len(i)
+                counts.count(pair, alone)
+                same = np.abs(before - alone.analytic) <= alone.tolerances.tolerance(
+                    alone.analytic, alone.analytic
+                )
+                if (same & (alone.verdict == PASS)).any():
+                    return None
+            if counts.cleared[pair] or not counts.confirmed[pair]:
+                why = (
+                    Limit.BUDGET
+                    if counts.budget_ended
+                    else Limit.COMPANY
+                    if counts.cleared[pair]
+                    else Limit.ALONE
+                )
+                judged = judged.undecided(
+                    np.flatnonzero(unconfirmed & of_output & judged.wrong),
+                    why,
+                )
+        return judged
+
+    # ---- outputs that moved off the pattern
+    def consistent(self, bundle: Bundle, strays: Mask, first: int, judged: Judged) -> bool:
+        """Are the groups what they were taken for, by all that these elements show, and by the
+        outputs that moved off the pattern [n, outs], counted from the `first`?"""
+        if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
+            odd = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
+            self.plain[judged.column[odd] - self.plan.first] = False
+        if not strays.any():
+            return True
+        return self.counts.budget_ended or not any(
+            lasts(self.run, bundle.lines[n], np.flatnonzero(strays[n]) + first)
+            for n in np.flatnonzero(strays.any(1)).tolist()
+        )
+
+
+def lasts(run: Run, line: Line, out: Index) -> bool:
+    """Does one of the outputs [k] that moved with a line, off the pattern, depend on it at x
+    itself: two calls, or four. What is not there (the next in a sort, the loser of a maximum) stops
+    as the step shrinks, unless noise would have hidden a linear dependence on the NEARER rung."""
+
+    def moved(rung: int) -> Array:
+        sides = (line.at(sign * step(line.scale, rung)) for sign in (1.0, -1.0))
+        f0, nan = run.point.f0[out], np.full(len(out), np.nan)
+        off = [nan if side is None else np.abs(side[0][out] - f0) for side in sides]
+        return np.asarray(np.max(off, 0))
+
+    near = moved(QUICK[0] + NEARER)
+    if not (rests := near <= STRAY * run.survey.sigma[out]).all():
+        return True
+    shown = moved(QUICK[0]) * RATIO ** float(-NEARER) > VISIBLE * run.noise[out]
+    return bool((rests & ~shown).any())
+
+
+SLACK = 1e-3  # of the sum along the ray: its own curvature
+TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
+# An element of a lone column: both sides of the quick rungs, masks, tolerances
+CHUNK_BYTES = 16 * len(QUICK) + 24
+# an element of a group whose derivative is solved: samples of the quick rungs, their steps,
+# columns, the derivative and its copies
+GROUP_BYTES = 600
+
+
+def compare_entries(run: Run, keep: int) -> tuple[list[Pair], Structure, bool]:
+    """A pair per (input, output), every element judged; the structure that held; and whether the
+    budget ended before all were: the others are undecided then. `keep`: how many of the worst a
+    pair keeps.
+
+    Once more with other groups of the tensors that have not those which were seen, and of small
+    ones in groups that do not simply pass: they are walked column by column, which counts every
+    wrong element. And where elements do not add up.
+    """
+    with np.errstate(all="ignore"):
+        suspect = nothing = np.zeros(len(run.point.f0), bool)
+        while True:
+            sweep = Sweep(run.fresh(), keep, TILE_LIMIT, suspect)
+            try:
+                broken = sweep.judge_all()
+            except Spent:
+                for tally in sweep.tallies.values():
+                    tally.leave_rest()
+                return sweep.pairs(finished=False), run.structure, False
+            if sweep.complete and not (suspect.any() or run.over_budget()):
+                suspect = sweep.not_adding_up()
+                if suspect.any():
+                    continue
+            pairs = sweep.pairs(finished=True)
+            plans = run.structure.plans
+            if not broken and not run.over_budget():
+                broken = {
+                    pair.input
+                    for pair in pairs
+                    if pair.verdict is not Verdict.PASS
+                    and pair.input in plans
+                    and plans[pair.input].size <= SMALL
+                }
+            if not broken:
+                return pairs, run.structure, True
+            try:
+                run, suspect = with_other_groups(run, broken), nothing
+            except Spent:
+                return pairs, run.structure, False
+
+
+class Sweep:
+    """All elements once, added to `tallies` by (input, output).
+
+    `suspect`: outputs [M] that are looked at nearer to x. `limit`: bytes of a tile and a chunk
+    together; `room`: columns, or groups, whose analytic values fit into a tile.
+    """
+
+    def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
+        point, m = run.point, len(run.point.f0)
+        self.run = run
+        self.plans = run.structure.plans
+        self.suspect = suspect
+        self.known, self.complete = np.ones(m, bool), True
+        self.sum, self.bar = np.zeros((2, m))
+        self.room = max(1, limit // 2 // (8 * max(m, 1)))
+        self.lone_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
+        self.groups_at_once = max(1, limit // (GROUP_BYTES * max(m, 1)))
+        self.tallies = {
+            (t, o): Tally(t, o, (part.stop - part.start, size), keep, run.asked)
+            for t, size in enumerate(np.diff(point.starts).tolist())
+            for o, part in enumerate(point.parts)
+        }
+
+    def judge_all(self) -> set[int]:
+        """Lone columns, then groups; the tensors whose forward has other groups than their plan
+        says. Raises Spent."""
+        point, at_once = self.run.point, self.lone_at_once
+        tensors = (t for t in range(len(point.buffers)) if t not in self.plans)
+        lone = np.concatenate([*map(point.columns.of, tensors), np.zeros(0, np.intp)])
+        for first in range(0, len(lone), self.room):
+            tile = lone[first : first + self.room]
+            a = np.empty((len(tile), len(point.f0)))  # of the analytic Jacobian, transposed
+            for j in range(len(point.f0)):
+                row = point.row(j)
+                self.run.reach.add_row(j, row)
+                a[:, j] = row[tile]
+            for start in range(0, len(a), at_once):
+                chunk = slice(start, start + at_once)
+                self._judge(None, lone_columns(point, tile[chunk]), a[chunk])
+        broken = self._judge_groups() if self.plans else set()
+        for plan in self.plans.values():
+            # What no group has: f does not depend on it, and its gradient is 0
+            of_tensor = slice(plan.first, plan.first + plan.size)
+            size = point.columns.size[of_tensor].min()
+            least_step = LEAST_STEP * point.columns.scale[of_tensor].min()
+            for output, part in enumerate(point.parts):
+                tally = self.tallies[plan.tensor, output]
+                missing = plan.size * (part.stop - part.start) - tally.elements
+                if missing > 0:
+                    rounding = point.unit[part] * finite_size(point.f0[part])
+                    floor = self.run.floors()[part].max() / size
+                    resolution = self.run.atol + floor + rounding.max() / least_step
+                    tally.add_structural(missing, float(resolution))
+        return broken
+
+    def pairs(self, finished: bool) -> list[Pair]:
+        """What came of them."""
+        point = self.run.point
+        low = self.run.low_precision()
+        pairs = list[Pair]()
+        for (tensor, output), tally in self.tallies.items():
+            plan, part = self.plans.get(tensor), point.parts[output]
+            pair = tally.result(float(point.unit[part].max(initial=0.0)), bool(low[part].any()))
+            columns = len(point.columns.of(tensor))
+            rows = part.stop - part.start
+            if plan:
+                few = plan.rows[output].count < rows
+                if finished and few and pair.verdict is not Verdict.PASS:
+                    pair = _as_returned(self.run, plan, pair)
+                columns = plan.groups.count
+                rows = plan.rows[output].count
+            pairs.append(replace(pair, groups=columns, row_groups=rows))
+        return pairs
+
+    # ---- tensors with a plan
+    def _judge_groups(self) -> set[int]:
+        """The planned tensors, what their backwards gave off the pattern, and whether it all adds
+        up; the tensors of which something is not so."""
+        run = self.run
+        point = self.run.point
+        broken = set[int]()
+        weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
+        confirmations = Confirmations(run)
+        tensors = {
+            t: ColourGroups(
+                run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool)
+            )
+            for t, plan in self.plans.items()
+        }
+        counts = {t: plan.groups.count for t, plan in self.plans.items()}
+        one_tile = sum(counts.values()) <= self.room
+        at_once = self.groups_at_once
+        spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
+        values, strays = analytic_values(run, self.plans, weights, spans)
+        for t, groups in tensors.items():
+            width = counts[t] if one_tile else self.room
+            for first in range(0, counts[t], width):
+                span = range(first, min(first + width, counts[t]))
+                if not one_tile:
+                    values = analytic_values(run, self.plans, weights, {t: span})[0]
+                chunks = (values[t][n : n + at_once] for n in range(0, len(span), at_once))
+                if not all(
+                    self._judge(groups, groups.plan.bundle(point, first + n * at_once, len(a)), a)
+                    for n, a in enumerate(chunks)
+                ):
+                    broken.add(t)
+                    break
+        for t, groups in tensors.items():
+            if t not in broken and not groups.add_off_pattern(strays):
+                broken.add(t)
+        if broken:
+            self.complete = False
+            return broken
+        return self._off_together(tensors) - {  # though no element that was measured alone is wrong
+            tensor
+            for tensor, output in self.tallies
+            if confirmations.confirmed[tensor, output] or confirmations.budget_ended
+        }
+
+    def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
+        """The tensors of which one direction and one cotangent of the function as a whole do not
+        agree, though the elements do: it has another structure."""
+        run = self.run
+        point = self.run.point
+        patterns = dict(self.run.structure.patterns)
+        along = list[Directions]()
+        for t, groups in tensors.items():
+            drawn = draw_directions(point, t, VERIFIED_ALONG, run.survey.direction_samples[t])
+            if not groups.plain.all():  # a tie that hid from the structure may move other outputs
+                move = np.where(groups.plain, drawn.moves[0], 0.0)
+                drawn = Directions(point, t, [move])
+                plain = np.append(groups.plain, False)
+                shown = np.zeros(len(point.f0), bool)
+                for n in range(groups.plan.groups.count):  # the last one answers for NO_ENTRY
+                    shown |= plain[groups.plan.groups.columns_of(range(n, n + 1))[0]]
+                patterns[t] = tuple(
+                    replace(pattern, nothing=~shown[part])
+                    for pattern, part in zip(patterns[t], point.parts, strict=True)
+                )
+            along.append(drawn)
+        seen = {pair: tally.deviation for pair, tally in self.tallies.items()}
+        found = screen(run, patterns, along, rows=False, linear=run.linear, seen=seen)
+        off = {pair.input for pair in found if len(pair.flagged)}
+        moves = {each.tensor: DirectionLine(point, *each.moving()) for each in along}
+        for pair in found:
+            if pair.strays and pair.input not in off:
+                moved = np.array([out for _, out in pair.strays])
+                off |= {pair.input} if lasts(run, moves[pair.input], moved) else set()
+        return off
+
+    # ---- a chunk of either
+    def _judge(self, groups: ColourGroups | None, bundle: Bundle, a: Array) -> bool:
+        """The lines of a bundle of n against analytic values a [n, M]; False where its `groups` are
+        not what they were taken for.
+
+        `groups`: None where each line moves one column.
+        """
+        if self.run.stops and self.run.over_budget():
+            raise Spent("the budget was spent")
+        chunk = Chunk(self.run, bundle, a, self.suspect)
+        for result in chunk.judge():
+            confirmed = groups.confirmed(result) if groups else result
+            if confirmed is None:
+                return False
+            judged = confirmed_anew(self.run, confirmed.judged, excused(self.run, confirmed.judged))
+            self._add(chunk, confirmed, judged)
+            # The elements times how far the survey's ray moves their columns, per output
+            d, by = judged.derivative, self.run.survey.moved_by[judged.column]
+            rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
+            self.known[judged.out[rough]] = False
+            for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
+                sums += np.bincount(judged.out, np.where(rough, 0.0, terms), len(sums))
+            if groups and not groups.consistent(
+                bundle,
+                chunk.samples.strays(result.outs, self.run.survey.sigma),
+                result.outs.start,
+                judged,
+            ):
+                return False
+        return True
+
+    def not_adding_up(self) -> Mask:
+        """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x
+        than any step that was taken f is something else."""
+        change = self.run.survey.change
+        slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
+        return self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack)
+
+    def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
+        """To the tally of each pair its elements."""
+        point, tensor_of_line = self.run.point, chunk.bundle.tensor
+        for tensor in dict.fromkeys(tensor_of_line.tolist()):
+            lines = np.flatnonzero(tensor_of_line == tensor)
+            one_tensor = len(lines) == len(tensor_of_line)
+            for output, part in enumerate(point.parts):
+                tally = self.tallies[tensor, output]
+                chunk.add_zeros(tally, result, slice(int(lines[0]), int(lines[-1]) + 1), part)
+                elements, quick = judged, result.quick
+                if not (one_tensor and part == slice(0, len(point.f0))):
+                    of_output = in_range(judged.out, part)
+                    of_pair = np.flatnonzero(
+                        of_output
+                        if one_tensor
+                        else of_output & (point.columns.tensor[judged.column] == tensor)
+                    )
+                    elements = judged.take(of_pair)
+                    quick = quick[of_pair]
+                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
+                tally.add(
+                    elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick))
+                )
+
+
+def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:
+    """With the numbers that one-hot cotangents give for the elements that are shown: those of
+    groups are the same but for rounding."""
+    part = run.point.parts[pair.output]
+    of_tensor = slice(plan.first, plan.first + plan.size)
+    rows = {
+        j: run.point.row(part.start + j)[of_tensor]
+        for j in {record.output_index for record in pair.worst}
+    }
+
+    def returned(record: ElementRecord) -> ElementRecord:
+        return record._replace(analytic=float(rows[record.output_index][record.input_index]))
+
+    asked = pair.asked and (returned(pair.asked) if pair.asked.output_index in rows else pair.asked)
+    return replace(pair, worst=tuple(map(returned, pair.worst)), asked=asked)
