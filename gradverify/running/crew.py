@@ -20,11 +20,11 @@ from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.result import CaseResult
 from gradverify.running.inline import Devices, devices, run_case
 from gradverify.running.lost import decoded, encoded, faulty, of_lost
-from gradverify.running.process import Worker
+from gradverify.running.process import Task, Worker
 from gradverify.running.requirements import cuda_of
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals
-from gradverify.running.supervisor import BEGAN, Lost, Supervisor, Task
+from gradverify.running.supervisor import BEGAN, Lost, Supervisor
 from gradverify.source.modules import python_path
 
 # Seconds for importing and building what a check names: an extension that is compiled on import

@@ -7,16 +7,18 @@ import io
 import json
 import os
 import secrets
+import shutil
 import signal
 import struct
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.reduction import send_handle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from gradverify.model.case import Json
 from gradverify.running.family import end_family
@@ -123,6 +125,8 @@ def end_of(file: io.FileIO) -> str | None:
 
 
 # ---- One worker process, seen from outside: how it is started, heard, stopped, and how it ended
+# Seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
+START_LIMIT = 300.0
 SILENT_FOR = 2.0  # seconds between a worker's closed pipe and its end, before it is ended
 STACK_WITHIN = 0.5  # seconds for the Python stack of a hanging worker to be written
 ENDS_WITHIN = 5.0  # seconds for a killed process to be gone
@@ -163,25 +167,41 @@ Main = Callable[[Connection, Connection, Any, Files], None]
 its set-up, and its files."""
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the
+    same time. `server`: which tasks it may share a worker with, in which each of them finds what
+    the others had loaded."""
+
+    name: str
+    payload: bytes
+    limits: tuple[float, float]
+    slots: frozenset[str] = frozenset()
+    server: str = ""
+
+
 class Said:
     """What is said of one task, through a pipe of its own: what an earlier one left running cannot
-    write to it. Of no task: by a worker itself. `pipe` can be waited for; whoever writes half a
-    message into it, and nothing more, holds nobody up."""
+    write to it. Of no task: by a worker itself. `pipe` can be waited for, until it is `closed`, or
+    carries something else; whoever writes half a message into it, and nothing more, holds nobody
+    up. `pid`: of the process that does the task, once that is known."""
 
     def __init__(self, pipe: Connection, task: str = "") -> None:
-        self.pipe, self._task, self._held, self.garbled = pipe, task, bytearray(), False
-        self.pid: int | None = None  # of the process that does it, once that is known
+        self.pipe, self._task, self._held = pipe, task, bytearray()
+        self.closed = self.garbled = False
+        self.pid: int | None = None
 
-    def hear(self) -> list[tuple[str, Json]] | None:
-        """The words that have come, each with what belongs to it; None where the pipe is closed or
-        carries something else. To be asked where there is something to read."""
+    def hear(self) -> list[tuple[str, Json]]:
+        """The words that have come, each with what belongs to it. To be asked where there is
+        something to read."""
         try:
             data = os.read(self.pipe.fileno(), CHUNK)
         except OSError:
             data = b""
         self._held += data
         words = list(self._complete())
-        return words if words or (data and not self.garbled) else None
+        self.closed = not words and (not data or self.garbled)
+        return words
 
     def _complete(self) -> Iterator[tuple[str, Json]]:
         while not self.garbled and len(self._held) >= HEADER.size:
@@ -203,13 +223,19 @@ class Said:
 
 
 class Worker:
-    """A process that takes one task at a time. `words` and `sentinel` can be waited for."""
+    """A process that takes one task at a time, and what it does now.
+
+    `parent`: the process that it was forked from; `server`: of the tasks that it has done, None
+    where there was none; `started`: it said that it can take a task; `ready`: it can now;
+    `loading`: the task has not begun; `alone`: no other runs beside it. `own` is what it says
+    itself, `said` what is said of the task.
+    """
 
     def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path) -> None:
         self._context, self._folder = context, Path(tempfile.mkdtemp(dir=folder))
         self.files = Files(str(self._folder / "stack"), str(self._folder / "printed"))
-        self.words, inner = context.Pipe()
-        self.said = Said(self.words)
+        pipe, inner = context.Pipe()
+        self.own, self.said = Said(pipe), cast(Said | None, None)
         alive, self._alive = context.Pipe(duplex=False)
         self._process = context.Process(
             target=main, args=(inner, alive, setup, self.files), daemon=False
@@ -219,11 +245,22 @@ class Worker:
         finally:
             inner.close()
             alive.close()
-        self.server = number()  # the process that it was forked from
+        self.parent = number()
+        self.task: Task | None = None
+        self.server: str | None = None
+        self.deadline = time.monotonic() + START_LIMIT
+        self.started = self.ready = self.alone = False
+        self.loading = True
 
     @property
     def sentinel(self) -> int:
         return int(self._process.sentinel)
+
+    @property
+    def pipes(self) -> list[Connection | int]:
+        """What can be waited for: what is said of its task, what it says itself, its end."""
+        said = [self.said.pipe] if self.said is not None and not self.said.closed else []
+        return [*said, self.own.pipe, self.sentinel]
 
     @property
     def pid(self) -> int:
@@ -238,45 +275,62 @@ class Worker:
         """Has it ended?"""
         return self.sentinel in wait([self.sentinel], 0)
 
-    def begin(self, payload: bytes) -> Said:
+    def begin(self, task: Task, alone: bool) -> None:
         """Hands a task over; one that cannot be is told by the worker's end."""
-        task = secrets.token_hex(8)
+        token = secrets.token_hex(8)
         heard, said = self._context.Pipe(duplex=False)
         with contextlib.suppress(OSError):
-            self.words.send_bytes(task.encode() + b"\n" + payload)
-            send_handle(self.words, said.fileno(), self.pid)
+            self.own.pipe.send_bytes(token.encode() + b"\n" + task.payload)
+            send_handle(self.own.pipe, said.fileno(), self.pid)
         said.close()
-        return Said(heard, task)
+        self.task, self.server, self.said = task, task.server, Said(heard, token)
+        self.alone, self.ready, self.loading = alone, False, True
+        self.deadline = time.monotonic() + task.limits[0]
 
-    def ended(self, said: Said | None) -> Died:
+    def idle(self) -> None:
+        """It can take a task: the first, or another one."""
+        if self.said is not None:
+            self.said.pipe.close()
+        self.said, self.started, self.ready, self.deadline = None, True, True, float("inf")
+
+    def ended(self) -> Died:
         """Of a process that has ended by itself."""
-        return self._end_within(ENDS_WITHIN, said) or self.stopped(ENDS_WITHIN)
+        return self._end_within(ENDS_WITHIN) or self._stopped(ENDS_WITHIN)
 
-    def child_ended(self, code: int, said: Said) -> Died:
+    def child_ended(self, code: int) -> Died:
         """Of the process of a task that has ended by itself."""
         if code in (0, UNHEARD):
-            return self.died("silence" if code else "garbled" if said.garbled else "status")
+            garbled = self.said is not None and self.said.garbled
+            return self.died("silence" if code else "garbled" if garbled else "status")
         return self.died("signal" if code < 0 else "status", abs(code))
 
-    def silent(self, said: Said | None) -> Died:
+    def silent(self) -> Died:
         """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
-        return self._end_within(SILENT_FOR, said) or self.died("silence")
+        return self._end_within(SILENT_FOR) or self.died("silence")
 
-    def _end_within(self, seconds: float, said: Said | None) -> Died | None:
+    def late(self) -> Died:
+        """Of a process that is not done at its deadline."""
+        if self.said is not None and self.said.closed:
+            return self.silent()
+        return self._stopped(
+            START_LIMIT if self.task is None else self.task.limits[not self.loading]
+        )
+
+    def _end_within(self, seconds: float) -> Died | None:
         """Where a child did the task, it ended with this process."""
         if not wait([self.sentinel], seconds):
             return None
         try:
             code = status_of(self.sentinel)
         except EOFError:  # the process that it was forked from ended first
-            return self.died("server", ended_by(self.server))
-        if said is not None and said.pid not in (None, self.pid):
+            return self.died("server", ended_by(self.parent))
+        if self.said is not None and self.said.pid not in (None, self.pid):
             return self.died("parent", max(0, -code))
         return self.died("signal" if code < 0 else "status", abs(code))
 
-    def stopped(self, limit: float, said: Said | None = None) -> Died:
+    def _stopped(self, limit: float) -> Died:
         """Of a process that did not end within its limit: asked for its stack, then killed."""
-        pid = said.pid if said is not None and said.pid is not None else self.pid
+        pid = (self.said and self.said.pid) or self.pid
         with contextlib.suppress(OSError, AttributeError):
             if os.getsid(pid) == self.pid:  # whatever number it sent
                 os.kill(pid, signal.SIGUSR1)
@@ -292,12 +346,8 @@ class Worker:
         end_family(self.pid, alive=self._process.is_alive())
         # later: a worker that finds its supervisor gone ends at once, and what it started loses its
         # parent
-        with contextlib.suppress(OSError):
-            self._alive.close()
-            self.words.close()
-        self._process.join(ENDS_WITHIN)
-        for path in (self.files.stack, self.files.printed):
+        for pipe in self._alive, self.own.pipe, *([self.said.pipe] if self.said else ()):
             with contextlib.suppress(OSError):
-                Path(path).unlink()
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
+                pipe.close()
+        self._process.join(ENDS_WITHIN)
+        shutil.rmtree(self._folder, ignore_errors=True)

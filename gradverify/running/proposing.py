@@ -10,8 +10,8 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.proposal import Proposal, Sought
 from gradverify.report.numbers import limit
 from gradverify.running.crew import LOADING, Workers
-from gradverify.running.process import Died
-from gradverify.running.supervisor import BEGAN, Lost, Task
+from gradverify.running.process import Died, Task
+from gradverify.running.supervisor import BEGAN, Lost
 
 TRYING = 90.0  # seconds for all calls of one function, of which there are few
 

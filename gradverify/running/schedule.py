@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +21,7 @@ from gradverify.model.event import (
     RunStarted,
     Selection,
 )
+from gradverify.model.fault import FAILED
 from gradverify.model.paths import repository_folder
 from gradverify.model.problem import SIGNALLED, ProblemsError
 from gradverify.model.report import Gate, judged
@@ -57,6 +59,19 @@ class _Run:
                 else f"--maxfail: stopped after {self.maxfail} checks that are not as expected"
             )
 
+    @contextmanager
+    def ended_by(self) -> Iterator[None]:
+        """Notes what ends the run inside."""
+        try:
+            yield
+        except CannotStart as error:
+            self.crashed, self.why = str(error), FAILED
+        except ProblemsError as error:
+            self.why, self.unable = str(error), True
+        except (Stopped, KeyboardInterrupt) as error:
+            number = error.number if isinstance(error, Stopped) else 2
+            self.interrupted, self.why = SIGNALLED + number, "interrupted"
+
     def skipped_before(self, id: str | None) -> Iterator[Event]:
         """The skipped cases that stand before a case, or all of them."""
         for case in list(self.left.values()):
@@ -78,17 +93,20 @@ def run(
 ) -> Iterator[Event]:
     """The events of a run; checks end in any order. A signal ends it early, with `not_run` results
     for what is left. Closes the crew."""
-    started = time.perf_counter()
+    started, machine = time.perf_counter(), None
     state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
     try:
-        machine = _machine(cases, crew, state)
+        with state.ended_by():
+            # Not asked where everything is skipped by word: torch would be imported
+            if any(case.skip is None for case in cases):
+                machine = crew.machine()
         begun, ids = (
             datetime.now(UTC).isoformat(timespec="seconds"),
             tuple(case.id for case in cases),
         )
         yield RunStarted(begun, argv, selection, environment(machine), len(ids), ids)
-        if not state.why:
-            yield from _checks(cases, crew, machine, state)
+        with state.ended_by():
+            yield from () if state.why else _checks(cases, crew, machine, state)
     finally:
         crew.close()
     # Of those that the surroundings did not allow one says so
@@ -99,44 +117,19 @@ def run(
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
 
 
-def _machine(cases: Sequence[Case], crew: Crew, state: _Run) -> Devices | None:
-    """Not asked where everything is skipped by word: torch would be imported."""
-    try:
-        return crew.machine() if any(case.skip is None for case in cases) else None
-    except (Stopped, KeyboardInterrupt, CannotStart, ProblemsError) as error:
-        _ended(error, state)
-        return None
-
-
 def _checks(
     cases: Sequence[Case], crew: Crew, machine: Devices | None, state: _Run
 ) -> Iterator[Event]:
     found = ((case, skipped(case, machine)) for case in cases)
     state.skips = {case.id: result for case, result in found if result is not None}
-    try:
-        for event in crew.run(
-            [placed(case, machine) for case in cases if case.id not in state.skips]
-        ):
-            if isinstance(event, CheckStarted):
-                yield from state.skipped_before(event.id)
-            if state.why:
-                return
+    for event in crew.run([placed(case, machine) for case in cases if case.id not in state.skips]):
+        if isinstance(event, CheckStarted):
+            yield from state.skipped_before(event.id)
+        if not state.why:
             yield from state.tell(event.result) if isinstance(event, CheckFinished) else (event,)
-            if state.why:
-                return
-        yield from state.skipped_before(None)
-    except (Stopped, KeyboardInterrupt, CannotStart, ProblemsError) as error:
-        _ended(error, state)
-
-
-def _ended(error: BaseException, state: _Run) -> None:
-    if isinstance(error, CannotStart):
-        state.crashed, state.why = str(error), "gradverify itself failed"
-    elif isinstance(error, ProblemsError):
-        state.why, state.unable = str(error), True
-    else:
-        number = error.number if isinstance(error, Stopped) else 2
-        state.interrupted, state.why = SIGNALLED + number, "interrupted"
+        if state.why:
+            return
+    yield from state.skipped_before(None)
 
 
 def environment(machine: Devices | None) -> Environment:
