@@ -16,7 +16,7 @@ from gradverify.numerics.pairs.pair import ElementRecord, Outcome, Pair
 from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.rules.chosen import could_miss
-from gradverify.rules.limits import WORDS
+from gradverify.rules.values import WORDS
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
 from gradverify.verify import described, evidence_of

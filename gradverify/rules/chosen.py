@@ -60,11 +60,9 @@ def _why(choice: Choice) -> str:
 
 
 def _name(candidate: Candidate) -> str:
-    return (
-        "blocks by one probe"
-        if candidate.mode is Mode.BLOCKS and candidate.probes == 1
-        else candidate.mode.value
-    )
+    if candidate.mode is Mode.BLOCKS and candidate.probes == 1:
+        return "blocks by one probe"
+    return candidate.mode.value
 
 
 def _told(against: Against, choice: Choice) -> str:
@@ -72,8 +70,9 @@ def _told(against: Against, choice: Choice) -> str:
         return f"slower than gradcheck with {_timed(choice.gradcheck)}"
     if against is Against.LONGER:
         return "and had not ended when the budget had"
-    calls, seconds = f"{choice.budget.calls:,} calls", limit(choice.budget.seconds or 0.0)
-    return f"more than the budget of {calls if against is Against.CALLS else seconds}"
+    by_calls = against is Against.CALLS
+    most = f"{choice.budget.calls:,} calls" if by_calls else limit(choice.budget.seconds or 0.0)
+    return f"more than the budget of {most}"
 
 
 def _calls(cost: Cost) -> str:
