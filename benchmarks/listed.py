@@ -158,7 +158,7 @@ LISTED: Mapping[str, Listed] = {
     "choose.GRADCHECK_CALL": Listed("How many seconds do gradcheck's calls cost?"),
     "choose.SOLVED": Listed("How many seconds does an element cost?"),
     "choose.PULLED": Listed("How many seconds does a number of a compressed gradient cost?"),
-    "rules.double_backward.THOROUGH": Listed(
+    "rules.derivatives.THOROUGH": Listed(
         "How many seconds does every rung of an element of a second derivative cost?"
     ),
     "choose.RESIDENT": Listed("How many bytes does any comparison take?"),

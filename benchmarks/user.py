@@ -13,8 +13,7 @@ from torch import Tensor
 from gradverify.model.case import Case, Settings, SpecPlace
 from gradverify.model.result import CaseResult
 from gradverify.numerics.function.point import Clock
-from gradverify.running.inline import captured
-from gradverify.running.staying import staying
+from gradverify.running.inline import captured, staying
 from gradverify.subject.find import importable
 from gradverify.subject.machine import as_torch_starts, compute_on_one_thread, undisturbed
 from gradverify.subject.prepare import assemble, prepare

@@ -42,8 +42,9 @@ def run(
     Raises ProblemsError with every problem of the specs, the configuration and the arguments; then
     nothing ran.
     """
+    from gradverify.cli import values
     from gradverify.cli.gather import gather, named, project_here, sound, with_torch
-    from gradverify.running.hosted import Request, distributed, hosted
+    from gradverify.running.schedule import Request, distributed, hosted
     from gradverify.running.select import select
 
     given = [
@@ -51,7 +52,16 @@ def run(
     ]
     project = project_here()
     gate = gate_of(project.options, undecided, fail_on_skip, require_device)
-    limits = _limits(project.options, jobs=jobs, timeout=timeout)
+    limits = values.settled(
+        [
+            (name, None if own is None else str(own), read)
+            for name, asked_for, read in (
+                ("jobs", jobs, values.jobs),
+                ("timeout", timeout, values.duration),
+            )
+            for own in [project.options.get(name) if asked_for is None else asked_for]
+        ]
+    )
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
     asked = {
@@ -93,23 +103,6 @@ def gate_of(
     )
     skips = configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip
     return Gate("fail" if typed["undecided"] == "fail" else "warn", skips, devices)
-
-
-def _limits(configured: Mapping[str, Any], **asked: Any) -> Mapping[str, Any]:
-    """As the fields of a Request. Raises ProblemsError."""
-    from gradverify.cli import values
-
-    readers = {"jobs": values.jobs, "timeout": values.duration}
-    said = {
-        name: configured.get(name.replace("_", "-")) if value is None else value
-        for name, value in asked.items()
-    }
-    return values.settled(
-        [
-            (name, None if said[name] is None else str(said[name]), read)
-            for name, read in readers.items()
-        ]
-    )
 
 
 def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from gradverify.model.case import Case, InputRecipe, Settings, SpecPlace
 from gradverify.model.interrupt import interruptible
 from gradverify.model.paths import shown_path
-from gradverify.model.problem import ProblemsError
+from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Gate, judged
 from gradverify.model.result import CaseResult
 
@@ -212,7 +212,7 @@ def _ours() -> Iterator[Any]:
     import numpy as np
     import torch
 
-    from gradverify.running.staying import staying
+    from gradverify.running.inline import staying
     from gradverify.subject.machine import undisturbed
 
     device = torch.get_default_device()
@@ -277,28 +277,16 @@ def _settings(said: Mapping[str, Any], values: Sequence[Any], undecided: str) ->
     from gradverify.subject.prepare import computed_in
 
     layer, problems = vetted(Layer(ORIGIN, said), codes())
-    taken = [name for name in ("dtype", "device", "timeout") if name in said]
-    meant = get_args(Undecided)
-    if problems or taken or undecided not in meant:
-        from gradverify.model.problem import Problem
-
-        gate = (
-            []
-            if undecided in meant
-            else [
-                Problem(
-                    f"undecided: must be {' or '.join(map(repr, meant))}, got {undecided!r}", ORIGIN
-                )
-            ]
-        )
-        no_end = "a check in the calling process cannot be ended"
-        own = [
-            Problem(
-                f"{name}: {no_end if name == 'timeout' else 'it is that of the inputs'}", ORIGIN
-            )
-            for name in taken
-        ]
-        raise ProblemsError([*problems, *own, *gate])
+    meant, no_end = get_args(Undecided), "a check in the calling process cannot be ended"
+    wrong = [
+        f"{name}: {no_end if name == 'timeout' else 'it is that of the inputs'}"
+        for name in ("dtype", "device", "timeout")
+        if name in said
+    ]
+    if undecided not in meant:
+        wrong.append(f"undecided: must be {' or '.join(map(repr, meant))}, got {undecided!r}")
+    if problems or wrong:
+        raise ProblemsError([*problems, *(Problem(each, ORIGIN) for each in wrong)])
     dtype, device = computed_in(values)
     return settle(Layer("the inputs", {"dtype": dtype, "device": device}), layer)
 

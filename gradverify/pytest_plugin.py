@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gradverify.model.case import Case
     from gradverify.model.report import Gate
     from gradverify.model.result import CaseResult
-    from gradverify.running.crew import Crew
     from gradverify.running.inline import Devices
+    from gradverify.running.schedule import Crew
     from gradverify.running.signals import Signals
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -138,11 +138,9 @@ class CheckItem(pytest.Item):
             self.warn(NotDecided(f"{result.id}: {result.reason}"))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        return (
-            str(excinfo.value)
-            if isinstance(excinfo.value, Wrong)
-            else super().repr_failure(excinfo, style)
-        )
+        if isinstance(excinfo.value, Wrong):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.spec.line - 1, self.name
@@ -206,7 +204,7 @@ class Running:
         told to end, Wrong where no worker can start."""
         from gradverify.model.event import CheckFinished
         from gradverify.model.problem import ProblemsError
-        from gradverify.running.requirements import placed
+        from gradverify.running.inline import placed
         from gradverify.running.schedule import skipped
         from gradverify.running.signals import Stopped
 
@@ -232,7 +230,7 @@ RUNNING = pytest.StashKey[Running]()
 
 
 def _running(config: pytest.Config) -> Running:
-    from gradverify.running.crew import Here, Workers
+    from gradverify.running.schedule import Here, Workers
     from gradverify.running.signals import Signals
 
     if RUNNING not in config.stash:

@@ -136,10 +136,9 @@ def gradients(
     return tuple(found)
 
 
-def transforms_active() -> bool:
-    """Is a transform of torch.func (vmap, grad, jvp) running? (`_are_functorch_transforms_active`,
-    2.0)"""
-    return bool(torch._C._are_functorch_transforms_active())
+transforms_active = torch._C._are_functorch_transforms_active
+"""Is a transform of torch.func (vmap, grad, jvp) running? (`_are_functorch_transforms_active`,
+2.0)"""
 
 
 def function_modes() -> list[Any]:
@@ -163,16 +162,12 @@ def dispatch_modes() -> list[Any]:
     return list(_get_current_dispatch_mode_stack())
 
 
-@contextmanager
-def without_modes() -> Iterator[None]:
-    """Inside, no dispatch mode is on. (`_disable_current_modes`, 2.0)"""
-    with _disable_current_modes():
-        yield
+without_modes = _disable_current_modes
+"""A context in which no dispatch mode is on. (`_disable_current_modes`, 2.0)"""
 
 
-def without_function_modes() -> Any:
-    """A context in which no operation is overridden. (`torch._C.DisableTorchFunction`, 1.5)"""
-    return torch._C.DisableTorchFunction()
+without_function_modes = torch._C.DisableTorchFunction
+"""A context in which no operation is overridden. (`torch._C.DisableTorchFunction`, 1.5)"""
 
 
 # ---- nodes of a graph
@@ -205,14 +200,12 @@ def inside_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def backward_is_threaded() -> bool:
-    """May the engine use a thread for each device? (`torch._C._is_multithreading_enabled`, 1.12)"""
-    return torch._C._is_multithreading_enabled()
+backward_is_threaded = torch._C._is_multithreading_enabled
+"""May the engine use a thread for each device? (`torch._C._is_multithreading_enabled`, 1.12)"""
 
 
-def set_backward_threaded(on: bool) -> None:
-    """(`torch._C._set_multithreading_enabled`, 1.12)"""
-    torch._C._set_multithreading_enabled(on)
+set_backward_threaded = torch._C._set_multithreading_enabled
+"""(`torch._C._set_multithreading_enabled`, 1.12)"""
 
 
 def saved_tensors_hooks() -> Any:
@@ -222,9 +215,8 @@ def saved_tensors_hooks() -> Any:
     return None if top is None else top(True)
 
 
-def pop_saved_tensors_hooks() -> None:
-    """(`_pop_saved_tensors_default_hooks`, 1.10)"""
-    torch._C._autograd._pop_saved_tensors_default_hooks()
+pop_saved_tensors_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+"""(`_pop_saved_tensors_default_hooks`, 1.10)"""
 
 
 # ---- tensors
@@ -233,10 +225,9 @@ def version(x: Tensor) -> int:
     return x._version
 
 
-def version_preserved(x: Tensor) -> Any:
-    """A context in which writes into x are not counted. (`_unsafe_preserve_version_counter`,
-    2.0)"""
-    return torch.autograd.grad_mode._unsafe_preserve_version_counter(x)
+version_preserved = torch.autograd.grad_mode._unsafe_preserve_version_counter
+"""A context in which writes into a tensor are not counted. (`_unsafe_preserve_version_counter`,
+2.0)"""
 
 
 def is_view(x: Tensor) -> bool:
@@ -256,10 +247,9 @@ def has_holes(x: Tensor) -> bool:
     return getattr(x, "_lengths", None) is not None or getattr(x, "_ragged_idx", 1) != 1
 
 
-def is_transformed(x: Tensor) -> bool:
-    """Did a transform of torch.func wrap it? (`torch._C._functorch.is_functorch_wrapped_tensor`,
-    2.1)"""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+is_transformed = torch._C._functorch.is_functorch_wrapped_tensor
+"""Did a transform of torch.func wrap a tensor? (`torch._C._functorch.is_functorch_wrapped_tensor`,
+2.1)"""
 
 
 TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -330,16 +320,14 @@ def body_of(operator: Any) -> Callable[..., Any] | None:
     )
 
 
-def operator_names() -> list[str]:
-    """Of everything that is registered, with its overload. (`torch._C._dispatch_get_all_op_names`,
-    1.12)"""
-    return torch._C._dispatch_get_all_op_names()
+operator_names = torch._C._dispatch_get_all_op_names
+"""Of everything that is registered, with its overload. (`torch._C._dispatch_get_all_op_names`,
+1.12)"""
 
 
-def has_kernel(name: str, key: str) -> bool:
-    """Is an operator implemented at a dispatch key?
-    (`torch._C._dispatch_has_kernel_for_dispatch_key`, 1.9)"""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+"""Is an operator implemented at a dispatch key?
+(`torch._C._dispatch_has_kernel_for_dispatch_key`, 1.9)"""
 
 
 def device_key(kind: str) -> str:
@@ -367,11 +355,9 @@ def fake_function(name: str) -> Any:
 
     definition = _maybe_get_opdef(name)
     function = definition._abstract_fn if definition is not None else None
-    return (
-        function
-        if function is not None
-        else getattr(singleton.find(name).fake_impl.kernel, "func", None)
-    )
+    if function is not None:
+        return function
+    return getattr(singleton.find(name).fake_impl.kernel, "func", None)
 
 
 GENERATED = "GeneratedBackwardFor_"
@@ -412,14 +398,12 @@ def set_cudnn(name: str, value: bool) -> None:
     getattr(torch._C, f"_set_cudnn_{name}")(value)
 
 
-def cudnn_tf32() -> bool:
-    """`torch.backends.cudnn.allow_tf32`. (`torch._C._get_cudnn_allow_tf32`, 1.7)"""
-    return torch._C._get_cudnn_allow_tf32()
+cudnn_tf32 = torch._C._get_cudnn_allow_tf32
+"""`torch.backends.cudnn.allow_tf32`. (`torch._C._get_cudnn_allow_tf32`, 1.7)"""
 
 
-def set_cudnn_tf32(on: bool) -> None:
-    """(`torch._C._set_cudnn_allow_tf32`, 1.7)"""
-    torch._C._set_cudnn_allow_tf32(on)
+set_cudnn_tf32 = torch._C._set_cudnn_allow_tf32
+"""(`torch._C._set_cudnn_allow_tf32`, 1.7)"""
 
 
 def has_fp32_precision() -> bool:

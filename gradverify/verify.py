@@ -34,8 +34,8 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import Examined, examine, specific, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
+from gradverify.rules.differ import graded
 from gradverify.rules.low_precision import without_a_leg
-from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
 from gradverify.subject.forms import dtype_name

@@ -116,7 +116,7 @@ def test_what_the_project_says_holds_unless_an_argument_says_otherwise(folder, m
     )
     asked = []
     monkeypatch.setattr(
-        "gradverify.running.hosted.hosted",
+        "gradverify.running.schedule.hosted",
         lambda request: asked.append(request) or report(passing()),
     )
     gradverify.run("s.yaml")
@@ -258,7 +258,7 @@ def test_a_crash_costs_its_check_and_limits_hold(folder):
 
 def test_a_host_that_cannot_start_or_is_killed_is_told_and_no_pass(folder, monkeypatch):
     monkeypatch.setattr(
-        "gradverify.running.hosted.START",
+        "gradverify.running.schedule.START",
         "import sys; print('no memory', file=sys.stderr); sys.exit(7)",
     )
     report = gradverify.run("s.yaml")

@@ -434,7 +434,7 @@ def test_kernels_that_turn_the_compiler_off_do_so_where_it_is_imported():
 # ---- nobody else
 PACKAGE = Path(private.__file__).parent
 # Names in a user's source or messages, or to import
-TEXTS = {"source/functions.py", "running/preload.py", "rules/vmapped.py"}
+TEXTS = {"source/functions.py", "running/preload.py"}
 DOTTED = re.compile(r"torch(\.\w+)*\._[a-zA-Z]\w*")
 
 

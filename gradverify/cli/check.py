@@ -50,9 +50,9 @@ from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
     from gradverify.model.event import Planned
-    from gradverify.running.crew import Crew
-    from gradverify.running.git import Changes
+    from gradverify.running.affected import Changes
     from gradverify.running.memory import Memory
+    from gradverify.running.schedule import Crew
     from gradverify.running.signals import Signals
     from gradverify.spec.project import Project
 
@@ -169,7 +169,7 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     """What changes affect; of that by keyword and tag; of those what failed last time; of those one
     shard. Raises ProblemsError for an expression that cannot be read, and where git cannot tell
     what changed."""
-    from gradverify.running.git import since
+    from gradverify.running.affected import since
     from gradverify.running.memory import recall
     from gradverify.running.select import part, select
 
@@ -255,7 +255,7 @@ def _affected(
 
 # ---- while it runs
 def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
-    from gradverify.running.crew import Here, Workers
+    from gradverify.running.schedule import Here, Workers
 
     if settled.options.no_isolate:
         return Here(planned)

@@ -257,7 +257,7 @@ def _tried(
 ) -> Mapping[Goal, Proposal] | int:
     """Try each goal and return what was found, or the exit code after Ctrl-C or SIGTERM."""
     from gradverify.cli.progress import Progress
-    from gradverify.running.proposing import proposals
+    from gradverify.running.schedule import proposals
     from gradverify.running.signals import Stopped
 
     torch_is_here()

@@ -33,7 +33,7 @@ def mutate_command(options: Options, out: Output) -> int:
     from gradverify.cli.progress import Progress
     from gradverify.model.mutation import report
     from gradverify.report.listing import mutation_line, mutation_text
-    from gradverify.running.mutate import mutated
+    from gradverify.running.inline import mutated
 
     settled = settle(options, out)
     gathered = sound(gather(options.paths or (), settled.settings))

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from gradverify.cli.output import Output
 from gradverify.report.numbers import counted
-from gradverify.running.affected import sieved
-from gradverify.running.git import Changes, of_hook
+from gradverify.running.affected import Changes, of_hook, sieved
 
 
 def passed(out: Output) -> bool:

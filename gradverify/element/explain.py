@@ -23,7 +23,7 @@ from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.report.names import element as named
 from gradverify.rules.chosen import could_miss
-from gradverify.rules.limits import WORDS
+from gradverify.rules.values import WORDS
 from gradverify.spec.fault import allowed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Literal, get_args
 
 from gradverify.model.dtypes import WIDER
+from gradverify.model.frozen import frozen
 
 Lines = Literal["columns", "rows", "blocks"]
 """What is compared, where that is not elements; columns where gradients are compared with those of
@@ -97,7 +98,7 @@ def own_dtype(draw: str, kind: str | None, default: str) -> str:
 SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sparse:
     """How a sparse tensor holds the numbers: a share `density` of its elements (of its blocks);
     `masked`: gradients elsewhere do not count."""
@@ -108,7 +109,7 @@ class Sparse:
     masked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorRecipe:
     """How one tensor input is made.
 
@@ -141,7 +142,7 @@ class TensorRecipe:
     nested: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputRecipe:
     """One argument of the function: a tensor to be made, a list of them (`tensors`), or else a
     plain value passed as it is.
@@ -161,7 +162,7 @@ class InputRecipe:
         return self.tensors if self.tensor is None else (self.tensor,)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """What `mode: auto` may spend on one check."""
 
@@ -169,7 +170,7 @@ class Budget:
     seconds: float | None = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """The settings of one check, all layers folded. `atol` and `rtol` are None where nobody named
     them: see `tolerances`."""
@@ -221,7 +222,7 @@ class Settings:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Oracles:
     """What the analytic gradient is compared with, beside finite differences of the function
     itself, or of `surrogate` in its place.
@@ -237,7 +238,7 @@ class Oracles:
     surrogate: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Search:
     """Where the names of a spec are looked for: `folder` is the spec's own, `path` its absolute
     `path:` entries."""
@@ -247,7 +248,7 @@ class Search:
     imports: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpecPlace:
     """Where in which file a check stands; `line` counts from 1."""
 
@@ -255,7 +256,7 @@ class SpecPlace:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which
     draws are seeded by) does not.

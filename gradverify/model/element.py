@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from gradverify.model.frozen import frozen
 
 Outcome = Literal["pass", "mismatch", "kink", "jump", "staircase", "undecided", "non_finite"]
 Index = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionInfo:
     """The checked function; `file` and `line` where its source could be found (an autograd
     Function: of its `backward`)."""
@@ -24,7 +25,7 @@ Part = Literal["re", "im"]
 Decision = Literal["pass", "mismatch", "undecided"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rung:
     """One step of the ladder. Quotients are NaN where f has no value.
 
@@ -41,7 +42,7 @@ class Rung:
     right: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chosen:
     """The rung (place in `rungs`) that the numeric value rests on, and how often it was
     extrapolated from coarser ones."""
@@ -50,7 +51,7 @@ class Chosen:
     order: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Truncation:
     """How the quotient's error falls where noise does not hide it: about factor · step^power."""
 
@@ -58,7 +59,7 @@ class Truncation:
     factor: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tolerance:
     """value = atol + max(rtol · size, floor); size: the larger of |analytic| and |numeric|; floor:
     what counts as dust (method.md)."""
@@ -70,7 +71,7 @@ class Tolerance:
     floor: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """A derivative and its bar."""
 
@@ -78,7 +79,7 @@ class Reading:
     bar: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sides:
     """The slopes of f from the left and from the right, where it has a kink."""
 
@@ -86,7 +87,7 @@ class Sides:
     right: Reading
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FixedStep:
     """What the rule of torch.autograd.gradcheck says, where the check gives `eps`: it has no bar,
     and tolerance = atol + rtol·|quotient|."""
@@ -99,7 +100,7 @@ class FixedStep:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured:
     """One element on every rung, coarsest first, and what came of it in the check.
 
@@ -135,7 +136,7 @@ class Measured:
         return abs(self.analytic - self.numeric)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """An element of a tensor by name and index; of a complex tensor, a part of it."""
 
@@ -144,7 +145,7 @@ class Place:
     part: Part | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Element:
     """What `explain PATH::NAME` shows. `pair`: under `symmetric`, the element that moves together
     with the input's.

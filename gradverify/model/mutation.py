@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+from gradverify.model.frozen import frozen
 from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
 
 Fate = Literal["killed", "survived", "unseen", "equivalent"]
@@ -17,7 +17,7 @@ BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
 """What several checks of one function make of the same damage, the first that any of them says."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mutant:
     """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of
     the rule that found it; `why`: why none did, and what would."""
@@ -29,7 +29,7 @@ class Mutant:
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MutatedCheck:
     """One check under all damage that can be done to it; `left_out` says why it was not damaged,
     `broken` that it should have passed undamaged."""
@@ -43,7 +43,7 @@ class MutatedCheck:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """One damage to one function: its fate under all checks together, and what the check `check`
     says of it."""
@@ -57,7 +57,7 @@ class Outcome:
     why: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counts:
     """By fate."""
 
@@ -77,7 +77,7 @@ class Counts:
         return self.survived + self.unseen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MutationReport:
     """A finished (or interrupted) run. `share`: killed, in percent of what is counted; None where
     nothing is."""
@@ -99,10 +99,8 @@ def outcomes(checks: Iterable[MutatedCheck]) -> tuple[Outcome, ...]:
     found: dict[tuple[str, str, tuple[str, ...]], Outcome] = {}
     for check in checks:
         for m in check.mutants:
-            key, new = (
-                (check.function, m.damage, m.inputs),
-                Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why),
-            )
+            key = (check.function, m.damage, m.inputs)
+            new = Outcome(check.function, m.damage, m.inputs, m.fate, check.id, m.by, m.why)
             if BEST.index(new.fate) < BEST.index(found.setdefault(key, new).fate):
                 found[key] = new
     return tuple(found.values())

@@ -28,11 +28,9 @@ def shown_path(file: str, folder: str | None = None) -> str:
     if not relative.startswith(os.pardir):
         return relative
     below = repository_folder(home)
-    return (
-        relative
-        if below and not os.path.normpath(f"{below}/{relative}").startswith(os.pardir)
-        else file
-    )
+    if below and not os.path.normpath(f"{below}/{relative}").startswith(os.pardir):
+        return relative
+    return file
 
 
 def resolved(file: Path) -> Path:

@@ -4,13 +4,14 @@ tries."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gradverify.model.case import InputRecipe, Json, Search
+from gradverify.model.frozen import frozen
 from gradverify.model.result import Fault
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sought:
     """A function that a call is to be found for. `target` as a case holds it."""
 
@@ -18,7 +19,7 @@ class Sought:
     search: Search
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposal:
     """A call that runs, or why none was found (`missing`, one sentence).
 

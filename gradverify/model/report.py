@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal, get_args
 
 from gradverify.model.case import Json
@@ -19,6 +19,7 @@ from gradverify.model.event import (
     RunStarted,
     Selection,
 )
+from gradverify.model.frozen import frozen
 from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_VERDICTS, OK, WRONG
 from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Verdict
 
@@ -26,7 +27,7 @@ JUDGED = ("pass", "fail", "undecided")
 """Verdicts of checks whose rules were run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """One finding of one check (its id). `message`: how it was told when it was recorded, `reason`:
     what a person wrote beside it."""
@@ -44,7 +45,7 @@ class Known:
         return self.code, self.input, self.output
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baseline:
     """What is known, by check id; one that is found twice is known twice. `open`: whatever is found
     is to become known."""
@@ -150,13 +151,13 @@ def _was_judged(result: CaseResult, code: str) -> bool:
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tool:
     name: str = "gradverify"
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gate:
     """What besides a wrong gradient makes a run red; `exit_zero`: nothing does, whatever the
     verdicts are."""
@@ -168,7 +169,7 @@ class Gate:
     baseline: Baseline | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary:
     """Counts by verdict (`passed` is `pass` in the JSON report); `ok` counts the checks that came
     out as expected, `baselined` those of them whose errors are known."""
@@ -185,7 +186,7 @@ class Summary:
     baselined: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """A finished (or interrupted) run; the field names are those of the JSON report. `forgiven`:
     the exit code that `--exit-zero` made 0."""
@@ -280,9 +281,9 @@ def exit_code(
         return WRONG
     if not_ok:
         return NOT_JUDGED
-    return (
-        OK if any(check.verdict not in ("skip", "not_run") for check in checks) else NOTHING_CHECKED
-    )
+    if any(check.verdict not in ("skip", "not_run") for check in checks):
+        return OK
+    return NOTHING_CHECKED
 
 
 def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
@@ -303,10 +304,8 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
     place = {id: number for number, id in reversed(list(enumerate(started.order)))}
     # Workers end them in another order
     checks.sort(key=lambda check: place.get(check.id, len(place)))
-    code, shard = (
-        exit_code(checks, finished.interrupted, finished.crashed is not None),
-        started.selection.shard,
-    )
+    code = exit_code(checks, finished.interrupted, finished.crashed is not None)
+    shard = started.selection.shard
     if code == NOTHING_CHECKED and shard and shard.total and not checks:
         code = OK  # none of the selected checks falls to this shard: the others hold them
     forgiven = code if gate.exit_zero and code in OF_VERDICTS else None

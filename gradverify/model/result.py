@@ -4,13 +4,13 @@ report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from gradverify.model.case import Json, Lines, SpecPlace
 from gradverify.model.element import FunctionInfo as FunctionInfo
 from gradverify.model.element import Index as Index
 from gradverify.model.element import Outcome as Outcome
+from gradverify.model.frozen import frozen
 
 Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
@@ -20,7 +20,7 @@ LEFT_OUT = "left out: "
 that ran in part."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calls:
     """Calls of the user's function and of its backward; `batched` of them ran inside vmapped
     calls."""
@@ -44,7 +44,7 @@ class Calls:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cause:
     """The known mistake that explains all mismatched elements of a finding."""
 
@@ -52,7 +52,7 @@ class Cause:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Frame:
     """One frame of the user's own code in a traceback; `line` counts from 1, `text` is the source
     line."""
@@ -63,7 +63,7 @@ class Frame:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing that is wrong, or could not be judged: what was measured against what, why it
     matters, what to change.
@@ -92,7 +92,7 @@ class Finding:
     """Does a baseline name it?"""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One element of a Jacobian as compared. Where a complex tensor is involved the part of the
     index is named: "re" or "im"."""
@@ -110,7 +110,7 @@ class Entry:
     input_part: Literal["re", "im"] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorMap:
     """A small Jacobian as a picture: `ratio[j][i]` is |error| / tolerance of output element j
     against input element i."""
@@ -122,7 +122,7 @@ WORST = 100
 """The most failing elements that a comparison keeps, to be shown."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that
     would have been seen everywhere.
@@ -151,7 +151,7 @@ class Comparison:
     output_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleRun:
     """What became of one rule; `reason` says why it was not applicable or ignored, or of one that
     ran what else is to be known."""
@@ -173,7 +173,7 @@ def left_out(rules: Iterable[RuleRun]) -> tuple[tuple[str, ...], tuple[str, ...]
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """A fault of gradverify's own, met in this check. `during`: what was being done; `what`: the
     exception in one line; `place`: the line of gradverify it came from; `trace`: its last frames.
@@ -187,7 +187,7 @@ class Fault:
     costs: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InputInfo:
     """One tensor input; `layout` as in a spec, of a sparse one `csr` and the like, `jagged` of a
     nested one."""
@@ -199,7 +199,7 @@ class InputInfo:
     requires_grad: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputInfo:
     """One tensor output, by its place among the flattened outputs; `name`: by its path, `y0` or
     `y.loss`."""
@@ -210,7 +210,7 @@ class OutputInfo:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reproduced:
     """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the
     `calls` gave different results (1: all the same bits);
@@ -224,7 +224,7 @@ class Reproduced:
     roundings: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CaseResult:
     """What came of one check. `ok`: did it come out as `expect` says? None until the gate has
     judged it (model/report.py).
@@ -258,7 +258,7 @@ class CaseResult:
     comparisons: tuple[Comparison, ...] = ()
     findings: tuple[Finding, ...] = ()
     missing: str | None = None
-    captured: str | None = field(default=None)
+    captured: str | None = None
     """What the user's code printed while the check ran, cut to its last lines."""
     faults: tuple[Fault, ...] = ()
     changed: tuple[str, ...] = ()
@@ -280,8 +280,6 @@ class CaseResult:
         ignored = {rule.code for rule in self.rules if rule.status == "ignored"} - {
             finding.code for finding in self.findings
         }
-        return (
-            tuple(code for code in self.expect if code in ignored)
-            if isinstance(self.expect, tuple)
-            else ()
-        )
+        if isinstance(self.expect, tuple):
+            return tuple(code for code in self.expect if code in ignored)
+        return ()

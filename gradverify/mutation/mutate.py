@@ -219,11 +219,9 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
     struck = [subject.differentiable[place] for place in damage.inputs]
     names = [argument.name for argument in struck]
     lives = partial(Mutant, damage.name, () if damage.how in ("deaf", "stale") else tuple(names))
-    of, points, at = (
-        f"the gradient of {' and '.join(names)}",
-        len(sights.elsewhere),
-        "at these inputs; it shows at others",
-    )
+    of = f"the gradient of {' and '.join(names)}"
+    points = len(sights.elsewhere)
+    at = "at these inputs; it shows at others"
     if sights.changes(damage):
         off = measured.finds(damage)
         code = "GV111" if off is not None and subject.differentiable[off].parameter else "GV101"
@@ -243,10 +241,8 @@ def _mutant(subject: Subject, sights: Sights, measured: Measured, damage: Damage
             "there is not known"
         )
     elif damage.how == "stale":
-        fate, why = (
-            "equivalent",
-            "the gradient does not depend on the inputs: there is no state to be stale",
-        )
+        fate = "equivalent"
+        why = "the gradient does not depend on the inputs: there is no state to be stale"
     elif not sights.changes_elsewhere(damage):
         fate, why = "equivalent", f"the same gradient here and at {counted(points, 'other point')}"
     elif _looked_for(subject.case.settings, ELSEWHERE) and (

@@ -9,9 +9,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Literal
+from typing import NamedTuple
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import fault_of
@@ -21,9 +21,9 @@ from gradverify.model.rule import RuleInfo
 from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.shown import Findings, Found, NotApplicable
-from gradverify.rules.unjudged import CODE as UNDECIDED
-from gradverify.rules.unjudged import uncompared
-from gradverify.rules.unjudged import unfinished as of_the_rest
+from gradverify.rules.values import CODE as UNDECIDED
+from gradverify.rules.values import not_finished as of_the_rest
+from gradverify.rules.values import uncompared
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
@@ -97,8 +97,7 @@ def unmet(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> str | No
 SAME_FAULT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(NamedTuple):
     """What one rule left."""
 
     run: RuleRun
@@ -128,11 +127,9 @@ def examine(
         {each.run.code: each.run for each in examined},
         [pair for each in examined for pair in each.comparisons],
     )
-    return (
-        examined
-        if finding is None
-        else (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
-    )
+    if finding is None:
+        return examined
+    return (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
 
 
 def _has_error(examined: Examined) -> bool:
@@ -173,7 +170,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 for each in examined.findings
                 if each.code not in found or each.code == info.code or each.code < "GV1"
             )
-            examined = replace(examined, findings=own)
+            examined = examined._replace(findings=own)
             found |= {finding.code for finding in own if with_severity(finding).severity == "error"}
             stops = (
                 finding.code
@@ -219,45 +216,40 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     name = f"gradverify.rules.{info.file or info.module}"
     module = sys.modules.get(name) or importlib.import_module(name)
     seen, before = list[Finding | Comparison | str](), evidence.subject.calls
-    status: Literal["ran", "not_applicable"] = "ran"
-    fault: Fault | None = None
+    ran, fault = True, None
     try:
         reason = unmet(info, evidence, found)
         if reason is not None:
             raise NotApplicable(reason)
         seen += getattr(module, info.code.lower())(evidence)
     except NotApplicable as refused:
-        status, reason, seen = "not_applicable", str(refused), []
+        ran, reason, seen = False, str(refused), []
     except Found as found_last:
         seen.append(found_last.finding)
     except Spent as spent:
         if seen:
             seen.append(f"the rest {LEFT_OUT}{spent}")
         else:
-            status, reason = "not_applicable", f"{LEFT_OUT}{spent}"
+            ran, reason = False, f"{LEFT_OUT}{spent}"
         if info.numeric and info.price is None and UNDECIDED not in found:
             seen.append(of_the_rest(f"{info.code} {info.name}", spent))
     # Of the user's code a finding, of gradverify a fault that costs the rest of this rule
     except BaseException as error:
         if is_interrupt(error):
             raise
-        status = "not_applicable"
+        ran = False
         if isinstance(error, UserCodeError) or is_users(error):
             theirs = error if isinstance(error, UserCodeError) else unnamed(error)
             reason, seen = theirs.message, [theirs.finding]
         else:
             fault = fault_of(error, f"the rule {info.code}")
             reason = f"gradverify itself failed here: {fault.what}"
-    if status == "ran":
-        reason = (
-            "; ".join(
-                filter(
-                    None, (*(each for each in seen if isinstance(each, str)), evidence.spending.cut)
-                )
-            )
-            or None
-        )
-    run = RuleRun(info.code, status, reason, evidence.subject.calls - before)
+    if ran:
+        words = [*(each for each in seen if isinstance(each, str)), evidence.spending.cut]
+        reason = "; ".join(filter(None, words)) or None
+    run = RuleRun(
+        info.code, "ran" if ran else "not_applicable", reason, evidence.subject.calls - before
+    )
     findings = tuple(each for each in seen if isinstance(each, Finding))
     return Examined(
         run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault

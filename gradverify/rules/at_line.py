@@ -11,7 +11,7 @@ from gradverify.model.paths import shown_path
 from gradverify.model.result import Finding
 from gradverify.model.rule import Method
 from gradverify.numerics.function.coordinates import numbers, one_hot
-from gradverify.numerics.pairs.pair import ElementRecord, Outcome
+from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.finite_difference import Gives
 from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
@@ -25,7 +25,8 @@ from gradverify.subject.lines import (
     method_line,
     returned_line,
 )
-from gradverify.subject.subject import as_leaves
+from gradverify.subject.subject import Subject, as_leaves
+from gradverify.subject.target import Place
 
 
 # ---- A finding about what forward does, with the line of that
@@ -48,12 +49,21 @@ def at_forward(finding: Finding, evidence: Evidence, written: str | None = None)
 
 def at_forward_of(finding: Finding, cls: type, written: int | None = None) -> Finding:
     """The same for a Function inside of what is checked, and for the argument of this number."""
-    place = forward_line(cls, written)
-    return (
-        finding
-        if place is None
-        else replace(finding, file=place[0], line=place[1], source=place[2])
-    )
+    return at(finding, forward_line(cls, written))
+
+
+def at(finding: Finding, place: Place | None) -> Finding:
+    """With that line, where there is one."""
+    return replace(finding, **place._asdict()) if place else finding
+
+
+def at_returned(finding: Finding, subject: Subject, made: bool = True) -> Finding:
+    """At the line of what is checked; or, if `made`, at the line of its backward that makes the
+    gradient which the finding is about."""
+    target = subject.target
+    place = returned_line(subject, finding.input) if made and finding.input else None
+    line, source = (place.line, place.source) if place else (target.line, target.source)
+    return replace(finding, file=target.file, line=line, source=source) if target.file else finding
 
 
 # ---- Which of several Functions inside a callable or module has the wrong backward: that whose
@@ -61,41 +71,27 @@ def at_forward_of(finding: Finding, cls: type, written: int | None = None) -> Fi
 MOST = 8  # Functions that are tried, a forward and a backward each
 
 
-def at_culprit(
-    finding: Finding,
-    evidence: Evidence,
-    function: Gives,
-    index: int,
-    output: int,
-    worst: ElementRecord,
-) -> Finding:
+def at_culprit(finding: Finding, evidence: Evidence, function: Gives, pair: Pair) -> Finding:
     """The finding of a wrong element at the definition of the backward that is at fault; as it is
-    where one Function alone could be, or none of several is found to be. `index`, `output`: places
-    of the pair."""
+    where one Function alone could be, or none of several is found to be."""
     classes = evidence.forward.classes
     if (
         not 2 <= len(classes) <= MOST
-        or worst.outcome is not Outcome.MISMATCH
+        or pair.worst[0].outcome is not Outcome.MISMATCH
         or not isinstance(function, Differentiable)
         or evidence.spending.over
     ):
         return finding
     named = evidence.spared(
         "the line of a finding",
-        lambda: [cls for cls in classes if _repairs(cls, function, index, output, worst)],
+        lambda: [cls for cls in classes if _repairs(cls, function, pair)],
     )
-    found = backward_of(named[0]) if named and len(named) == 1 else None
-    return (
-        replace(finding, file=found.file, line=found.line, source=found.source)
-        if found
-        else finding
-    )
+    return at(finding, backward_of(named[0]) if named and len(named) == 1 else None)
 
 
-def _repairs(
-    cls: type, function: Differentiable, index: int, output: int, worst: ElementRecord
-) -> bool:
+def _repairs(cls: type, function: Differentiable, pair: Pair) -> bool:
     """Is the element right where torch differentiates the forward of this Function itself?"""
+    worst = pair.worst[0]
     graphs = Graphs()
     try:
         with forward_of(cls, graphs):
@@ -103,11 +99,11 @@ def _repairs(
             graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
             cotangents = [
                 one_hot(y.shape, y.dtype, y.device, worst.output_index)
-                if place == output
+                if place == pair.output
                 else torch.zeros_like(y)
                 for place, y in enumerate(function.of(graph))
             ]
-            gradient = function.gradients(graph, cotangents, under_modes=True)[index]
+            gradient = function.gradients(graph, cotangents, under_modes=True)[pair.input]
     except UserCodeError:
         return False
     seen = 0.0 if gradient is None else float(numbers(gradient)[worst.input_index])
@@ -128,7 +124,7 @@ METHODS: dict[str, Method] = {
 def placed(finding: Finding, evidence: Evidence) -> Finding:
     """With its file as it is shown; one that names no place of its own gets that of the method at
     fault, else that of what is checked."""
-    target, rule = evidence.subject.target, book()[finding.code]
+    rule = book()[finding.code]
     if finding.file is None and finding.code >= "GV1":
         # of an exception the method that raised it, else the one that the rule declares, else what
         # the finding names
@@ -140,19 +136,12 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
             next((METHODS[name] for name in names if name in METHODS), None) or rule.method or named
         )
         finding = _at_method(finding, evidence, method)
-        if finding.file is None and target.file:
-            made = (
-                returned_line(evidence.subject, finding.input)
-                if finding.input and rule.line and method == "backward"
-                else None
-            )
-            line, source = (made.line, made.source) if made else (target.line, target.source)
-            finding = replace(finding, file=target.file, line=line, source=source)
-    return (
-        finding
-        if finding.file is None
-        else replace(finding, file=shown_path(finding.file, run_folder()))
-    )
+        if finding.file is None:
+            made = rule.line and method == "backward"
+            finding = at_returned(finding, evidence.subject, made)
+    if finding.file is None:
+        return finding
+    return replace(finding, file=shown_path(finding.file, run_folder()))
 
 
 def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
@@ -164,11 +153,7 @@ def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
     if method != "backward":
         classes = (evidence.subject.target.subject,) if own else evidence.forward.classes
         found = [line for cls in classes if (line := method_line(cls, method)) is not None]
-        return (
-            replace(finding, file=found[0][0], line=found[0][1], source=found[0][2])
-            if len(found) == 1
-            else finding
-        )
+        return at(finding, found[0] if len(found) == 1 else None)
     place = next(
         (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
     )
@@ -179,22 +164,11 @@ def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
         and book()[finding.code].numeric
         and finding.output in evidence.forward.checked
     ):
-        output = evidence.forward.checked.index(finding.output)
-        finding = at_culprit(
-            finding,
-            evidence,
-            evidence.measured,
-            place,
-            output,
-            evidence.jacobian.pairs[place, output].worst[0],
-        )
+        pair = evidence.jacobian.pairs[place, evidence.forward.checked.index(finding.output)]
+        finding = at_culprit(finding, evidence, evidence.measured, pair)
         if finding.file is not None:
             return finding
-    inner = evidence.spared(
-        "the line of a finding", lambda: inner_backward(evidence.forward, place)
-    )
-    return (
-        replace(finding, file=inner.file, line=inner.line, source=inner.source)
-        if inner
-        else finding
+    return at(
+        finding,
+        evidence.spared("the line of a finding", lambda: inner_backward(evidence.forward, place)),
     )

@@ -60,11 +60,9 @@ def _why(choice: Choice) -> str:
 
 
 def _name(candidate: Candidate) -> str:
-    return (
-        "blocks by one probe"
-        if candidate.mode is Mode.BLOCKS and candidate.probes == 1
-        else candidate.mode.value
-    )
+    if candidate.mode is Mode.BLOCKS and candidate.probes == 1:
+        return "blocks by one probe"
+    return candidate.mode.value
 
 
 def _told(against: Against, choice: Choice) -> str:

@@ -127,10 +127,8 @@ def _failed(operator: Operator, test: Test, must: bool) -> Told:
     error = operator.fails(test)
     if error is None:
         return
-    text, first = (
-        f"{error}\n{type(error).__name__}",
-        " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__,
-    )
+    text = f"{error}\n{type(error).__name__}"
+    first = " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
     said = legible(first if len(first) <= TOLD else f"{first[:TOLD]}…")
     frames = user_frames(error)
     if not frames and test == FAKE and (kernel := operator.fake_kernel) is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,13 +17,12 @@ from gradverify.numerics.function.coordinates import UNITS, WIDE, flat_real
 from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
-from gradverify.rules.at_line import at_forward_of
-from gradverify.rules.differ import Called, Repeats, in_words, largest, off, side, worst_of
+from gradverify.rules.at_line import at_forward_of, at_returned
+from gradverify.rules.differ import Repeats, in_words, largest, off, side, worst_of
 from gradverify.rules.shown import Findings, NotApplicable, Told, element_name, refused
 from gradverify.subject.draw import DTYPES, generator
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched
-from gradverify.subject.lines import returned_line
 from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shaken
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import without_modes
@@ -124,12 +124,9 @@ def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
     """At the line of the kernel's backward or forward, also where its reference is what runs in
     float64."""
     subject = evidence.subject.narrow or evidence.subject
-    target = subject.target
-    if finding.input is None and target.kind == "autograd.Function":
-        return at_forward_of(finding, target.subject)
-    made = returned_line(subject, finding.input) if finding.input else None
-    line, source = (made.line, made.source) if made else (target.line, target.source)
-    return replace(finding, file=target.file, line=line, source=source) if target.file else finding
+    if finding.input is None and subject.target.kind == "autograd.Function":
+        return at_forward_of(finding, subject.target.subject)
+    return at_returned(finding, subject)
 
 
 def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult) -> Comparison:
@@ -177,8 +174,7 @@ CASTS = (
 Point = Sequence[Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """The rows of one output or gradient, here as usual and in fewer bits: how far off, the native
     error, and which rows are wrong, or not known."""
 
@@ -193,9 +189,9 @@ class Judged:
 def beside_rounding(
     here: Point,
     nearby: Callable[[], Point],
-    usual: Callable[[Point], Called],
-    seen: Callable[[Point], Called],
-    native: Callable[[], Called],
+    usual: Callable[[Point], Point],
+    seen: Callable[[Point], Point],
+    native: Callable[[], Point],
     unit: float,
     least: float = 0.0,
 ) -> list[Judged]:
@@ -205,11 +201,9 @@ def beside_rounding(
 
     Raises UserCodeError where the function raises.
     """
-    pairs, costs, judged = (
-        list[tuple[list[Tensor], list[Tensor]]](),
-        list[list[Tensor]](),
-        list[Judged](),
-    )
+    pairs = list[tuple[list[Tensor], list[Tensor]]]()
+    costs = list[list[Tensor]]()
+    judged = list[Judged]()
     most = torch.finfo(torch.float64).max
     for times in (1, 2):  # a row that is steep by chance: look harder before it is accused
         points = [*([] if pairs else [here]), *(nearby() for _ in range(BESIDE * times))]
@@ -234,25 +228,15 @@ def beside_rounding(
     return judged
 
 
-def _rows(called: Called) -> list[Tensor]:
-    """Real coordinates by the last dimension, in float64; of gradients zeros where there are
-    none."""
+def _rows(tensors: Point) -> list[Tensor]:
+    """Real coordinates by the last dimension, in float64."""
     found = list[Tensor]()
-    for x in called.outputs:
-        parts = (
-            (
-                torch.view_as_real(x.resolve_conj()).reshape(*x.shape[:-1], -1)
-                if x.is_complex()
-                else x
-            )
-            .detach()
-            .double()
-        )
-        found.append(
-            parts.reshape(-1, parts.shape[-1])
-            if parts.dim() and parts.numel()
-            else parts.reshape(1, -1)
-        )
+    for x in tensors:
+        if x.is_complex():
+            x = torch.view_as_real(x.resolve_conj()).reshape(*x.shape[:-1], -1)
+        parts = x.detach().double()
+        by_row = parts.dim() and parts.numel()
+        found.append(parts.reshape(-1, parts.shape[-1]) if by_row else parts.reshape(1, -1))
     return found
 
 
@@ -273,14 +257,14 @@ def worst_element(each: Judged) -> tuple[int, float, float, float, float]:
     )
 
 
-def _filled(evidence: Evidence, subject: Subject, v: Sequence[Tensor]) -> Called:
-    """All tensors of one call, zeros where there is no gradient, as outputs."""
+def _filled(evidence: Evidence, subject: Subject, v: Sequence[Tensor]) -> list[Tensor]:
+    """All outputs of one call, then all gradients, zeros where there is none."""
     seen = side(subject, evidence, v)
     gradients = (
         torch.zeros_like(x) if g is None else g
         for g, x in zip(seen.gradients, evidence.subject.inputs, strict=True)
     )
-    return Called([*seen.outputs, *gradients], ())
+    return [*seen.outputs, *gradients]
 
 
 def _at(evidence: Evidence, point: Point) -> Subject:
@@ -302,20 +286,18 @@ def gv117(evidence: Evidence) -> Told:
             "an input is not float32: autocast leaves float64 alone (`dtype: float32`)"
         )
     dtype, here = DTYPES[name], evidence.subject.leaves()
-    source, v = (
-        generator(evidence.settings.seed, evidence.subject.case.check, "autocast"),
-        [c.float() for c in evidence.cotangents("base")],
-    )
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "autocast")
+    v = [c.float() for c in evidence.cotangents("base")]
 
-    def usual(point: Point) -> Called:
+    def usual(point: Point) -> Point:
         return _filled(evidence, _at(evidence, point), v)
 
-    def seen(point: Point) -> Called:
+    def seen(point: Point) -> Point:
         twin = _at(evidence, point)
         twin.around = partial(torch.autocast, here[0].device.type, dtype=dtype)
         return _filled(evidence, twin, v)
 
-    def native() -> Called:
+    def native() -> Point:
         with Rounded(dtype, source):
             return _filled(evidence, _at(evidence, here), [shaken(c, dtype, source) for c in v])
 
@@ -427,7 +409,7 @@ def _in_tf32(evidence: Evidence) -> Findings:
     source = generator(evidence.settings.seed, evidence.subject.case.check, "TF32")
 
     def numbers(cotangents: Sequence[Tensor] = v) -> list[Tensor]:
-        return list(map(flat_real, _filled(evidence, own, cotangents).outputs))
+        return list(map(flat_real, _filled(evidence, own, cotangents)))
 
     def native() -> list[Tensor]:
         with Rounded(TF32, source):
@@ -504,12 +486,12 @@ def gv226(evidence: Evidence) -> Findings:
         without_modes if evidence.standing.lifted else nullcontext
     )
 
-    def usual(point: Point) -> Called:
+    def usual(point: Point) -> Point:
         with itself():
             subject = _cast(_at(evidence, [x.to(WIDE[x.dtype]) for x in point]), NARROW, WIDE)
         return _filled(evidence, subject, v)
 
-    def seen(point: Point) -> Called:
+    def seen(point: Point) -> Point:
         with itself():
             return _filled(evidence, _cast(_at(evidence, point), NARROW), v)
 
@@ -522,39 +504,35 @@ def gv226(evidence: Evidence) -> Findings:
                 for x in here
             ]
 
-    def native() -> Called:
+    def native() -> Point:
         with Perturbed(source):
             return usual(here)
 
     with itself():
         here = [x.to(NARROW[x.dtype]) for x in evidence.subject.inputs]
-        _cast(evidence.subject, NARROW, refuses=True)
+        narrow = _cast(evidence.subject, NARROW)
+        for argument, cast in zip(evidence.subject.arguments, narrow.arguments, strict=True):
+            if argument.is_tensor and argument.value.is_floating_point():
+                before, after = argument.value, cast.value
+                lost = (before.isfinite() & ~after.isfinite()) | ((before != 0) & (after == 0))
+                if bool(lost.any()):
+                    raise NotApplicable(f"the numbers of {argument.name} do not fit in float32")
     with refused("GV226", "with float32 inputs", IN_FLOAT32, only="GV003"):
         try:
-            if _like_float64(evidence, watched(lambda: seen(here))):
-                return
+            first = watched(lambda: seen(here))
         except Endless as endless:
             raise NotApplicable(f"in float32 {endless}: is its tolerance one of float64?") from None
-        dtypes = [
-            (number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
-            for number, y, wide in zip(
-                evidence.forward.checked, seen(here).outputs, evidence.outputs, strict=False
-            )
-        ]
-        judged = (
-            []
-            if any(given != wanted for _, given, wanted in dtypes)
-            else beside_rounding(here, nearby, usual, seen, native, U32, LEAST)
+        if not _odd_dtypes(evidence, first) and _like_float64(evidence, first):
+            return
+        odd = _odd_dtypes(evidence, seen(here))
+        judged = [] if odd else beside_rounding(here, nearby, usual, seen, native, U32, LEAST)
+    for number, given, wanted in odd:
+        yield Finding(
+            "GV226",
+            f"with float32 inputs {evidence.name_of(number)} is {given}, and not {wanted}",
+            output=number,
+            hint="make what forward computes in the dtype of its inputs",
         )
-    for number, given, wanted in dtypes:
-        if given != wanted:
-            names = [str(dtype).removeprefix("torch.") for dtype in (given, wanted)]
-            yield Finding(
-                "GV226",
-                f"with float32 inputs {evidence.name_of(number)} is {names[0]}, and not {names[1]}",
-                output=number,
-                hint="make what forward computes in the dtype of its inputs",
-            )
     if any(bool((each.usual.isfinite() & ~each.seen.isfinite()).any()) for each in judged[:count]):
         raise NotApplicable("the forward overflows in float32")
     if not all(bool(each.known.all()) for each in judged[:count]):
@@ -580,25 +558,30 @@ def gv226(evidence: Evidence) -> Findings:
             return
 
 
-def _like_float64(evidence: Evidence, seen: Called) -> bool:
-    """Are the dtypes narrow, and are the numbers those of the base call?"""
+def _odd_dtypes(evidence: Evidence, seen: Point) -> list[tuple[int, str, str]]:
+    """The outputs that are not float32 where they are float64 usually: place, dtype, and the one
+    that it should be."""
+    dtypes = (
+        (number, y.dtype, NARROW.get(wide.dtype, wide.dtype))
+        for number, y, wide in zip(evidence.forward.checked, seen, evidence.outputs, strict=False)
+    )
+    return [
+        (number, str(given).removeprefix("torch."), str(wanted).removeprefix("torch."))
+        for number, given, wanted in dtypes
+        if given != wanted
+    ]
+
+
+def _like_float64(evidence: Evidence, seen: Point) -> bool:
+    """Are the numbers those of the base call?"""
     gradients = zip(evidence.worked.gradients, evidence.subject.inputs, strict=True)
     base = [*evidence.outputs, *(torch.zeros_like(x) if g is None else g for g, x in gradients)]
-    narrow = all(
-        y.dtype == NARROW.get(wide.dtype, wide.dtype)
-        for y, wide in zip(seen.outputs, evidence.outputs, strict=False)
-    )
-    pairs = [(flat_real(wide), flat_real(y)) for wide, y in zip(base, seen.outputs, strict=True)]
-    return narrow and all(
-        worst_of(off(wide, y), LEAST * largest(wide)) is None for wide, y in pairs
-    )
+    pairs = [(flat_real(wide), flat_real(y)) for wide, y in zip(base, seen, strict=True)]
+    return all(worst_of(off(wide, y), LEAST * largest(wide)) is None for wide, y in pairs)
 
 
-def _cast(
-    subject: Subject, *to: Mapping[torch.dtype, torch.dtype], refuses: bool = False
-) -> Subject:
-    """The same function with its tensors in other precisions, one after the other. `refuses`:
-    raises NotApplicable where numbers are lost."""
+def _cast(subject: Subject, *to: Mapping[torch.dtype, torch.dtype]) -> Subject:
+    """The same function with its tensors in other precisions, one after the other."""
     arguments = list(subject.arguments)
     for dtypes in to:
         arguments = [
@@ -607,13 +590,6 @@ def _cast(
             else a
             for a in arguments
         ]
-    for before, after in zip(subject.arguments, arguments, strict=True):
-        if refuses and before.is_tensor and before.value.is_floating_point():
-            lost = (before.value.isfinite() & ~after.value.isfinite()) | (
-                (before.value != 0) & (after.value == 0)
-            )
-            if bool(lost.any()):
-                raise NotApplicable(f"the numbers of {before.name} do not fit in float32")
     return subject.twin(arguments)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,10 +77,8 @@ def comparison(
     """One pair as the report has it, with the elements that are not right, or the one nearest to
     its tolerance. `value` is the output tensor, None where the comparison is over all outputs
     together."""
-    bad, ratios = (
-        [element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK)],
-        pair.ratios,
-    )
+    bad = [element for element in pair.worst if element.outcome not in (Seen.PASS, Seen.KINK)]
+    ratios = pair.ratios
     return Comparison(
         rule,
         argument.name,
@@ -144,15 +142,23 @@ def apart(mine: float, theirs: float) -> tuple[str, str]:
     return in_digits(mine, theirs, DIGITS)
 
 
-def place_name(evidence: Evidence, index: int, output: int, element: ElementRecord) -> str:
-    """`y0[2] / w[3,1]`: an element of the pair (differentiable input, checked output)."""
-    argument, y = evidence.inputs[index], evidence.outputs[output]
-    name = evidence.name_of(evidence.forward.checked[output])
+def named(
+    evidence: Evidence, pairs: Mapping[tuple[int, int], Pair]
+) -> Iterator[tuple[Argument, int, Tensor, Pair]]:
+    """Each pair with its input, and with the place and the value of its output."""
+    for (index, output), pair in pairs.items():
+        place = evidence.forward.checked[output]
+        yield evidence.inputs[index], place, evidence.outputs[output], pair
+
+
+def place_name(evidence: Evidence, pair: Pair, element: ElementRecord) -> str:
+    """`y0[2] / w[3,1]`: an element of the pair."""
+    argument, place, y, _ = next(named(evidence, {(pair.input, pair.output): pair}))
     x = element_name(argument.name, argument.value, element.input_index)
-    return f"{element_name(name, y, element.output_index)} / {x}"
+    return f"{element_name(evidence.name_of(place), y, element.output_index)} / {x}"
 
 
-def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
+def unfinished(evidence: Evidence, own: Iterable[Pair]) -> Iterator[str]:
     """What the budget ended before, of these pairs: a note each."""
     elements = sum(count for pair in own for limit, count in pair.limits if limit is Limit.BUDGET)
     if elements:
@@ -166,25 +172,22 @@ def unfinished(evidence: Evidence, own: Sequence[Pair]) -> Iterator[str]:
 
 def differs(
     code: str,
+    evidence: Evidence,
     argument: Argument,
     output: int | None,
     y: Tensor | None,
     pair: Pair,
     against: str,
-    hint: str | None,
-    theirs: str = "expected",
-    output_name: str | None = None,
+    hint: str | None = None,
+    theirs: str = "numeric",
 ) -> Finding:
     """ "{57 of 96} elements of d y0 / d weight differ from {the finite difference}: worst at …"."""
-    worst, output_name = pair.worst[0], output_name or f"y{output}"
+    worst, what = pair.worst[0], f"the gradient of {argument.name}"
     where = element_name(argument.name, argument.value, worst.input_index)
     if y is not None and output is not None:
-        where = f"{element_name(output_name, y, worst.output_index)} / {where}"
-    what = (
-        f"d {output_name} / d {argument.name}"
-        if output is not None
-        else f"the gradient of {argument.name}"
-    )
+        name = evidence.name_of(output)
+        what = f"d {name} / d {argument.name}"
+        where = f"{element_name(name, y, worst.output_index)} / {where}"
     wrong, total = pair.count(Seen.MISMATCH), pair.compared
     lines = pair.lines or "elements"
     share = (

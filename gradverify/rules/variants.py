@@ -1,45 +1,64 @@
-"""The same function called in another way gives the same outputs and gradients."""
+"""The same function called in another way gives the same outputs and gradients: compiled, on
+another device, under autocast or vmap, with scaled cotangents, other layouts, fewer inputs or
+outputs."""
 
 from __future__ import annotations
 
+import linecache
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding
+from gradverify.model.result import Finding, Frame, Severity
 from gradverify.oracles.legs import Kernel
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
+    DUST,
+    SIXTEEN,
     Called,
     Difference,
     Variant,
     differ,
     differences,
+    dust,
+    flat,
+    gradient_at,
+    largest,
+    off,
     random_backward,
+    rounded_anew,
     side,
+    subsets,
+    tolerance,
     varied,
+    worst_of,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.shown import Findings, NotApplicable, Told, refused
+from gradverify.rules.shown import Findings, NotApplicable, Told, element_name, refused
+from gradverify.rules.shown import apart as in_digits
 from gradverify.subject.another import other_points
-from gradverify.subject.differentiable import Gradients, copied
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.differentiable import Gradients, batched_gradients, copied
+from gradverify.subject.draw import generator
+from gradverify.subject.failure import UserCodeError, attempted
 from gradverify.subject.fewer_bits import in_all_bits
+from gradverify.subject.graph import lacking
 from gradverify.subject.layout import conjugated, constant, expanded, offset, permuted, sliced
 from gradverify.subject.on_device import Compiler, back, no_compiler, on_device
 from gradverify.subject.subject import Argument
-from gradverify.subject.wide import casts_inside
-from gradverify.torch_private import undefined
+from gradverify.subject.vmapped import SIZE, Batches, Dims
+from gradverify.subject.wide import casts_inside, wide
+from gradverify.torch_private import CPP_NODE, undefined
 
 # ---- GV116 compiled: through torch.compile the function gives other numbers, or raises
 TRACED = "look for what Python decides or keeps, which is fixed where torch.compile traces it"
@@ -230,20 +249,14 @@ def gv218(evidence: Evidence) -> Findings:
         return
     with suppress(UserCodeError):
         seen = evidence.function.gradients(evidence.usable(), worked.cotangents, create=True)
+        variant = Variant("GV218", "under create_graph=True", "as without it", SAME)
         for each in differences(evidence, worked.gradients, seen, worked.cotangents):
             # torch's `det` takes another way there, that loses digits
             if abs(each.seen - each.expected) > evidence.rtol * abs(each.expected):
-                yield Finding(
-                    "GV218",
-                    f"under create_graph=True {each.text} as without it",
-                    input=each.input,
-                    hint=SAME,
-                )
+                yield variant.found(each)
 
 
 # ---- GV208 input-subset: a gradient is wrong or missing when other inputs need none
-ALL_SUBSETS = 4  # up to so many inputs every subset is tried
-PAIRS = 8  # up to so many every two that need none together
 WHICHEVER_OTHERS = (
     "outputs and gradients must be the same whichever others are wanted: "
     "ctx.needs_input_grad[i] is about argument i alone, and must not change what forward returns"
@@ -257,19 +270,6 @@ def gv208(evidence: Evidence) -> Findings:
             if finding.input not in reported:
                 reported.add(finding.input)
                 yield finding
-
-
-def subsets(count: int) -> list[tuple[int, ...]]:
-    """Places of the inputs that require a gradient, without none and without all, few first; pairs
-    that require none last, as they are most."""
-    sizes = (
-        range(1, count)
-        if count <= ALL_SUBSETS
-        else (1, count - 1, count - 2)
-        if count <= PAIRS
-        else (1, count - 1)
-    )
-    return [subset for size in sizes for subset in combinations(range(count), size)]
 
 
 def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
@@ -384,14 +384,9 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
         usual: str,
         number: int | None = None,
     ) -> Findings:
+        variant = Variant("GV209", f"{words},", f"as {usual}", MAY_BE_ZERO)
         for each in differences(evidence, expected, seen, weights):
-            yield Finding(
-                "GV209",
-                f"{words}, {each.text} as {usual}",
-                input=each.input,
-                output=number,
-                hint=MAY_BE_ZERO,
-            )
+            yield replace(variant.found(each), output=number)
 
     alone = [
         pulled(
@@ -408,10 +403,8 @@ def _some_used(evidence: Evidence, v: Sequence[Tensor]) -> Findings:
         "with a gradient for one output at a time, summed",
         "with gradients for all outputs at once",
     )
-    zeros, only = (
-        [torch.zeros_like(c) if place else c for place, c in enumerate(v)],
-        ONLY.format(evidence.name_of(numbers[0])),
-    )
+    zeros = [torch.zeros_like(c) if place else c for place, c in enumerate(v)]
+    only = ONLY.format(evidence.name_of(numbers[0]))
     yield from apart(
         pulled(zeros, only, numbers[0]),
         alone[0],
@@ -446,10 +439,8 @@ TIMES = -2.0
 CONTIGUOUS = "call grad_output.contiguous(), or .resolve_conj(), before its memory is read"
 SHORTCUT = "backward must treat a grad_output of one number throughout as any other"
 SUM = "a constant with strides 0 (as behind a sum)"
-SLICED, PERMUTED = (
-    "sliced (every second column of wider rows)",
-    "permuted (its dimensions in another order in memory)",
-)
+SLICED = "sliced (every second column of wider rows)"
+PERMUTED = "permuted (its dimensions in another order in memory)"
 
 
 def gv210(evidence: Evidence) -> Iterator[Finding]:
@@ -475,11 +466,9 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> Iterator[Finding]:
-    words, v, expected = (
-        f"with a grad_output that is {what},",
-        evidence.cotangents("base"),
-        evidence.worked.gradients,
-    )
+    words = f"with a grad_output that is {what},"
+    v = evidence.cotangents("base")
+    expected = evidence.worked.gradients
     if what == SUM:
         v = tuple(torch.full_like(c, TIMES) for c in cotangents)
         try:
@@ -501,12 +490,8 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
         if same is None:  # the number makes it, and not the layout
             yield from _of_ones(evidence, each)
         else:
-            yield Finding(
-                "GV210",
-                f"{words} {same.text} as with the same numbers contiguous",
-                input=each.input,
-                hint=CONTIGUOUS,
-            )
+            variant = Variant("GV210", words, "as with the same numbers contiguous", CONTIGUOUS)
+            yield variant.found(same)
 
 
 def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
@@ -542,10 +527,10 @@ Layout = Callable[[Tensor], Tensor]
 
 
 def gv211(evidence: Evidence) -> Told:
-    own = evidence.subject.arguments
+    own = [a for a in evidence.subject.arguments if a.is_tensor]
     if evidence.forward.freed:
         raise NotApplicable("forward gives the memory of its input back, which a view shares")
-    if all(a.value.numel() < 2 for a in own if a.is_tensor):
+    if all(a.value.numel() < 2 for a in own):
         raise NotApplicable("no input has two elements")
     if wanted := list(_as_wanted(evidence)):
         yield wanted[0]
@@ -555,7 +540,7 @@ def gv211(evidence: Evidence) -> Told:
         [(SLICED, sliced), (PERMUTED, permuted)], 1, 1, "layouts"
     )
     for what, layout in layouts:
-        if all(layout(a.value).is_contiguous() for a in own if a.is_tensor):
+        if all(layout(a.value).is_contiguous() for a in own):
             continue
         try:
             found = _fault(evidence, f"all inputs {what}", layout)
@@ -566,7 +551,7 @@ def gv211(evidence: Evidence) -> Told:
             yield _seldom(found)
             return
         if found is not None:  # named by the first argument that does it alone
-            for argument in (a for a in own if a.is_tensor and a.value.numel() > 1):
+            for argument in (a for a in own if a.value.numel() > 1):
                 with suppress(UserCodeError):
                     if (
                         alone := _fault(evidence, f"{argument.name} {what}", layout, [argument])
@@ -619,19 +604,12 @@ def _as_wanted(evidence: Evidence) -> Findings:
             "elements share memory",
         )
     try:
-        if (
-            asked
-            and (found := _fault(evidence, f"{names} expanded (stride 0)", expanded, asked))
-            is not None
-        ):
-            yield found
+        found = _fault(evidence, f"{names} expanded (stride 0)", expanded, asked) if asked else None
     except UserCodeError as error:
-        raise UserCodeError(
-            error.code,
-            f"with {names} expanded (stride 0) {error.message}",
-            error.frames,
-            error.hint,
-        ) from error
+        message = f"with {names} expanded (stride 0) {error.message}"
+        raise UserCodeError(error.code, message, error.frames, error.hint) from error
+    if found is not None:
+        yield found
 
 
 def _fault(
@@ -659,10 +637,455 @@ def _fault(
     except UserCodeError as error:
         if error.code != "GV003":
             raise
-        return Finding(
-            "GV211", f"{variant.words} {error.message}", frames=error.frames, hint=variant.hint
-        )
+        return variant.raised(error)
     found = next(differ(evidence, variant, seen), None)
     if found is not None and found.input is not None and (why := random_backward(evidence)):
         raise NotApplicable(why)
     return found
+
+
+# ---- GV110 vmap: a vmapped call differs from a loop
+AS_A_LOOP = (
+    "the vmap rule returns (outputs, out_dims), as a loop over the examples would: in_dims holds "
+    "one entry per argument, the "
+    "dimension that is batched, or None for an argument that all examples share"
+)
+GENERATED = (
+    "the generated rule runs forward and backward on all examples at once, under vmap, where each "
+    "must do what it does for one example"
+)
+
+LOUD = (
+    "the generated rule runs forward and backward under vmap, which refuses this: do without it, "
+    "write the rule by hand, or leave out generate_vmap_rule"
+)
+SHARED = (
+    "torch's generated rule counts the gradient of an output that no batched argument reaches once "
+    "for each example: return that output from a Function of its own, or write the rule by hand"
+)
+
+
+def gv110(evidence: Evidence) -> Findings:
+    # why no vmap rule of the user's is in the graph; None where all Functions there declare one
+    cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
+    undeclared = cls and f"{cls} declares no vmap rule"
+    if not evidence.forward.classes:
+        undeclared = (
+            "no custom Function is in the graph, and torch's operators have torch's own rules "
+            "(`vmap: true` runs them)"
+        )
+    if (
+        reason := (evidence.settings.vmap == "auto" and undeclared)
+        or evidence.modes.batches.impossible
+    ):
+        raise NotApplicable(reason)
+    if undeclared is not None and evidence.forward.classes:
+        yield Finding(
+            "GV110",
+            f"the spec says `vmap: true`, but {undeclared}",
+            hint="say generate_vmap_rule = True, or leave out `vmap: true`",
+        )
+        return
+    raised: Finding | None = None
+    for dims in evidence.spending.some(
+        evidence.modes.batches.variants, 2 * SIZE, 2 * SIZE, "choices of in_dims"
+    ):
+        finding = _tried(evidence, evidence.modes.batches, dims)
+        if finding is not None and finding.severity == "error":
+            yield finding
+            return
+        raised = raised or finding
+    if raised is not None:
+        yield raised
+
+
+def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
+    """The finding of one choice of in_dims."""
+    shown = f"with in_dims ({', '.join(map(str, dims))}{',' if len(dims) == 1 else ''})"
+    # A vmap rule that was written, and not generated
+    by_hand = all(lacking([cls], "vmap") is None for cls in evidence.forward.classes)
+    seen = attempted(batches.vmapped, dims)
+    if isinstance(seen, UserCodeError):
+        severity: Severity = "error" if evidence.settings.vmap is True else "warning"
+        return Finding(
+            "GV110",
+            f"{shown} {seen.message}",
+            severity=severity,
+            frames=seen.frames,
+            hint=None if by_hand else LOUD,
+        )
+    looped, hint = batches.looped(dims), AS_A_LOOP if by_hand else GENERATED
+    names = [
+        *map(evidence.name_of, evidence.forward.checked),
+        *(f"grad_{argument.name}" for argument in evidence.inputs),
+    ]
+    for name, vmapped, loop in zip(
+        names, (*seen.outputs, *seen.gradients), (*looped.outputs, *looped.gradients), strict=True
+    ):
+        if vmapped.shape != loop.shape:
+            return Finding(
+                "GV110",
+                f"{shown} {name} has shape {list(vmapped.shape)}, but {list(loop.shape)} from a "
+                "loop",
+                hint=hint,
+            )
+    own = [dim for dim, wanted in zip(dims, batches.differentiable, strict=True) if wanted]
+    batched = {x.name: dim is not None for x, dim in zip(evidence.inputs, own, strict=True)}
+    for example in range(SIZE):
+        ours, theirs = ([y[example] for y in each.outputs] for each in (seen, looped))
+        mine, loops = (
+            [
+                g[example] if own else g
+                for g, own in zip(each.gradients, batched.values(), strict=True)
+            ]
+            for each in (seen, looped)
+        )
+        of_gradients = differences(evidence, loops, mine, evidence.cotangents(f"example {example}"))
+        for each in chain(differences(evidence, theirs, ours, (), outputs=True), of_gradients):
+            where = each.where if each.input is None else f"grad_{each.where}"
+            of = f" of example {example}" if batched.get(each.input or "", True) else ""
+            # a rule that torch generated is at fault where an output is the same for all examples
+            same = not by_hand and any(torch.equal(y, y[:1].expand_as(y)) for y in looped.outputs)
+            given, wanted = each.numbers
+            return Finding(
+                "GV110",
+                f"{shown} {where}{of} is {given}, but {wanted} from a loop",
+                hint=SHARED if same else hint,
+            )
+    return None
+
+
+# ---- GV228 unbatchable: backward does not take several cotangents at once
+OF_THE_BASE = (1.0, -0.5)  # of the base cotangent: backward is linear, or GV201 stands
+# torch's words for a number out of a batch
+ASKS = re.compile(r"aten::(item|_local_scalar_dense|is_nonzero|equal|allclose)\b")
+# And for a batch that is written into one tensor
+WRITES = re.compile(r"vmap: (aten::)?(\w+)\(self, ")
+# Of rows and slices
+PLACES = (
+    "index_add_",
+    "scatter_add_",
+    "scatter_",
+    "scatter_reduce_",
+    "index_put_",
+    "index_copy_",
+    "copy_",
+)
+HINT_ASKS = (
+    "use torch.where, or compute both branches, in place of .item(), float() or `if` on grad_output"
+)
+HINT_WRITES = "compute the gradient out of place, or write it into torch.zeros_like(grad_output)"
+
+
+def gv228(evidence: Evidence) -> Findings:
+    if evidence.function.leaf_only:
+        raise NotApplicable("torch.autograd.grad is refused")
+    if any(type(node).__name__ == CPP_NODE for node in evidence.forward.nodes):
+        raise NotApplicable("a Function written in C++ reads memory that a batch has not")
+    v = evidence.worked.cotangents
+    try:
+        seen = batched_gradients(
+            evidence.subject,
+            evidence.function,
+            evidence.usable(),
+            evidence.forward.classes,
+            v,
+            OF_THE_BASE,
+        )
+    except UserCodeError as error:
+        yield _refused(error)
+        return
+    yield from _differing(evidence, v, seen)
+
+
+def _refused(error: UserCodeError) -> Finding:
+    """Raises NotApplicable where it is torch that cannot, or backward leaves torch."""
+    asks, writes = ASKS.search(error.message), WRITES.search(error.message)
+    if asks and _ends_a_loop(error.frames):
+        raise NotApplicable(
+            "backward iterates until grad_output has converged, which each cotangent does in its "
+            "own time"
+        )
+    if asks:
+        other = {"is_nonzero": "an `if`", "equal": "equal", "allclose": "allclose"}
+        operation = other.get(asks[1], ".item()")
+        return Finding(
+            "GV228",
+            "backward refuses batched cotangents (is_grads_batched): it asks grad_output for a "
+            f"number ({operation})",
+            hint=HINT_ASKS,
+            frames=error.frames,
+        )
+    if writes and writes[2] not in PLACES:
+        return Finding(
+            "GV228",
+            "backward refuses batched cotangents (is_grads_batched): it writes them in place "
+            f"({writes[2]}) into a tensor that has no batch",
+            hint=HINT_WRITES,
+            frames=error.frames,
+        )
+    raise NotApplicable(f"a batched {error.message}")
+
+
+def _ends_a_loop(frames: Sequence[Frame]) -> bool:
+    """Is the question whether to go on, as a solver asks: `while …`, or `if …: break`?"""
+    if not frames:
+        return False
+    last = frames[-1]
+    answer = f"{last.text} {linecache.getline(last.file, last.line + 1).strip()}"
+    return last.text.startswith("while ") or bool(re.match(r"(el)?if .*:\s*break\b", answer))
+
+
+def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | None]) -> Findings:
+    reported = set[str | None]()
+    for place, factor in enumerate(OF_THE_BASE):
+        wanted = [
+            None if gradient is None else factor * gradient
+            for gradient in evidence.worked.gradients
+        ]
+        given = [None if batch is None else batch[place] for batch in seen]
+        for difference in differences(evidence, wanted, given, [factor * c for c in v]):
+            many, alone = difference.numbers
+            if difference.input not in reported:
+                reported.add(difference.input)
+                yield Finding(
+                    "GV228",
+                    f"of batched cotangents (is_grads_batched) the gradient at {difference.where} "
+                    f"is {many}, of one alone {alone}",
+                    input=difference.input,
+                    hint="let backward treat every grad_output of the batch by itself",
+                )
+
+
+# forced: both negative, far apart, one no power of two; then for 16 bits
+FACTORS = (-3.0 * 2.0**20, -(2.0**-40))
+FACTORS_16 = (-12.0, -(2.0**-4))
+SMALL, OF_ORDER_ONE = -3.0, -5 / 8  # in the place of the large factor, and of the small one
+ROUNDED = 1e-6  # of the largest gradient: more is no rounding of float64
+ONCE = "every gradient that backward returns must contain grad_output exactly once, as a factor"
+OVER = "the scale of a loss in mixed precision makes grad_output large"
+UNDER = (
+    "look for an absolute tolerance or threshold inside backward: losses that are averages make "
+    "grad_output small"
+)
+
+
+def gv201(evidence: Evidence) -> Findings:
+    halves = _Halves(evidence)
+    coarse = evidence.precision > SIXTEEN
+    factors = FACTORS_16 if coarse else FACTORS
+    seen = halves.apart(*factors)
+    # They came of one graph, which gives other gradients the second time
+    if evidence.repeats is not None and not evidence.reusable:
+        seen = halves.apart(*factors)
+    for place, argument in enumerate(evidence.inputs):
+        whole, parts = halves.together[place], seen[place]
+        worst = _worst(evidence, argument, whole, parts)
+        # Where any backward loses it
+        if (
+            worst is not None
+            and not coarse
+            and float(torch.stack([whole, parts])[:, worst].abs().max())
+            < torch.finfo(argument.value.dtype).tiny / abs(FACTORS[1])
+        ):
+            parts = halves.apart(FACTORS[0], OF_ORDER_ONE)[place]
+            worst = _worst(evidence, argument, whole, parts)
+        if worst is None:
+            continue
+        rounding = rounded_anew(
+            evidence, partial(gradient_at, evidence, halves.v, place)
+        ).expand_as(whole)
+        if float((whole - parts)[worst].abs()) <= DUST * float(rounding[worst]):
+            continue
+        mine, theirs = in_digits(float(whole[worst]), float(parts[worst]))
+        where = element_name(argument.name, argument.value, worst)
+        yield _found(
+            halves,
+            argument.name,
+            f"at {where} it gives {mine} for one grad_output, but {theirs} when",
+            coarse,
+        )
+        return
+
+
+def _found(halves: _Halves, name: str, gives: str, coarse: bool) -> Finding:
+    """A warning, where `rtol` covers all but what one of the two factors makes beside one of order
+    1, and zeros give zeros."""
+    try:
+        zeros = [bool(g.any()) for g in halves.gradients([torch.zeros_like(v) for v in halves.v])]
+        large = not (coarse or any(zeros)) and halves.linear_at(SMALL, OF_ORDER_ONE)
+        if large and (halves.linear_at(FACTORS[0], OF_ORDER_ONE) or halves.linear_in_float64()):
+            small = halves.share(SMALL, FACTORS[1]) > halves.share(FACTORS[0], OF_ORDER_ONE)
+            size, words = (
+                ("2⁻⁴⁰", "but not for small ones")
+                if small
+                else ("3·2²⁰", "but loses digits for large ones")
+            )
+            return Finding(
+                "GV201",
+                f"backward is linear in grad_output for factors of order 1, {words}: {gives} a "
+                f"part of it comes {size} as large",
+                severity="warning",
+                input=name,
+                hint=UNDER if small else OVER,
+            )
+    except UserCodeError:
+        pass
+    return Finding(
+        "GV201",
+        f"backward is not linear in grad_output: {gives} the same grad_output comes in two scaled "
+        "halves",
+        input=name,
+        hint=ONCE,
+    )
+
+
+class _Halves:
+    """The base cotangent v, in two halves that are scaled apart: `together` are the gradients for
+    all of it, which a repeat of the base call gave.
+
+    A single element cannot be halved: it comes whole under each factor, as a half of zeros tests
+    nothing.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self.v = evidence, evidence.worked.cotangents
+        source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
+        drawn = [torch.randint(0, 2, y.shape, generator=source) for y in evidence.outputs]
+        count, ones = sum(mask.numel() for mask in drawn), sum(int(mask.sum()) for mask in drawn)
+        if ones in (0, count):
+            first = next(mask for mask in drawn if mask.numel())
+            first.view(-1)[0] = 1 - first.view(-1)[0]
+        masks = [
+            mask.to(device=y.device, dtype=y.dtype)
+            for mask, y in zip(drawn, evidence.outputs, strict=True)
+        ]
+        self._whole = count == 1
+        self._large = (
+            self.v
+            if self._whole
+            else [
+                _with_a_row_of_sum_zero(v, v * mask) for v, mask in zip(self.v, masks, strict=True)
+            ]
+        )
+        self._small = (
+            self.v
+            if self._whole
+            else [v - half for v, half in zip(self.v, self._large, strict=True)]
+        )
+        self._together: list[Tensor] | None = None
+
+    @property
+    def together(self) -> list[Tensor]:
+        """Asked for when the halves were, on a graph that nobody watches: if that refused the
+        second, there are no repeats."""
+        if self._together is None:
+            repeats = self._evidence.repeats
+            again = repeats and self._evidence.reusable
+            self._together = (
+                self._known(repeats[0].values) if repeats and again else self.gradients(self.v)
+            )
+        return self._together
+
+    def apart(self, grow: float, shrink: float) -> list[Tensor]:
+        """The gradients of the halves, each divided by its factor, added; of a single element their
+        mean."""
+        large = self.gradients([grow * half for half in self._large])
+        small = self.gradients([shrink * half for half in self._small])
+        return [
+            (a / grow + b / shrink) / (1 + self._whole) for a, b in zip(large, small, strict=True)
+        ]
+
+    def linear_in_float64(self) -> bool:
+        """Is it float32 that loses digits of the large half, and the same code linear in
+        float64?"""
+        full = self._evidence.in_float64
+        halves = ((1.0, self.v), (FACTORS[0], self._large), (FACTORS[1], self._small))
+        found = [
+            None if isinstance(full, str) else full.full([wide(factor * c) for c in part])
+            for factor, part in halves
+        ]
+        if any(each is None for each in found):
+            return False
+        whole, large, small = (self._known(tuple(each or ())) for each in found)
+        return all(
+            largest((a / FACTORS[0] + b / FACTORS[1]) / (1 + self._whole) - w)
+            <= ROUNDED * largest(w)
+            for w, a, b in zip(whole, large, small, strict=True)
+        )
+
+    def share(self, grow: float, shrink: float) -> float:
+        """How far the halves under these factors are from the whole, as a share of its largest
+        number."""
+        each = [
+            (largest(whole), (apart - whole).abs())
+            for whole, apart in zip(self.together, self.apart(grow, shrink), strict=True)
+        ]
+        return max(
+            (float(off.nan_to_num(nan=torch.inf).max()) / size for size, off in each if size),
+            default=0.0,
+        )
+
+    def linear_at(self, grow: float, shrink: float) -> bool:
+        """Within `rtol`."""
+        each = zip(self._evidence.inputs, self.together, self.apart(grow, shrink), strict=True)
+        return all(
+            bool(apart.isfinite().all())
+            and _worst(self._evidence, argument, whole, apart, self._evidence.rtol) is None
+            for argument, whole, apart in each
+        )
+
+    def gradients(self, cotangents: Sequence[Tensor]) -> list[Tensor]:
+        """Each input's gradient before the next call is made, which may use its memory again."""
+        return self._known(
+            self._evidence.function.vjp([cotangent.clone() for cotangent in cotangents])
+        )
+
+    def _known(self, gradients: Gradients) -> list[Tensor]:
+        return [
+            flat(argument, gradient)
+            for argument, gradient in zip(self._evidence.inputs, gradients, strict=True)
+        ]
+
+
+def _worst(
+    evidence: Evidence, argument: Argument, expected: Tensor, apart: Tensor, relative: float = 0.0
+) -> int | None:
+    """The element where the two differ most, if by more than the tolerance; non-finite ones are
+    another rule's."""
+    known = expected.where(apart.isfinite(), torch.nan)
+    return worst_of(
+        off(known, apart),
+        largest(known) * max(relative, tolerance(evidence.precision))
+        + dust(evidence, argument.value),
+    )
+
+
+def _with_a_row_of_sum_zero(v: Tensor, half: Tensor) -> Tensor:
+    """The half of a cotangent v, in one row (along the last dimension) replaced by ±2ᵏ, as many of
+    one sign as of the other, which add up to exactly zero: of the signs of v where it has both, and
+    no larger."""
+    if v.is_complex():
+        parts = (_with_a_row_of_sum_zero(part(v), part(half)) for part in (torch.real, torch.imag))
+        return torch.complex(*parts)
+    if not v.dim() or v.shape[-1] < 2 or not v.numel():
+        return half
+    rows = v.reshape(-1, v.shape[-1])
+    pairs = torch.minimum((rows > 0).sum(-1), (rows < 0).sum(-1))
+    place = int((pairs > 0).to(torch.uint8).argmax())
+    row, most = rows[place], int(pairs[place])
+    if not bool(row.all()):
+        return half
+    if most:
+        signs = (
+            sum((each & (each.cumsum(0) <= most)).to(v.dtype) for each in (row > 0, row < 0))
+            * row.sign()
+        )
+    else:  # all of one sign, in every row
+        signs = torch.ones_like(row)
+        signs[1::2] = -1
+        signs[len(row) // 2 * 2 :] = 0
+    size = 2.0 ** math.floor(math.log2(float(row.abs().min())))
+    found = half.clone().reshape(rows.shape)
+    found[place] = size * signs
+    return found.reshape(v.shape)

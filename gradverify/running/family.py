@@ -9,12 +9,10 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PROC = Path("/proc")
-# Places in /proc/PID/stat behind the name in parentheses, which may hold blanks
-STATE, PPID, GROUP, SESSION = 0, 1, 2, 3
 # States of a process that has ended, and that nobody has asked for
 DEAD = ("Z", "X")
 # So many of these count as one: they hold a number and nothing else
@@ -24,24 +22,32 @@ STOPS_WITHIN = 5.0  # seconds for all processes of a family to be found
 SUBREAPER = 36
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
+class _Process(NamedTuple):
+    """As /proc/PID/stat has it behind the name in parentheses, which may hold blanks."""
+
     state: str
     parent: int
     group: int
     session: int
 
 
-def family(pid: int) -> frozenset[int]:
+def family(pid: int, known: Mapping[int, _Process] | None = None) -> frozenset[int]:
     """Its descendants, and those of its session that have lost their parents."""
-    return _family(pid, _known())
+    known = _known() if known is None else known
+    found = {child for child, process in known.items() if process.session == pid}
+    while True:
+        above = found | {pid}
+        more = {child for child, each in known.items() if each.parent in above} - found
+        if not more:
+            return frozenset(found - {pid})
+        found |= more
 
 
 def sizes(pids: Iterable[int]) -> dict[int, int]:
     """How many processes each of these has started that still run."""
     known, found = _known(), {}
     for pid in pids:
-        states = [known[each].state in DEAD for each in _family(pid, known)]
+        states = [known[each].state in DEAD for each in family(pid, known)]
         found[pid] = states.count(False) + states.count(True) // DEAD_COUNT
     return found
 
@@ -59,19 +65,12 @@ def end_family(pid: int, *, alive: bool) -> None:
     until = time.monotonic() + STOPS_WITHIN
     while time.monotonic() < until:
         known = _known()
-        members = _family(pid, known) | {pid}
-        fresh = (
-            {each for each in members if each in known and known[each].state not in DEAD}
-            - stopped
-            - {pid}
-        )
+        members = family(pid, known) | {pid}
+        running = {each for each in known if known[each].state not in DEAD}
+        fresh = members & running - stopped - {pid}
         if not fresh:
             break
-        others = {
-            process.group
-            for each, process in known.items()
-            if each not in members and process.state not in DEAD
-        }
+        others = {known[each].group for each in running - members}
         # A worker that has just begun is still of ours
         groups |= {known[each].group for each in fresh} - others - {0, 1, os.getpgrp()}
         _send(fresh, groups, signal.SIGSTOP)
@@ -124,19 +123,6 @@ def _send(pids: Iterable[int], groups: Iterable[int], number: signal.Signals) ->
             os.kill(pid, number)
 
 
-def _family(pid: int, known: Mapping[int, _Process]) -> frozenset[int]:
-    found = {child for child, process in known.items() if process.session == pid}
-    while True:
-        more = {
-            child
-            for child, process in known.items()
-            if process.parent in found or process.parent == pid
-        } - found
-        if not more:
-            return frozenset(found - {pid})
-        found |= more
-
-
 def _known() -> dict[int, _Process]:
     known = {}
     for folder in PROC.glob("[0-9]*"):
@@ -144,7 +130,5 @@ def _known() -> dict[int, _Process]:
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
-        known[int(folder.name)] = _Process(
-            fields[STATE], *(int(fields[place]) for place in (PPID, GROUP, SESSION))
-        )
+        known[int(folder.name)] = _Process(fields[0], *map(int, fields[1:4]))
     return known

@@ -1,29 +1,31 @@
-"""Checks in this process: torch is imported when the first one runs. What the user's code prints is
-kept for the report."""
+"""Checks in this process: what a case needs of the machine, and why it cannot run here; then torch
+is imported, what is printed is kept for the report, and what would end the process raises."""
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
-from gradverify.model.case import Case
+from gradverify.model.case import Case, InputRecipe, Search
 from gradverify.model.element import Element
 from gradverify.model.event import Planned
-from gradverify.model.interrupt import is_interrupt
+from gradverify.model.interrupt import interruptible, is_interrupt
+from gradverify.model.mutation import MutatedCheck
 from gradverify.model.result import CaseResult
 from gradverify.running.lost import undecided
-from gradverify.running.process import MOST, cut, end_of, high, opened
-from gradverify.running.staying import stack_on_crash, staying
+from gradverify.running.supervisor import MOST_PRINTED, cut, end_of, high, opened
 
-STDOUT, STDERR = 1, 2  # the descriptors that native code writes to
+MODULE = "module:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,162 @@ class Devices:
     cuda: tuple[str, ...]
     threads: int
     reduced: tuple[str, ...] = ()
+
+
+class Lack(NamedTuple):
+    """Why a case is skipped; `device`: the kind of device that is missing, None for something
+    else."""
+
+    reason: str
+    device: str | None = None
+
+
+def lack(case: Case, machine: Devices | None) -> Lack | None:
+    """None where the case can run."""
+    if case.skip is not None:
+        return Lack(case.skip)
+    for name in (
+        requirement.removeprefix(MODULE)
+        for requirement in case.requires
+        if requirement.startswith(MODULE)
+    ):
+        if not installed(name, case.search):
+            return Lack(f"no module {name!r}")
+    return _device_lack(case, machine) if machine is not None else None
+
+
+def cuda_of(case: Case) -> frozenset[str]:
+    """The CUDA devices that it runs on, each by its number."""
+    return frozenset(
+        "cuda:0" if device == "cuda" else device
+        for device in _devices(case)
+        if device.startswith("cuda")
+    )
+
+
+def _device_lack(case: Case, machine: Devices) -> Lack | None:
+    wanted = [device for device in _devices(case) if device.startswith("cuda")]
+    absent = next(
+        (device for device in wanted if int(device.partition(":")[2] or 0) >= len(machine.cuda)),
+        None,
+    )
+    if absent is None:
+        return None
+    seen = (
+        f"there is no {absent}: {len(machine.cuda)} CUDA device(s) seen"
+        if machine.cuda
+        else "no CUDA device"
+    )
+    return Lack(f"{seen}, and no comparison with {case.beside}" if case.beside else seen, "cuda")
+
+
+def _devices(case: Case) -> Iterator[str]:
+    yield case.settings.device
+    yield from () if case.beside is None else (case.beside,)
+    yield from (requirement for requirement in case.requires if not requirement.startswith(MODULE))
+    yield from (
+        recipe.device
+        for argument in (*case.inputs, *case.keywords)
+        for recipe in argument.recipes
+        if recipe.device is not None
+    )
+
+
+def placed(case: Case, machine: Devices | None) -> Case:
+    """`device: auto`, of the check or of an input, is the first CUDA device where there is one."""
+    if "auto" not in set(_devices(case)):
+        return case
+    found = "cuda" if machine and machine.cuda else "cpu"
+    settings = case.settings
+    if settings.device == "auto":
+        settings = replace(settings, device=found)
+    return replace(
+        case,
+        settings=settings,
+        inputs=tuple(_moved(argument, found) for argument in case.inputs),
+        keywords=tuple(_moved(argument, found) for argument in case.keywords),
+        beside=found if case.beside == "auto" else case.beside,
+    )
+
+
+def _moved(argument: InputRecipe, device: str) -> InputRecipe:
+    recipes = tuple(
+        replace(recipe, device=device) if recipe.device == "auto" else recipe
+        for recipe in argument.recipes
+    )
+    if argument.tensor is None:
+        return replace(argument, tensors=recipes)
+    return replace(argument, tensor=recipes[0])
+
+
+def installed(name: str, search: Search) -> bool:
+    """Could the module be imported while the case runs, by what lies in its folders and in the
+    interpreter's?"""
+    places, parts = [*search.path, search.folder, str(Path.cwd()), *sys.path], name.split(".")
+    if parts[0] in sys.builtin_module_names:
+        return len(parts) == 1
+    for depth in range(1, len(parts) + 1):
+        found = PathFinder.find_spec(".".join(parts[:depth]), places)
+        if found is None:
+            return False
+        places = list(found.submodule_search_locations or ())
+    return True
+
+
+ENDS = ("_exit", "execv", "execve")  # through the last two go all of the kind
+
+
+class ProcessExit(BaseException):
+    """The user's code called os._exit, or replaces the process: with status 0 the whole run would
+    have ended as if all had passed."""
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """What ends this process raises ProcessExit in it and while this lasts; in a child of fork, and
+    afterwards, it is itself."""
+    originals = {name: getattr(os, name) for name in ENDS if hasattr(os, name)}
+    here = os.getpid()
+    lasting = True
+
+    def staying_at(name: str) -> Callable[..., NoReturn]:
+        def stay(*given: Any) -> NoReturn:
+            if lasting and os.getpid() == here:
+                raise ProcessExit(f"os.{name}({_shown(given[0]) if given else ''})")
+            originals[name](*given)
+            raise AssertionError(name)  # it does not return
+
+        return stay
+
+    for name in originals:
+        setattr(os, name, staying_at(name))
+    try:
+        yield
+    finally:
+        lasting = False
+        for name, original in originals.items():
+            setattr(os, name, original)
+
+
+def _shown(argument: Any) -> Any:
+    return os.fsdecode(argument) if isinstance(argument, bytes) else argument
+
+
+@contextmanager
+def stack_on_crash(stderr: int) -> Iterator[None]:
+    """A segmentation fault writes the Python stack to this descriptor, unless somebody else looks
+    after that already."""
+    if faulthandler.is_enabled():
+        yield
+        return
+    faulthandler.enable(stderr)
+    try:
+        yield
+    finally:
+        faulthandler.disable()
+
+
+STDOUT, STDERR = 1, 2  # the descriptors that native code writes to
 
 
 def devices() -> Devices:
@@ -123,6 +281,47 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     return replace(result, captured=printed.text)
 
 
+def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[MutatedCheck]:
+    """Each case under all damage that can be done to it, as it ends; `began` is told before it
+    begins. Imports torch."""
+    machine = devices() if any(case.skip is None for case in cases) else None
+    for case in cases:
+        missing = lack(case, machine)
+        if missing is not None:
+            yield MutatedCheck(
+                case.id, case.name, case.target, left_out=f"skipped: {missing.reason}"
+            )
+            continue
+        began(case)
+        with interruptible():
+            found = mutate_case(placed(case, machine))
+        yield found
+
+
+def mutate_case(case: Case) -> MutatedCheck:
+    """What the user's code raises leaves the case out; only a fault of gradverify itself raises."""
+    from gradverify.mutation.mutate import mutate
+    from gradverify.subject.failure import UserCodeError, describe, is_users
+    from gradverify.subject.find import importable
+    from gradverify.subject.machine import undisturbed
+
+    started, why = time.perf_counter(), None
+    result = MutatedCheck(case.id, case.name, case.target)
+    with captured(), undisturbed(), staying():
+        try:
+            with importable(case.search):
+                result = mutate(case)
+        except UserCodeError as error:
+            why = f"it does not pass undamaged: {error.message}"
+        except BaseException as error:
+            if is_interrupt(error) or not is_users(error):
+                raise
+            why = f"the function's code raised {describe(error)}"
+    if why is not None:
+        result = replace(result, left_out=why, broken=True)
+    return replace(result, seconds=time.perf_counter() - started)
+
+
 @dataclass(slots=True)
 class _Printed:
     """The end of what was written to stdout and stderr, complete once the capture has ended.
@@ -158,8 +357,8 @@ class _Sink(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         if self.file is not None:
-            self.file.write(bytes(data[-2 * MOST :]))
-            if self.file.tell() > MOST:
+            self.file.write(bytes(data[-2 * MOST_PRINTED :]))
+            if self.file.tell() > MOST_PRINTED:
                 cut(self.file)
         return len(data)
 

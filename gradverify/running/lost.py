@@ -117,14 +117,10 @@ def of_lost(case: Case, lost: Lost, found: Json = None) -> CaseResult:
     before is one."""
     finding = _timed_out(lost) if lost.died.how == "limit" else _crashed(lost)
     finding = replace(finding, frames=tuple(_frames(lost.died.stack)))
-    before = None if found is None else decoded(case, found)
-    if before is not None and before.verdict == "fail":
-        return replace(before, findings=(*before.findings, finding), captured=lost.died.printed)
-    return replace(
-        without_running(case, "error", finding.message),
-        findings=(finding,),
-        captured=lost.died.printed,
-    )
+    before = without_running(case, "error", finding.message)
+    if found is not None and (known := decoded(case, found)).verdict == "fail":
+        before = known
+    return replace(before, findings=(*before.findings, finding), captured=lost.died.printed)
 
 
 def _timed_out(lost: Lost) -> Finding:
@@ -143,13 +139,9 @@ def _crashed(lost: Lost) -> Finding:
     died, hint = lost.died, None
     while_ = " while it was imported" if lost.while_loading else ""
     if died.how == "signal":
-        number = int(died.number)
-        hint = (
-            SIGNAL_HINTS.get(signal.Signals(number).name)
-            if number in signal.Signals._value2member_map_
-            else None
-        )
-        message = f"the process of this check was ended{while_} by {_name(number)}"
+        name = _name(int(died.number))
+        hint = SIGNAL_HINTS.get(name.partition(" ")[0])
+        message = f"the process of this check was ended{while_} by {name}"
     elif died.how == "status":
         message = (
             f"the process of this check ended{while_} with status {int(died.number)} before there "
@@ -177,10 +169,10 @@ def _crashed(lost: Lost) -> Finding:
             f"{OUT_OF_MEMORY}"
         )
     elif died.how == "garbled":
-        message, hint = (
-            f"the process of this check wrote{while_} into the pipe that its result goes through",
-            GARBLED,
+        message = (
+            f"the process of this check wrote{while_} into the pipe that its result goes through"
         )
+        hint = GARBLED
     else:
         message = (
             f"the process of this check went on{while_} but closed the pipe that its result goes "

@@ -7,8 +7,9 @@ import json
 import os
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from gradverify.model.case import Case
 from gradverify.model.paths import REPOSITORY, nearest_with
@@ -22,24 +23,17 @@ OWN_FILES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """`root` holds the memory; ids are of specs relative to `cwd`, in the memory relative to
     `root`. Both are absolute."""
 
     root: Path
     cwd: Path
-    # A spec holds up to thousands of checks
-    _seen: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def key(self, id: str) -> str:
         """The same for one check, from whichever folder it is run."""
         path, colons, name = id.partition("::")
-        if path not in self._seen:
-            self._seen[path] = Path(
-                os.path.relpath((self.cwd / path).resolve(), self.root)
-            ).as_posix()
-        return self._seen[path] + colons + name
+        return _relative(self.cwd / path, self.root) + colons + name
 
     def read(self) -> frozenset[str]:
         """The keys remembered; none where the file is missing, damaged, or of another version of
@@ -53,6 +47,11 @@ class Memory:
                     if isinstance(key, str) and "::" in key and "\0" not in key
                 )
         return frozenset()
+
+
+@cache  # a spec holds up to thousands of checks
+def _relative(path: Path, root: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), root)).as_posix()
 
 
 def memory_at(cwd: Path) -> Memory:

@@ -2,50 +2,182 @@
 nothing of gradients.
 
 A worker has one task at a time and does it in a child of its own, which says when it begins and
-what came of it. What it does not say did not
-happen: a process that ends without an answer, with whatever status, was ended by its task. Where
-the process that it was forked from ends with it, its task is done again with no other beside it, so
-that the one that does it again is known.
+what came of it. What it does not say did not happen: a process that ends without an answer, with
+whatever status, was ended by its task. Where the process that it was forked from ends with it, its
+task is done again with no other beside it, so that the one that does it again is known.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
+import secrets
+import shutil
+import signal
+import struct
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext
+from multiprocessing.reduction import send_handle
 from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
 
 from gradverify.model.case import Json
 from gradverify.model.problem import Problem, ProblemsError
-from gradverify.running.family import end_orphans, sizes
-from gradverify.running.process import SILENT_FOR, Died, Said, Worker, cut_at
-from gradverify.running.server import lacking
+from gradverify.running.family import end_family, end_orphans, sizes
+from gradverify.running.server import ended_by, lacking, number, status_of
 from gradverify.running.signals import Signals
 
+# ---- File descriptors out of the way of code that closes or reuses low numbers
+OPEN = Path("/dev/fd")
+STANDARD = 3  # stdin, stdout, stderr: programs that are started have these
+
+FIRST = 400  # code that closes 3 to 63, 3 to 255 and the like does not meet them
+
+
+def high(descriptor: int) -> int:
+    """A duplicate with a high number, where the platform has a choice; not inherited by programs
+    that are started."""
+    try:
+        import fcntl
+        import resource
+    except ImportError:
+        return os.dup(descriptor)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(FIRST, soft // 2))
+
+
+def moved(descriptor: int) -> int:
+    """The same, with the low number given back."""
+    found = high(descriptor)
+    os.close(descriptor)
+    return found
+
+
+def keep_to_ourselves() -> None:
+    """No program that is started holds what is open now: a pipe whose end nobody sees while a
+    program that a check left in the background runs."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(OPEN):  # noqa: PTH208 - names only
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), int(name) < STANDARD)
+
+
+# ---- The file that holds what a check prints: its end is what a report shows, and all that is
+# kept
+KEPT_LINES, KEPT_BYTES = 200, 2**16  # of the end of what a check printed
+# Bytes at which a file is cut to those: a call that prints 100 MB would fill the disk
+MOST_PRINTED = 2**20
+CUT = b"\0cut\0"  # how a file begins that was cut
+
+
+def opened(path: Path | None) -> io.FileIO:
+    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where
+    there is no `path`."""
+    if path is None:
+        import tempfile
+
+        with tempfile.TemporaryFile("a+b", buffering=0) as file:
+            return io.FileIO(os.dup(file.fileno()), "a+")
+    file = io.FileIO(path, "a+")
+    file.truncate(0)
+    return file
+
+
+def cut(file: io.FileIO) -> None:
+    """Keep the end of what is too much."""
+    size = file.seek(0, os.SEEK_END)
+    if size > MOST_PRINTED:
+        file.seek(size - KEPT_BYTES)
+        end = file.read()
+        file.truncate(0)
+        file.seek(0)
+        file.write(CUT + end)
+
+
+def cut_at(path: Path) -> None:
+    with contextlib.suppress(OSError), io.FileIO(path, "a+") as file:
+        cut(file)
+
+
+def tail(path: Path) -> str | None:
+    """The end of a file, as it would be in a report; None where it is empty or not there."""
+    try:
+        with io.FileIO(path) as file:
+            return end_of(file)
+    except OSError:
+        return None
+
+
+def end_of(file: io.FileIO) -> str | None:
+    """The last lines of a file, no more of them than a report can carry; None where there are
+    none."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    was_cut = file.read(len(CUT)) == CUT
+    file.seek(max(len(CUT) if was_cut else 0, size - KEPT_BYTES))
+    lines = file.read().decode(errors="replace").rstrip().splitlines()
+    shown = "\n".join(lines[-KEPT_LINES:])
+    if not shown:
+        return None
+    of = (
+        f"more than {MOST_PRINTED} bytes, of which the rest was not kept"
+        if was_cut
+        else f"{size} bytes"
+    )
+    if was_cut or size > KEPT_BYTES or len(lines) > KEPT_LINES:
+        return f"… cut to the end of {of}\n{shown}"
+    return shown
+
+
+# ---- One worker process, seen from outside: how it is started, heard, stopped, and how it ended
 # Seconds until a worker has imported torch: 20 on a slow machine, more on a network file system
 START_LIMIT = 300.0
-FUTILE = 3  # workers in a row that end before they are ready: no further one would be
-# Seconds before another attempt to start one: a server that has just been killed may still be seen
-PAUSE = 0.2
-# Seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100
-# processes run
-LOOKS_EVERY = 1.0
-ENDS_WITHIN = 5.0  # seconds between the answer of a task and the end of its process
-# Workers that wait for another task of their server, beside those that do one
-KEPT = 8
-# Processes that a task may have at a time: a compiler for each processor is a chain of four or five
-MOST = 256 + 8 * (os.cpu_count() or 1)
+SILENT_FOR = 2.0  # seconds between a worker's closed pipe and its end, before it is ended
+STACK_WITHIN = 0.5  # seconds for the Python stack of a hanging worker to be written
+# Seconds for a killed process, or one that has given the answer of its task, to be gone
+ENDS_WITHIN = 5.0
+UNHEARD = 113  # status of a process whose words nobody hears
+LARGEST = 1 << 30  # bytes of one message
+CHUNK = 1 << 20  # bytes that are read at a time
+
+HEADER = struct.Struct("!i")
+
+How = Literal["status", "signal", "limit", "silence", "garbled", "processes", "parent", "server"]
 
 
-class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
-    """Workers end before they take a task."""
+class Died(NamedTuple):
+    """How a process ended. `number`: its exit status, the signal that ended it, the seconds that it
+    was given, the processes that it had started, or the signal that ended the process that it was
+    forked from ("parent"), or that workers are ("server"), and it with that (0: not known);
+    `stack`: of Python, where it is known, as faulthandler writes it; `printed`: the end of what its
+    task wrote to stdout and stderr."""
+
+    how: How
+    number: float
+    stack: str = ""
+    printed: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Files(NamedTuple):
+    """What a worker writes to and its supervisor reads after its end: the Python stack, and what a
+    task printed."""
+
+    stack: Path
+    printed: Path
+
+
+Main = Callable[[Connection, Connection, Any, Files], None]
+"""What runs inside: it is handed the pipe for words, one that closes when the supervisor is gone,
+its set-up, and its files."""
+
+
+class Task(NamedTuple):
     """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the
     same time. `server`: which tasks it may share a worker with, in which each of them finds what
     the others had loaded."""
@@ -57,8 +189,196 @@ class Task:
     server: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Said:
+    """What is said of one task, through a pipe of its own: what an earlier one left running cannot
+    write to it. Of no task: by a worker itself. `pipe` can be waited for, until it is `closed`, or
+    carries something else; whoever writes half a message into it, and nothing more, holds nobody
+    up. `pid`: of the process that does the task, once that is known."""
+
+    def __init__(self, pipe: Connection, task: str = "") -> None:
+        self.pipe, self._task, self._held = pipe, task, bytearray()
+        self.closed = self.garbled = False
+        self.pid: int | None = None
+
+    def hear(self) -> list[tuple[str, Json]]:
+        """The words that have come, each with what belongs to it. To be asked where there is
+        something to read."""
+        try:
+            data = os.read(self.pipe.fileno(), CHUNK)
+        except OSError:
+            data = b""
+        self._held += data
+        words = list(self._complete())
+        self.closed = not words and (not data or self.garbled)
+        return words
+
+    def _complete(self) -> Iterator[tuple[str, Json]]:
+        while not self.garbled and len(self._held) >= HEADER.size:
+            end = HEADER.size + HEADER.unpack_from(self._held)[0]
+            if len(self._held) < end <= LARGEST:
+                return
+            head, _, payload = bytes(self._held[HEADER.size : end]).partition(b"\n")
+            del self._held[:end]
+            try:
+                kind, _, task = head.decode("ascii").partition(" ")
+                found = json.loads(payload)
+            except (ValueError, RecursionError):
+                task = None
+            self.garbled = task != self._task
+            if kind == "here" and not self.garbled:
+                self.pid = found if type(found) is int and found > 1 else None
+            elif not self.garbled:
+                yield kind, found
+
+
+class Worker:
+    """A process that takes one task at a time, and what it does now.
+
+    `parent`: the process that it was forked from; `server`: of the tasks that it has done, None
+    where there was none; `started`: it said that it can take a task; `ready`: it can now;
+    `loading`: the task has not begun; `alone`: no other runs beside it. `own` is what it says
+    itself, `said` what is said of the task.
+    """
+
+    def __init__(self, context: ForkServerContext, main: Main, setup: Any, folder: Path) -> None:
+        self._context, self._folder = context, Path(tempfile.mkdtemp(dir=folder))
+        self.files = Files(self._folder / "stack", self._folder / "printed")
+        pipe, inner = context.Pipe()
+        self.own, self.said = Said(pipe), cast(Said | None, None)
+        alive, self._alive = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=main, args=(inner, alive, setup, self.files), daemon=False
+        )
+        try:
+            self._process.start()
+        finally:
+            inner.close()
+            alive.close()
+        self.parent = number()
+        self.task: Task | None = None
+        self.server: str | None = None
+        self.deadline = time.monotonic() + START_LIMIT
+        self.started = self.ready = self.alone = False
+        self.loading = True
+
+    @property
+    def sentinel(self) -> int:
+        return int(self._process.sentinel)
+
+    @property
+    def pipes(self) -> list[Connection | int]:
+        """What can be waited for: what is said of its task, what it says itself, its end."""
+        said = [self.said.pipe] if self.said is not None and not self.said.closed else []
+        return [*said, self.own.pipe, self.sentinel]
+
+    @property
+    def pid(self) -> int:
+        """Above 1: 0 and 1 would stand for much more than a worker."""
+        pid = self._process.pid
+        if pid is None or pid <= 1:
+            raise RuntimeError(f"a worker process cannot have the number {pid}")
+        return int(pid)
+
+    @property
+    def gone(self) -> bool:
+        """Has it ended?"""
+        return self.sentinel in wait([self.sentinel], 0)
+
+    def begin(self, task: Task, alone: bool) -> None:
+        """Hands a task over; one that cannot be is told by the worker's end."""
+        token = secrets.token_hex(8)
+        heard, said = self._context.Pipe(duplex=False)
+        with contextlib.suppress(OSError):
+            self.own.pipe.send_bytes(token.encode() + b"\n" + task.payload)
+            send_handle(self.own.pipe, said.fileno(), self.pid)
+        said.close()
+        self.task, self.server, self.said = task, task.server, Said(heard, token)
+        self.alone, self.ready, self.loading = alone, False, True
+        self.deadline = time.monotonic() + task.limits[0]
+
+    def idle(self) -> None:
+        """It can take a task: the first, or another one."""
+        if self.said is not None:
+            self.said.pipe.close()
+        self.said, self.started, self.ready, self.deadline = None, True, True, float("inf")
+
+    def ended(self) -> Died:
+        """Of a process that has ended by itself."""
+        return self._end_within(ENDS_WITHIN) or self._stopped(ENDS_WITHIN)
+
+    def child_ended(self, code: int) -> Died:
+        """Of the process of a task that has ended by itself."""
+        if code in (0, UNHEARD):
+            garbled = self.said is not None and self.said.garbled
+            return self.died("silence" if code else "garbled" if garbled else "status")
+        return self.died("signal" if code < 0 else "status", abs(code))
+
+    def silent(self) -> Died:
+        """Of a process whose pipe is closed: it has ended, or goes on without being heard."""
+        return self._end_within(SILENT_FOR) or self.died("silence")
+
+    def late(self) -> Died:
+        """Of a process that is not done at its deadline."""
+        if self.said is not None and self.said.closed:
+            return self.silent()
+        return self._stopped(
+            START_LIMIT if self.task is None else self.task.limits[not self.loading]
+        )
+
+    def _end_within(self, seconds: float) -> Died | None:
+        """Where a child did the task, it ended with this process."""
+        if not wait([self.sentinel], seconds):
+            return None
+        try:
+            code = status_of(self.sentinel)
+        except EOFError:  # the process that it was forked from ended first
+            return self.died("server", ended_by(self.parent))
+        if self.said is not None and self.said.pid not in (None, self.pid):
+            return self.died("parent", max(0, -code))
+        return self.died("signal" if code < 0 else "status", abs(code))
+
+    def _stopped(self, limit: float) -> Died:
+        """Of a process that did not end within its limit: asked for its stack, then killed."""
+        pid = (self.said and self.said.pid) or self.pid
+        with contextlib.suppress(OSError, AttributeError):
+            if os.getsid(pid) == self.pid:  # whatever number it sent
+                os.kill(pid, signal.SIGUSR1)
+            self._process.join(STACK_WITHIN)
+        return self.died("limit", limit)
+
+    def died(self, how: How, number: float = 0) -> Died:
+        """With what its files hold."""
+        return Died(how, number, tail(self.files.stack) or "", tail(self.files.printed))
+
+    def end(self) -> None:
+        """Kills it with all that it started, and removes its files."""
+        end_family(self.pid, alive=self._process.is_alive())
+        # later: a worker that finds its supervisor gone ends at once, and what it started loses its
+        # parent
+        for pipe in self._alive, self.own.pipe, *([self.said.pipe] if self.said else ()):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self._process.join(ENDS_WITHIN)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+FUTILE = 3  # workers in a row that end before they are ready: no further one would be
+# Seconds before another attempt to start one: a server that has just been killed may still be seen
+PAUSE = 0.2
+# Seconds between two counts of the processes that tasks have started: 3 ms of CPU where 100
+# processes run
+LOOKS_EVERY = 1.0
+# Workers that wait for another task of their server, beside those that do one
+KEPT = 8
+# Processes that a task may have at a time: a compiler for each processor is a chain of four or five
+MOST = 256 + 8 * (os.cpu_count() or 1)
+
+
+class CannotStart(Exception):  # noqa: N818 - a sentence for a bug report
+    """Workers end before they take a task."""
+
+
+class Told(NamedTuple):
     """What the worker said while the task runs: "result", with which it ends, or anything else; and
     BEGAN, when a worker took the task, a second time where it was lost with others."""
 
@@ -67,8 +387,7 @@ class Told:
     payload: Json = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(NamedTuple):
     """The worker ended, or was ended, without a result. `while_loading`: before the task itself
     began."""
 
@@ -81,43 +400,19 @@ BEGAN = ""
 Happening = Told | Lost
 
 
-@dataclass(eq=False)
-class _Job:
-    """A worker with what it does now. `server`: of the tasks that it has done, None where there was
-    none; `started`: it said that it can take a task; `ready`: it can now; `loading`: the task has
-    not begun; `said`: what the task says, `silent`: no more; `alone`: no other runs beside it."""
-
-    worker: Worker
-    deadline: float
-    server: str | None = None
-    task: Task | None = None
-    said: Said | None = None
-    started: bool = False
-    ready: bool = False
-    loading: bool = True
-    silent: bool = False
-    alone: bool = False
-
-
-@dataclass
 class Supervisor:
     """`hire` starts a worker. To be closed, also when what it yields is not read to the end. Raises
     Stopped where one of `signals` comes, ProblemsError where the surroundings do not let workers
     start."""
 
-    hire: Callable[[], Worker]
-    signals: Signals
-    jobs: int = 1
-    # Those that wait longest first
-    _staff: list[_Job] = field(default_factory=list, init=False)
-    _futile: int = field(default=0, init=False)
-    # together, to be done again one at a time
-    _lost: deque[Task] = field(default_factory=deque, init=False)
-    # The last one that was found to have ended
-    _server: int | None = field(default=None, init=False)
-    # When processes are counted again
-    _looks: float = field(default=0.0, init=False)
-    _hello: Json = field(default=None, init=False)
+    def __init__(self, hire: Callable[[], Worker], signals: Signals, jobs: int = 1) -> None:
+        self.hire, self.signals, self.jobs = hire, signals, jobs
+        self._staff = list[Worker]()  # those that wait longest first
+        self._futile = 0
+        self._lost = deque[Task]()  # together, to be done again one at a time
+        self._server: int | None = None  # the last one that was found to have ended
+        self._looks = 0.0  # when processes are counted again
+        self._hello: Json = None
 
     def hello(self) -> Json:
         """What the first worker says when it is ready. Raises CannotStart."""
@@ -132,15 +427,15 @@ class Supervisor:
         """What happens, as it happens, until every task has its answer or its end. Raises
         CannotStart."""
         waiting = deque(tasks)
-        while waiting or self._lost or any(job.task for job in self._staff):
+        while waiting or self._lost or any(worker.task for worker in self._staff):
             yield from self._feed(waiting)
             yield from self._listen()
             yield from self._look()
 
     def close(self) -> None:
         """Ends all workers and whatever they started."""
-        for job in [*self._staff]:
-            self._dismiss(job)
+        for worker in [*self._staff]:
+            self._dismiss(worker)
 
     def _employ(self) -> None:
         why, error = f"{FUTILE} worker processes in a row ended before they were ready", None
@@ -148,8 +443,7 @@ class Supervisor:
             try:
                 # A process that imports torch answers after seconds
                 with self.signals.at_once():
-                    worker = self.hire()
-                self._staff.append(_Job(worker, time.monotonic() + START_LIMIT))
+                    self._staff.append(self.hire())
                 return
             except (EOFError, OSError) as raised:
                 self._futile, error = self._futile + 1, raised
@@ -162,168 +456,132 @@ class Supervisor:
         raise CannotStart(why) if short is None else ProblemsError([Problem(short)])
 
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
-        """Hands tasks to workers that have loaded what they name, else to new ones."""
-        for ended in [job for job in self._staff if job.ready and job.worker.gone]:
+        """Hands tasks to workers that have loaded what they name, else to new ones: as many as
+        there are tasks for, at most `jobs` at work; some that wait stay, as the next tasks may be
+        theirs."""
+        for ended in [worker for worker in self._staff if worker.ready and worker.gone]:
             # What an earlier check left behind ended it: no later one is to blame
             self._dismiss(ended)
-        while True:
-            task = self._next(waiting)
-            if task is None:
+        while (task := self._next(waiting)) is not None:
+            ready = [worker for worker in self._staff if worker.ready]
+            fit = (each for own in (task.server, None) for each in ready if each.server == own)
+            worker = next(fit, None)
+            if worker is None:
+                wanted = len(waiting) + len(self._lost) + sum(bool(w.task) for w in self._staff)
+                for _ in range(min(self.jobs, wanted) - (len(self._staff) - len(ready))):
+                    self._employ()
+                for idle in ready[:-KEPT]:
+                    self._dismiss(idle)
                 return
-            job = self._idle(task.server) or self._idle(None)
-            if job is None:
-                self._employ_for(len(waiting) + len(self._lost))
-                return
-            job.alone = task in self._lost
-            (self._lost if job.alone else waiting).remove(task)
-            job.server, job.task, job.ready, job.loading, job.silent = (
-                task.server,
-                task,
-                False,
-                True,
-                False,
-            )
-            job.deadline = time.monotonic() + task.limits[0]
+            alone = task in self._lost
+            (self._lost if alone else waiting).remove(task)
             yield Told(task, BEGAN)
-            job.said = job.worker.begin(task.payload)
-            self._staff.remove(job)
-            self._staff.append(job)
-
-    def _idle(self, server: str | None) -> _Job | None:
-        return next((job for job in self._staff if job.ready and job.server == server), None)
-
-    def _employ_for(self, wanted: int) -> None:
-        """As many workers as there are tasks for, at most `jobs` at work; some that wait stay, as
-        the next tasks may be theirs."""
-        coming = sum(not job.ready for job in self._staff)
-        while coming < min(self.jobs, wanted + sum(job.task is not None for job in self._staff)):
-            self._employ()
-            coming += 1
-        for job in [job for job in self._staff if job.ready][:-KEPT]:
-            self._dismiss(job)
+            worker.begin(task, alone)
+            self._staff.remove(worker)
+            self._staff.append(worker)
 
     def _next(self, waiting: deque[Task]) -> Task | None:
         """One that was lost when no other runs, and none beside it; none where all `jobs` run."""
-        running = [job for job in self._staff if job.task]
-        if self._lost or any(job.alone for job in running):
+        running = [worker for worker in self._staff if worker.task]
+        if self._lost or any(worker.alone for worker in running):
             return self._lost[0] if self._lost and not running else None
         if len(running) >= self.jobs:
             return None
-        taken = frozenset[str]().union(*(job.task.slots for job in running if job.task))
+        taken = frozenset[str]().union(*(w.task.slots for w in running if w.task))
         return next((task for task in waiting if not task.slots & taken), None)
 
     def _listen(self) -> Iterator[Happening]:
         """Waits for the next word of a worker or a task, an end, or a deadline."""
-        watched = [job for job in self._staff if not job.ready]
+        watched = [worker for worker in self._staff if not worker.ready]
         if not watched:
             return
-        first = min(
-            [job.deadline for job in watched] + [self._looks for job in watched if job.task]
-        )
-        pipes = [each for job in watched for each in (job.worker.words, job.worker.sentinel)]
-        tasks = [job.said.pipe for job in watched if job.said is not None and not job.silent]
-        heard = set(wait([self.signals.bell, *pipes, *tasks], max(0.0, first - time.monotonic())))
+        first = min([w.deadline for w in watched] + [self._looks for w in watched if w.task])
+        pipes = [pipe for worker in watched for pipe in worker.pipes]
+        heard = set(wait([self.signals.bell, *pipes], max(0.0, first - time.monotonic())))
         self.signals.check()
-        for job in watched:
-            if job not in self._staff:
+        for worker in watched:
+            if worker not in self._staff:
                 continue  # dismissed with another
-            if job.said is not None and not job.silent and job.said.pipe in heard:
-                yield from self._hear_task(job, job.said)
-            elif job.worker.words in heard:
-                yield from self._hear(job)
-            elif job.worker.sentinel in heard:
-                yield from self._bury(job, job.worker.ended(job.said))
-            elif time.monotonic() >= job.deadline:
-                limit = (
-                    START_LIMIT if job.task is None else job.task.limits[0 if job.loading else 1]
-                )
-                yield from self._bury(
-                    job,
-                    job.worker.silent(job.said)
-                    if job.silent
-                    else job.worker.stopped(limit, job.said),
-                )
+            pipe = next((pipe for pipe in worker.pipes if pipe in heard), None)
+            if pipe is worker.own.pipe:
+                yield from self._hear(worker)
+            elif pipe == worker.sentinel:
+                yield from self._bury(worker, worker.ended())
+            elif pipe is not None:
+                yield from self._hear_task(worker)
+            elif time.monotonic() >= worker.deadline:
+                yield from self._bury(worker, worker.late())
 
     def _look(self) -> Iterator[Happening]:
         """Ends tasks that have started more processes than the machine can bear, and cuts what they
         print to what is kept."""
         if time.monotonic() < self._looks:
             return
-        for job in self._staff:
-            cut_at(Path(job.worker.files.printed))
-        found = sizes(job.worker.pid for job in self._staff if job.task)
-        for job in [job for job in self._staff if found.get(job.worker.pid, 0) > MOST]:
-            yield from self._bury(job, job.worker.died("processes", found[job.worker.pid]))
+        for worker in self._staff:
+            cut_at(worker.files.printed)
+        found = sizes(worker.pid for worker in self._staff if worker.task)
+        for worker in [each for each in self._staff if found.get(each.pid, 0) > MOST]:
+            yield from self._bury(worker, worker.died("processes", found[worker.pid]))
         self._looks = time.monotonic() + LOOKS_EVERY
 
-    def _hear(self, job: _Job) -> Iterator[Happening]:
+    def _hear(self, worker: Worker) -> Iterator[Happening]:
         """What a worker itself says: that it is ready, or that the process of its task has ended.
         Anything else was written by what ran there."""
-        words = job.worker.said.hear()
-        for kind, payload in words or ():
+        for kind, payload in worker.own.hear():
             match kind, payload:
-                case "ready", _ if not job.started:
+                case "ready", _ if not worker.started:
                     self._hello, self._futile = payload, 0
-                    job.started, job.ready, job.deadline = True, True, float("inf")
-                case "ended", [int(code), bool(leaves_some)] if job.said is not None:
+                    worker.idle()
+                case "ended", [int(code), bool(leaves_some)] if worker.said is not None:
                     # What it said before it ended
-                    while job.task is not None and not job.silent and job.said.pipe.poll():
-                        yield from self._hear_task(job, job.said)
-                    if job.task is not None:
-                        yield from self._bury(job, job.worker.child_ended(code, job.said))
+                    while worker.task and not worker.said.closed and worker.said.pipe.poll():
+                        yield from self._hear_task(worker)
+                    if worker.task is not None:
+                        yield from self._bury(worker, worker.child_ended(code))
                     elif leaves_some:
-                        self._dismiss(job)
+                        self._dismiss(worker)
                     else:
-                        job.said.pipe.close()
-                        job.said, job.ready, job.deadline = None, True, float("inf")
+                        worker.idle()
                 case _:
-                    words = None
-            if job not in self._staff:
+                    worker.own.closed = True
+            if worker not in self._staff:
                 return
-        if words is None:
-            yield from self._bury(job, job.worker.silent(job.said))
+        if worker.own.closed:
+            yield from self._bury(worker, worker.silent())
 
-    def _hear_task(self, job: _Job, said: Said) -> Iterator[Happening]:
-        words = said.hear()
-        for kind, payload in words or ():
-            task = job.task
+    def _hear_task(self, worker: Worker) -> Iterator[Happening]:
+        said = worker.said
+        for kind, payload in said.hear() if said else ():
+            task = worker.task
             if task is None:
                 break  # it has its answer
             if kind == "begins":
-                job.loading, job.deadline = False, time.monotonic() + task.limits[1]
-            elif kind == "result":
-                job.task, job.deadline = None, time.monotonic() + ENDS_WITHIN
-            if kind != "begins":
-                yield Told(task, kind, payload)
-        if words is None:
-            job.silent = True
-            if job.task is not None:
-                job.deadline = min(job.deadline, time.monotonic() + SILENT_FOR)
+                worker.loading, worker.deadline = False, time.monotonic() + task.limits[1]
+                continue
+            if kind == "result":
+                worker.task, worker.deadline = None, time.monotonic() + ENDS_WITHIN
+            yield Told(task, kind, payload)
+        if said and said.closed and worker.task is not None:
+            worker.deadline = min(worker.deadline, time.monotonic() + SILENT_FOR)
 
-    def _bury(self, job: _Job, died: Died) -> Iterator[Happening]:
-        task, with_others = job.task, died.how in ("server", "parent")
-        self._dismiss(job)
+    def _bury(self, worker: Worker, died: Died) -> Iterator[Happening]:
+        task, with_others = worker.task, died.how in ("server", "parent")
+        self._dismiss(worker)
         # One for all that a server took with it
-        self._futile += not job.started and not (with_others and job.worker.server == self._server)
+        self._futile += not worker.started and not (with_others and worker.parent == self._server)
         if died.how == "server":
-            self._server = job.worker.server
-            for idle in [
-                each
-                for each in self._staff
-                if each.task is None and each.worker.server == self._server
-            ]:
+            self._server = worker.parent
+            for idle in [w for w in self._staff if w.task is None and w.parent == self._server]:
                 self._dismiss(idle)  # has ended with it, whether that is seen yet or not
-        if task is not None and with_others and not job.alone:
+        if task is not None and with_others and not worker.alone:
             self._lost.append(task)
         elif task is not None:
-            yield Lost(task, died, job.loading)
+            yield Lost(task, died, worker.loading)
         elif not self._staff:
             self._employ()
 
-    def _dismiss(self, job: _Job) -> None:
-        job.worker.end()
-        self._staff.remove(job)
-        if job.said is not None:
-            job.said.pipe.close()
-        if job.worker.server is not None:
-            end_orphans(job.worker.server, [other.worker.pid for other in self._staff])
+    def _dismiss(self, worker: Worker) -> None:
+        worker.end()
+        self._staff.remove(worker)
+        if worker.parent is not None:
+            end_orphans(worker.parent, [other.pid for other in self._staff])

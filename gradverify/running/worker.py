@@ -18,26 +18,24 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from os import getpid, write
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from gradverify.model.case import Case, Json
+from gradverify.model.case import Case
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.interrupt import interruptible, unheard
 from gradverify.model.proposal import Sought
 from gradverify.running.family import adopt_orphans
+from gradverify.running.inline import cuda_of, staying
 from gradverify.running.lost import encoded, faulty, short_of_memory
-from gradverify.running.process import UNHEARD, Files, high, keep_to_ourselves, moved
-from gradverify.running.requirements import cuda_of
 from gradverify.running.server import let_go
-from gradverify.running.staying import staying
+from gradverify.running.supervisor import UNHEARD, Files, high, keep_to_ourselves, moved
 from gradverify.running.words import Words, leave
 
 LEAVES_WITHIN = 0.1  # seconds for the processes that a check started to end after it
 DEATH_SIGNAL = 1  # of prctl: how this process ends with its own parent
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(NamedTuple):
     """How the process that runs the command is: folder, environment, `sys.path`; `threads` of
     torch, None: its own choice."""
 
@@ -80,37 +78,40 @@ def serve(words: Connection, alive: Connection, setup: Setup, files: Files) -> N
     with imports(bool(machine["cuda"])):
         while True:
             try:
-                task, _, text = worker.pipe.recv_bytes().partition(b"\n")
+                token, _, text = worker.pipe.recv_bytes().partition(b"\n")
                 payload, descriptor = json.loads(text), moved(recv_handle(worker.pipe))
             except (EOFError, OSError):  # the supervisor is gone
                 leave(0)
             for file in files.stack, files.printed:  # of the task before
                 os.truncate(file, 0)
-            stays, code, again = _load(worker, payload), 0, True
+            is_check = "id" in payload
+            task = from_json(Case, payload) if is_check else from_json(Sought, payload)
+            code, again = 0, True
+            stays = _load(worker, task) if isinstance(task, Case) else None
             if stays is None:
                 child = os.fork()
                 if child == 0:
-                    _do_alone(worker, payload, Words(descriptor, task.decode()))
+                    _do_alone(worker, task, Words(descriptor, token.decode()))
                 os.close(descriptor)
                 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             else:
-                again = _do(worker, payload, Words(descriptor, task.decode()), stays)
+                again = _do(worker, task, Words(descriptor, token.decode()), stays)
                 os.close(descriptor)
                 use_threads(1)
             own.say("ended", [code, not again or (stays is None and _has_children())])
 
 
-def _do_alone(worker: Worker, payload: Json, saying: Words) -> NoReturn:
+def _do_alone(worker: Worker, task: Case | Sought, saying: Words) -> NoReturn:
     try:
         worker.pipe.close()
         _with_parent()
-        _do(worker, payload, saying, None)
+        _do(worker, task, saying, None)
     except BaseException:  # the pipe is closed: nobody hears of it
         leave(UNHEARD)
     leave(0)
 
 
-def _do(worker: Worker, payload: Json, saying: Words, stays: str | None) -> bool:
+def _do(worker: Worker, task: Case | Sought, saying: Words, stays: str | None) -> bool:
     """Does it leave a process in which another one can run?"""
     from gradverify.subject.machine import use_threads
 
@@ -119,9 +120,14 @@ def _do(worker: Worker, payload: Json, saying: Words, stays: str | None) -> bool
     if not worker.watched:
         threading.Thread(target=_watch, args=(worker,), daemon=True).start()
         worker.watched = True
-    return (
-        _check(worker, payload, saying, stays) if _is_check(payload) else _propose(payload, saying)
-    )
+    if isinstance(task, Case):
+        return _check(worker, task, saying, stays)
+    from gradverify.trial.propose import propose
+
+    with interruptible():
+        found = propose(task, lambda: saying.say("begins"))
+    saying.say("result", to_json(found))
+    return True
 
 
 def _in_child(ask: Callable[[], object]) -> Any:
@@ -149,17 +155,9 @@ def _has_children() -> bool:
     return True
 
 
-def _is_check(payload: Json) -> bool:
-    """Is it a Case? Else something Sought."""
-    return "id" in payload
-
-
-def _load(worker: Worker, payload: Json) -> str | None:
-    """Imports what a task names. Why this process cannot fork then, and does the task itself; None
-    where it can."""
-    if not _is_check(payload):
-        return None
-    case = from_json(Case, payload)
+def _load(worker: Worker, case: Case) -> str | None:
+    """Imports what a check names. Why this process cannot fork then, and does the check itself;
+    None where it can."""
     if cuda_of(case):
         return "uses a CUDA device"
     from gradverify.subject.find import importable
@@ -174,22 +172,11 @@ def _load(worker: Worker, payload: Json) -> str | None:
     return cannot_fork()
 
 
-def _propose(payload: Json, saying: Words) -> bool:
-    from gradverify.trial.propose import propose
-
-    with interruptible():
-        found = propose(from_json(Sought, payload), lambda: saying.say("begins"))
-    saying.say("result", to_json(found))
-    return True
-
-
-def _check(worker: Worker, payload: Json, saying: Words, stays: str | None) -> bool:
-    case = from_json(Case, payload)
+def _check(worker: Worker, case: Case, saying: Words, stays: str | None) -> bool:
     from gradverify.running.inline import run_case
     from gradverify.subject.on_cuda import after_a_check
 
     alone = stays is not None and not cuda_of(case)
-    changed = (stays,) if stays is not None and alone else ()
     try:
         with unheard():
             result = run_case(
@@ -197,8 +184,8 @@ def _check(worker: Worker, payload: Json, saying: Words, stays: str | None) -> b
                 lambda plan: saying.say("plan", to_json(plan)),
                 lambda found: saying.say("found", encoded(case, found)),
                 prepared=lambda: saying.say("begins"),
-                changed=changed,
-                into=Path(worker.files.printed),
+                changed=(stays,) if stays is not None and alone else (),
+                into=worker.files.printed,
                 own_process=stays is None or alone,
             )
     except BaseException as error:  # none of them ends the run
@@ -241,7 +228,7 @@ def _settle(setup: Setup, files: Files) -> None:
     os.chdir(setup.folder)
 
 
-def _opened(path: str) -> int:
+def _opened(path: Path) -> int:
     return moved(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gradverify.source.modules import LOCALS, Definition, Library, Meant, Module, dotted
 
@@ -184,11 +184,9 @@ def operators(library: Library, module: Module) -> Iterator[Function]:
 
 
 def _given(call: ast.Call, positional: Sequence[ast.expr], name: str) -> ast.expr | None:
-    return (
-        positional[0]
-        if positional
-        else next((each.value for each in call.keywords if each.arg == name), None)
-    )
+    if positional:
+        return positional[0]
+    return next((each.value for each in call.keywords if each.arg == name), None)
 
 
 Key = tuple[str, str]
@@ -196,13 +194,12 @@ Key = tuple[str, str]
 
 def key_of(function: Function) -> Key:
     """What one Function is known by: its file and name; an operator by its name alone."""
-    return (
-        ("", function.name) if function.kind == "operator" else (str(function.file), function.name)
-    )
+    if function.kind == "operator":
+        return ("", function.name)
+    return (str(function.file), function.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(NamedTuple):
     """`direct`: the target is this Function itself; `through`: those that its code calls."""
 
     direct: Key | None = None

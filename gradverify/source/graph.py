@@ -14,6 +14,7 @@ from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
 from importlib.util import resolve_name
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import gradverify
 from gradverify.source.modules import parsed
@@ -50,8 +51,7 @@ def is_local(place: str) -> bool:
 
 
 # ---- What a text imports
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """`imports`: modules that are asked for, dots before relative ones, with what is taken out of
     each, names or submodules. `exported`: the names of a literal `__all__`, which `from package
     import *` imports where they are submodules. `loads`: it may load any file."""
@@ -61,8 +61,11 @@ class Text:
     loads: bool = False
 
 
-def read(file: str) -> Text | None:
-    """What the file says; None where it cannot be read as Python."""
+def read(file: str | None) -> Text | None:
+    """What the file says; None where it cannot be read as Python. What is not Python's source (a
+    compiled module) imports nothing that can be seen."""
+    if file is None or not file.endswith(PYTHON):
+        return Text()
     tree = parsed(Path(file))
     if isinstance(tree, str):
         return None
@@ -147,18 +150,15 @@ def _imported_by_name(call: ast.Call) -> str | None:
     if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
         return None
     try:
-        return (
-            resolve_name(name.value, str(package.value))
-            if isinstance(package, ast.Constant)
-            else name.value
-        )
+        if isinstance(package, ast.Constant):
+            return resolve_name(name.value, str(package.value))
+        return name.value
     except ImportError:  # dots that lead out of the package
         return ""
 
 
 # ---- Where modules are
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(NamedTuple):
     """`file`: what importing it runs, None for a namespace package; `folders`: where its submodules
     lie, none for a plain module."""
 
@@ -183,29 +183,20 @@ class Imported:
     """`files`: absolute; `unread`: those of them of which not all that they load can be told,
     because they are no Python or compute it; `names`: all names that are, or may be, modules that
     are asked for, and those of the packages around them; `missing`: those that are certainly asked
-    for and found nowhere."""
+    for and found nowhere; `modules`: those that one file imports itself."""
 
     files: set[str] = field(default_factory=set)
     unread: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Edges:
-    """What one file imports itself."""
-
     modules: list[Module] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    missing: set[str] = field(default_factory=set)
-    is_read: bool = True
 
 
 class Graph:
     """The local imports of many starts; each file is read once."""
 
     def __init__(self) -> None:
-        text = cache(_text)
+        text = cache(read)
         self._scope = cache(lambda *folders: _Scope(text, folders))
 
     def of(
@@ -215,25 +206,19 @@ class Graph:
         `/file.py:attribute`, and modules; `folders` come first on the path. A file that is loaded
         by itself has its own folder before them while it loads, and no more when its functions
         run."""
-        scope, starts, found = self._scope(*folders), Edges(), Imported()
+        scope, starts, found = self._scope(*folders), Imported(), Imported()
         for target in targets:
             place, _, _ = target.rpartition(":")
             if place.endswith(PYTHON):
-                starts.modules.append(Module("", place))
-                self._scope(str(Path(place).parent), *folders).reach(
-                    Edges([Module("", place)]), found
-                )
+                alone = Imported(modules=[Module("", place)])
+                starts.modules += alone.modules
+                self._scope(str(Path(place).parent), *folders).reach(alone, found)
             else:
                 scope.ask(place or scope.longest(target), starts)
         for name in modules:
             scope.ask(name, starts)
         scope.reach(starts, found)
         return found
-
-
-def _text(file: str | None) -> Text | None:
-    """What is not Python's source (a compiled module) imports nothing that can be seen."""
-    return read(file) if file is not None and file.endswith(PYTHON) else Text()
 
 
 class _Scope:
@@ -303,7 +288,7 @@ class _Scope:
         names = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
         return next((name for name in names if self.find(name)[1]), parts[0])
 
-    def ask(self, name: str, edges: Edges, certain: bool = True) -> Module | None:
+    def ask(self, name: str, edges: Imported, certain: bool = True) -> Module | None:
         """Add what importing a name imports; its module where that is found whole. Not `certain`:
         it may be no module at all."""
         modules, is_whole = self.find(name)
@@ -315,27 +300,24 @@ class _Scope:
             edges.missing.add(name)
         return modules[-1] if is_whole else None
 
-    def reach(self, starts: Edges, found: Imported) -> None:
+    def reach(self, starts: Imported, found: Imported) -> None:
         """Add all that is imported from there on."""
         files, waiting = set[str](), [starts]
         while waiting:
             edges = waiting.pop()
             found.missing |= edges.missing
             found.names |= edges.names
+            found.unread |= edges.unread
             for module in edges.modules:
                 if module.file is not None and module.file not in files and is_local(module.file):
                     files.add(module.file)
-                    inside = self._of(module)
-                    waiting.append(inside)
-                    if not inside.is_read:
-                        found.unread.add(module.file)
+                    waiting.append(self._of(module))
         found.files |= files
 
-    def _imported(self, module: Module) -> Edges:
-        text = self._text(module.file)
-        edges = Edges(
-            is_read=text is not None and (not text.loads or module.name.partition(".")[0] == SELF)
-        )
+    def _imported(self, module: Module) -> Imported:
+        text, edges = self._text(module.file), Imported()
+        if text is None or (text.loads and module.name.partition(".")[0] != SELF):
+            edges.unread.add(str(module.file))
         # What gradverify loads itself is what a spec names
         for asked, members in text.imports if text else ():
             try:

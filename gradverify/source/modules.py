@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from gradverify.model.paths import files_below, is_file, is_folder, resolved
 
@@ -43,8 +44,7 @@ class Module:
     stars: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Meant:
+class Meant(NamedTuple):
     """What a name leads to: a definition or an assigned expression of a module that was read, and
     the attributes of it that are named (`rest`)."""
 
@@ -103,11 +103,9 @@ class Library:
         # `Base = torch.autograd.Function` stands for what it names; any other expression for itself
         if head in module.assigned:
             named = dotted(module.assigned[head])
-            return (
-                Meant(module, head, module.assigned[head], rest)
-                if named is None
-                else self.resolve(f"{named}.{rest}".strip("."), module, "", seen)
-            )
+            if named is None:
+                return Meant(module, head, module.assigned[head], rest)
+            return self.resolve(f"{named}.{rest}".strip("."), module, "", seen)
         for star in module.stars:
             found = self.lookup(
                 f"{star}.{text}".strip("."), (module.root, *self.folders), module, seen
@@ -135,11 +133,9 @@ class Library:
             ):
                 continue
             module = self.read(file)
-            return (
-                name
-                if module is None or used == len(parts)
-                else self.resolve(".".join(parts[used:]), module, "", seen)
-            )
+            if module is None or used == len(parts):
+                return name
+            return self.resolve(".".join(parts[used:]), module, "", seen)
         return name
 
 

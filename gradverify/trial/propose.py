@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from itertools import islice, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gradverify.model.case import Case, InputRecipe, Json, Settings, SpecPlace
+from gradverify.model.case import (
+    Case,
+    DrawKind,
+    InputRecipe,
+    Json,
+    Settings,
+    SpecPlace,
+    TensorRecipe,
+)
 from gradverify.model.fault import FAILED, ToolError, fault_of
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.proposal import Proposal, Sought
@@ -28,17 +37,560 @@ from gradverify.subject.failure import (
     ON_CUDA,
     SINGLE_ONLY,
     TOO_LATE,
+    WANTS_MASK,
+    WANTS_WHOLE,
     UserCodeError,
     attempted,
     describe,
     is_users,
 )
-from gradverify.subject.find import importable
+from gradverify.subject.find import importable, returning
+from gradverify.subject.lines import source_of
 from gradverify.subject.machine import cuda_devices, seeded, undisturbed
 from gradverify.subject.prepare import assemble, drawn_inputs
-from gradverify.subject.target import Target, live, named
-from gradverify.trial.layouts import Assignment, layouts, otherwise
-from gradverify.trial.wanted import TENSORS, parameters_of, wanted
+from gradverify.subject.target import Target, live, named, operator_parameters
+from gradverify.torch_private import OverloadPacket, python_behind, schema
+
+UNSAID = inspect.Parameter.empty
+
+
+class Wanted(NamedTuple):
+    """One argument. `kind`: the likeliest, see NAMED; `default` UNSAID where it must be given;
+    `init`: of a module's constructor; `dims`: names or sizes of its dimensions, where something
+    says them; `words`: what it is compared with."""
+
+    name: str
+    kind: str = "tensor"
+    default: Any = UNSAID
+    keyword: bool = False
+    init: bool = False
+    dims: tuple[str, ...] | None = None
+    words: tuple[str | int, ...] = ()
+
+
+def wanted(found: Target, build: type[torch.nn.Module] | None) -> list[Wanted]:
+    """In the order of the signature, two of `*arguments`; first what the module class `build` has
+    to be built with. None where nothing says what the target takes."""
+    subject: Any = found.subject
+    parameters: Sequence[inspect.Parameter] = found.parameters or ()
+    if found.kind == "operator":  # the first of its overloads that returns its result
+        overload = (
+            getattr(subject, returning(subject)[0])
+            if isinstance(subject, OverloadPacket)
+            else subject
+        )
+        types = {
+            each.name: str(each.type).replace("number", "float")
+            for each in schema(overload).arguments
+        }
+        parameters = [
+            each.replace(annotation=types[each.name])
+            for each in operator_parameters(overload) or ()
+        ]
+    parts = [
+        getattr(subject, name) for name in ("forward", "setup_context") if hasattr(subject, name)
+    ]
+    parts = parts or [python_behind(subject)]
+    sources = [source for source in map(source_of, parts) if source is not None]
+    texts = [inspect.getdoc(each) or "" for each in (subject, *parts)]
+    texts += [line.partition("#")[2] for each in sources for line in each.lines]
+    said = [each for source in sources for node in ast.walk(source.tree) for each in _said(node)]
+    given = [
+        _wanted(each, said, "\n".join(texts))
+        for each in parameters
+        if each.kind is not each.VAR_KEYWORD
+    ]
+    needed = parameters_of(build) if build else ()
+    to_build = [
+        _wanted(each, [], "", init=True)
+        for each in needed
+        if each.default is UNSAID and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    return [each for several in (*to_build, *given) for each in several]
+
+
+def parameters_of(function: Any) -> tuple[inspect.Parameter, ...]:
+    """None at all where they cannot be read."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ()
+
+
+# ---- what source and comments say
+SIZE = r"(?:[A-Za-z]\w{0,14}|\d+|\.\.\.)"
+SIZES = (
+    r"(?:\W{0,4}(?:\([\w. ]*\))?[^\n()\[\]]{0,50}\bshape\W{1,3}|\W{0,4})"
+    rf"[(\[]\s*({SIZE}(?:\s*[,x]\s*{SIZE})*)\s*,?\s*[)\]]"
+)
+NO_SIZE = re.compile(
+    r"(?i)^(optional|.*tensor|int|float|bool|str|torch|default|or|list|tuple|none|e|i|a|self|ctx)$"
+)
+
+
+def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
+    """(argument, a name or size for each of its dimensions, what it is compared with); a tensor,
+    where there is neither."""
+    match node:
+        case ast.Assign([ast.Tuple(parts)], value) | ast.Compare(
+            value, [ast.Eq() | ast.NotEq()], [ast.Tuple(parts)]
+        ) if name := _shape_of(value):
+            starred = any(isinstance(part, ast.Starred) for part in parts)
+            yield name, None if starred else _dims(parts), []
+        case ast.Compare(
+            ast.Attribute(ast.Name(name), "ndim") | ast.Call(ast.Attribute(ast.Name(name), "dim")),
+            [_],
+            [ast.Constant(int(rank))],
+        ):
+            yield name, _dims([None] * rank), []
+        case ast.Compare(ast.Name(name), [_], [right]):
+            words = [
+                each.value
+                for each in (
+                    right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
+                )
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            ]
+            yield from [(name, None, words)] if words else []
+        case ast.Attribute(ast.Name(name), attribute) if hasattr(Tensor, attribute):
+            yield name, None, []
+        case ast.Call(ast.Attribute(_, "save_for_backward"), saved):
+            yield from ((each.id, None, []) for each in saved if isinstance(each, ast.Name))
+
+
+def _dims(parts: Sequence[ast.AST | None]) -> tuple[str, ...]:
+    """A name or a number for each."""
+    named = [isinstance(each, ast.Constant | ast.Name) and ast.unparse(each) for each in parts]
+    return tuple(text if text and text != "_" else f"_{at}" for at, text in enumerate(named))
+
+
+def _shape_of(node: ast.AST) -> str | None:
+    """The name whose `.shape` or `.size()` it is."""
+    match node:
+        case ast.Attribute(ast.Name(name), "shape") | ast.Call(
+            ast.Attribute(ast.Name(name), "size"), []
+        ):
+            return name
+    return None
+
+
+# ---- what an argument is
+def _word(text: str, before: str = r"(^|_)", behind: str = r"(_|\d|$)") -> str:
+    """Any of these words (separated by blanks) as a part of a name."""
+    return f"{before}({'|'.join(text.split())}){behind}"
+
+
+ANNOTATED = (
+    ("object", r"Callable|Generator|^(\w+)?(dtype|device|Module|ProcessGroup|Group)$"),
+    ("tensors", r"(?i)(list|sequence|iterable|tuple)\[.*tensor"),
+    ("tensor", "Tensor"),
+    ("word", r"Literal|\bstr\b"),
+    ("ints", r"(?i)(list|sequence|tuple|size)\[?.*int|\bSize\b"),
+    ("bool", r"\bbool\b"),
+    ("int", r"\b(Sym)?[iI]nt\b"),
+    ("float", r"\b([fF]loat|Scalar|Number)\b"),
+)
+DRAWN = (
+    ("mask", _word("mask masks masked")),
+    ("lower_triangular", _word(r"chol\w* tril lower")),
+    ("spd", _word(r"covar\w* cov precision gram spd psd hessian")),
+    (
+        "index",
+        _word(
+            "index indices indexes idx ids? inds? classes tokens? segments? positions offsets "
+            "lengths seqlens? perm argmax assignments? edges? neighbou?rs edge_index"
+        ),
+    ),
+    (
+        "positive",
+        _word(
+            r"p probs? probabilit.* var variance sigma std rstd inv_?std scale temperature tau",
+            r"(^|\w_)",
+            "$",
+        ),
+    ),
+)
+BY_NAME = (
+    (
+        "word",
+        _word(
+            "mode reduction reduce method type kind activation act norm_type padding_mode layout "
+            "name fn_name approximate format",
+            behind="$",
+        ),
+    ),
+    (
+        "bool",
+        _word("is use has with return do should need ensure keep enable add no", "^", "_")
+        + "|"
+        + _word(
+            "causal training train inplace keepdims? bidirectional align_corners interleaved "
+            "affine normalized reverse transposed? upper flag largest sorted deterministic",
+            behind="$",
+        ),
+    ),
+    (
+        "int",
+        _word(
+            r"dims? axis ndim num size stride padding pad dilation groups? heads? kernel_size k n "
+            r"steps? iters? iterations? window block chunk channels? "
+            r"features? hidden length seq_len depth order degree rank n_\w+ num_\w+ \w+_size "
+            r"\w+_dim bits? rows cols level d_model "
+            r"upscale_factor downscale_factor padding_idx ignore_index",
+            behind="$",
+        )
+        + "|^(n|num|max_n|nb)_",
+    ),
+    (
+        "float",
+        _word(
+            "eps epsilon alpha beta gamma lam lambd lambda_? slope negative_slope temperature "
+            "temp tau t scale scaling factor coeffs? momentum p prob dropout dropout_p rate lr "
+            "threshold thresh margin delta power exponent min max low high lower upper bound clip "
+            "value weight_decay sigma std width sharpness strength smoothing eta tol constant "
+            "const softcap logit_scale sm_scale",
+            behind="$",
+        )
+        + "|"
+        + _word("eps scale factor alpha value prob rate", "_", "$"),
+    ),
+)
+TENSORS = frozenset({"tensor", "tensors", *(kind for kind, _ in DRAWN)})
+
+
+def _wanted(
+    parameter: inspect.Parameter,
+    said: Sequence[tuple[str, tuple[str, ...] | None, list[str]]],
+    comments: str,
+    init: bool = False,
+) -> list[Wanted]:
+    name, default = parameter.name, parameter.default
+    plain = isinstance(parameter.annotation, type) and not hasattr(parameter.annotation, "__args__")
+    text = (
+        ""
+        if parameter.annotation is UNSAID
+        else parameter.annotation.__name__
+        if plain
+        else str(parameter.annotation)
+    )
+    own = [(dims, words) for of, dims, words in said if of == name]
+    words = [
+        *(re.findall(r"'([^']*)'", text) if "Literal" in text else []),
+        *(word for _, words in own for word in words),
+    ]
+    commented = re.findall(rf"(?<!\w){re.escape(name)}(?!\w){SIZES}", comments) + re.findall(
+        r'\[\w*Tensor, ?["\']([\w ]+)["\']\]', text
+    )
+    dims = [
+        sizes
+        for each in commented
+        if not any(map(NO_SIZE.match, sizes := tuple(re.split(r"\s*[,x]\s*|\s+", each))))
+    ]
+    dims += [each for each, _ in own if each is not None]
+    annotated = _kind_in(ANNOTATED, re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
+    drawn, named = (_kind_in(table, name.lower()) for table in (DRAWN, BY_NAME))
+    if annotated is None and default is not None and default is not UNSAID:
+        annotated = {bool: "bool", int: "int", float: "float", str: "word"}.get(
+            type(default), "ints"
+        )
+    if annotated is None and (dims or any(not words for _, words in own)):
+        annotated = "tensor"
+    kind = (
+        annotated or ("word" if words else None) or named or drawn or ("int" if init else "tensor")
+    )
+    if kind == "tensor":
+        kind = drawn or kind
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return [Wanted(f"{name}{place}", kind) for place in range(2)]
+    keyword, size = parameter.kind is parameter.KEYWORD_ONLY, dims[0] if dims else None
+    return [Wanted(name, kind, default, keyword, init, size, tuple(dict.fromkeys(words)))]
+
+
+def _kind_in(table: Sequence[tuple[str, str]], text: str) -> str | None:
+    """The first kind whose pattern is in the text."""
+    return next((kind for kind, pattern in table if re.search(pattern, text)), None)
+
+
+Shape = tuple[int, ...]
+Assignment = Mapping[str, InputRecipe]
+"""Argument → what it is given; an argument that is not in it keeps its default."""
+
+BASES: tuple[Shape, ...] = (
+    (2, 3),
+    (2, 3, 4),
+    (2, 4, 5, 6),
+    (4, 4),
+    (3,),
+    (2, 4, 4),
+    (2, 8),
+    (1, 4, 8, 8),
+    (2, 2, 4, 4, 4),
+    (),
+)
+"""Shapes of the first tensor: sizes that differ first, so that no two dimensions can be mixed up.
+Small, so that every element is compared."""
+SHAPES: tuple[tuple[str, str], ...] = (
+    (
+        r"^(w\d?|weights?|kernels?|filters?|mat2|wt?|.*_weight|codebook|prototypes|table|embeddings?)$",
+        "conv|4 -1|1|-1 4|-1|*",
+    ),
+    (r"^(b\d?|bias|.*_bias)$", "4|-1|1|*"),
+    (r"^(cos|sin|.*_(cos|sin)|(cos|sin)_.*|freqs.*|rotary.*)$", "-2 -1|-1|*"),
+    (r"^(gamma|beta|(running_)?(mean|var)|inv_?std|rstd|std|scale|shift|loc|slope|g)$", "-1|1|*|"),
+    (
+        r"^(alpha|temperature|temp|tau|t|lam|lambda_?|eps|step_size|threshold|logit_scale|curvature|c|clip.*|factor|n)$",
+        "|-1|*",
+    ),
+    ("", "*|-1|-1 4|"),
+)
+"""Names → shapes beside a first tensor, the likeliest first: `*` is its own; `-1` the size of its
+last dimension, `4` that size."""
+INDICES = "0|column|*"
+LARGEST = 16  # size that is taken from a comment
+NUMBERS: Mapping[str, Json] = {
+    "eps": 1e-5,
+    "epsilon": 1e-5,
+    "tol": 1e-6,
+    "momentum": 0.9,
+    "slope": 0.1,
+    "negative_slope": 0.01,
+    "min": -0.5,
+    "low": -0.5,
+    "lower": -0.5,
+    "dim": -1,
+    "axis": -1,
+    "stride": 1,
+    "padding": 0,
+    "pad": 1,
+    "dilation": 1,
+    "kernel_size": 3,
+    "world_size": 1,
+    "reduction": "mean",
+    "reduce": "sum",
+    "mode": "bilinear",
+    "padding_mode": "zeros",
+    "approximate": "none",
+    "activation": "relu",
+    "act": "relu",
+}
+PLAIN: Mapping[str, Json] = {
+    "float": 0.5,
+    "int": 2,
+    "bool": False,
+    "word": "mean",
+    "ints": [2, 2],
+    "object": None,
+}
+DRAWS: Mapping[str, tuple[DrawKind, Json]] = {
+    "index": ("integers", [0, 2]),
+    "mask": ("kind", "mask"),
+    "lower_triangular": ("kind", "lower_triangular"),
+    "spd": ("kind", "spd"),
+    "positive": ("uniform", [0.5, 1.5]),
+    "fraction": ("uniform", [0.1, 0.9]),
+    "tensor": ("normal", (0.0, 1.0)),
+}
+"""Kind → how it is drawn. Indices are 0 and 1, which are in every dimension."""
+
+
+def layouts(wanted: Sequence[Wanted], rank: int | None = None) -> Iterator[Assignment]:
+    """The likely values of all arguments, for one shape of the first tensor (of this rank) after
+    the other."""
+    first = next((each for each in wanted if each.kind in TENSORS - {"index", "mask"}), None)
+    known = len(first.dims) if first is not None and first.dims and rank is None else rank
+    for base in [base for base in BASES if known in (None, len(base))] or [(2,) * (known or 0)]:
+        dims = (first and first.dims) or ()
+        as_said = first is not None and len(dims) == len(base)
+        sizes = dict(zip(dims, base, strict=True)) if as_said else {}
+        for name in (name for each in wanted for name in each.dims or ()):
+            if name.isdigit() and int(name) <= LARGEST:
+                sizes[name] = int(name)
+            sizes.setdefault(name, (4, 3, 5, 2)[len(sizes) % 4])
+        given = {each.name: choices(each, base, sizes) for each in wanted}
+        if first is not None and not (dims and as_said):
+            given[first.name] = [make(first, first.kind, base)]
+        likely = {name: recipes[0] for name, recipes in given.items() if recipes}
+        yield likely
+        yield {
+            each.name: likely[each.name]
+            for each in wanted
+            if each.name in likely and each.default is UNSAID
+        }
+
+
+def choices(wanted: Wanted, base: Shape, sizes: Mapping[str, int]) -> list[InputRecipe]:
+    """Values of one argument, the likeliest first; none where it keeps its default."""
+    if wanted.kind in TENSORS:
+        if wanted.dims is not None and sizes:
+            return [make(wanted, wanted.kind, tuple(sizes[name] for name in wanted.dims))]
+        return [
+            make(wanted, wanted.kind, shape) for shape in beside(wanted.name, wanted.kind, base)
+        ]
+    if wanted.default is not UNSAID:
+        return []
+    name, values = wanted.name, wanted.words
+    if wanted.init and wanted.kind == "int" and not re.search("head|group|layer|kernel", name):
+        values = tuple(dict.fromkeys([*base[-1:], *base[1:2], 4]))
+    return [InputRecipe(name, value=value) for value in values] or [make(wanted, wanted.kind, base)]
+
+
+def beside(name: str, kind: str, base: Shape) -> Iterator[Shape]:
+    """Shapes of a tensor of this name and kind, where the first tensor has the shape `base`."""
+    text = (
+        INDICES
+        if kind == "index"
+        else next(text for pattern, text in SHAPES if re.search(pattern, name))
+    )
+    for each in text.split("|"):
+        sizes = [int(size) for size in each.split() if size.lstrip("-").isdigit()]
+        if each == "*":
+            yield base
+        elif each == "conv" and len(base) > 3:
+            yield 4, base[1], *(3 for _ in base[2:])
+        elif each == "column" and len(base) > 1:
+            yield base[0], 1, *base[2:]
+        elif each not in ("conv", "column") and all(
+            size == 4 or -len(base) <= size < len(base) for size in sizes
+        ):
+            yield tuple(size if size == 4 else base[size] for size in sizes)
+
+
+def make(wanted: Wanted, kind: str, shape: Shape) -> InputRecipe:
+    if kind in PLAIN:
+        return InputRecipe(wanted.name, value=NUMBERS.get(wanted.name, PLAIN[kind]))
+    if kind == "tensors":
+        return InputRecipe(wanted.name, tensors=(TensorRecipe(shape),) * 2)
+    if kind in ("spd", "lower_triangular") and shape[-1:] != shape[-2:-1]:
+        shape = (*shape[:-2], 4, 4)
+    draw, arguments = DRAWS[kind]
+    return InputRecipe(wanted.name, TensorRecipe(shape, draw, arguments, symmetric=kind == "spd"))
+
+
+def shape_of(recipe: InputRecipe) -> Shape | None:
+    """Of a tensor, or of the first of a list; None of a plain value."""
+    return next((each.shape for each in recipe.recipes if each.shape is not None), None)
+
+
+# ---- what a refusal says
+WANTS = (
+    ("index", WANTS_WHOLE.pattern + "|int64|integer tensor"),
+    ("mask", WANTS_MASK.pattern),
+    (
+        "tensor",
+        r"'(?:float|int|bool|NoneType|str)' object (?:has no attribute|is not "
+        r"(?:iterable|subscriptable))|must be Tensor|unsupported operand"
+        r"|not (?:float|int|NoneType|bool|str)\b|only save variables",
+    ),
+    (
+        "int",
+        r"interpreted as an integer|converted to an index|must be int\b|single element can be "
+        r"converted",
+    ),
+    ("bool", r"Boolean value of Tensor|must be bool"),
+    ("word", r"must be str|unhashable"),
+    ("tensors", r"must be (a |an )?(tuple|list|sequence)"),
+    ("spd", r"square|positive.definite|symmetric"),
+    ("positive", r"not finite|negative|positive|domain|greater than|nonzero"),
+    ("fraction", r"between 0|\[0, 1\]"),
+)
+"""The kind that one of the arguments should be of → how torch and others say so."""
+RANK = re.compile(
+    r"or (\d)-?D|(\d)-?D|(\d)-dim|(\d) dimension|expected (\d)(?:,|\))|got (\d)\)|(a matri)"
+)
+NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+def otherwise(
+    assignment: Assignment, wanted: Sequence[Wanted], error: str, frame: Frame | None
+) -> Iterator[Assignment]:
+    """What the error suggests: another kind of an argument, another number of dimensions, another
+    size; or else another of its likely values. Those first that the failing line names."""
+    called = [each for each in wanted if not each.init]
+    place = re.search(
+        r"(?:invalid gradient at index|gradient different than None at position) (\d+)(?: - got "
+        r"\[([\d, ]*)\])?",
+        error,
+    )
+    named = [
+        each
+        for each in called
+        if frame is not None and re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", frame.text)
+    ]
+    if place is not None:
+        named = [called[int(place[1]) - (place[2] is None)]]
+    suspects = [*named, *(each for each in called if each not in named)] if place is None else named
+    shapes = {
+        each.name: shape
+        for each in called
+        if each.name in assignment and (shape := shape_of(assignment[each.name])) is not None
+    }
+    base = next(iter(shapes.values()), (2, 3))
+
+    def given(each: Wanted, kind: str, shape: Shape) -> Assignment:
+        return {**assignment, each.name: make(each, kind, shape)}
+
+    if place is not None and place[2] is not None:
+        yield given(named[0], named[0].kind, tuple(map(int, NUMBER.findall(place[2]))))
+    kind = (_kind_in(WANTS, error) or "") if place is None else "tensor"
+    for each in suspects if kind else ():
+        own = shapes.get(each.name)
+        if kind == "tensor" and own is None:
+            yield from (
+                given(each, "positive", shape) for shape in (*beside(each.name, kind, base), ())
+            )
+        elif (
+            kind in DRAWS
+            and kind != "tensor"
+            and own is not None
+            and assignment[each.name] == make(each, each.kind, own)
+        ):
+            yield from (
+                given(each, kind, shape)
+                for shape in (beside(each.name, kind, base) if kind == "index" else [own])
+            )
+        elif kind in (*PLAIN, "tensors") and own is not None:
+            yield given(each, kind, own)
+    ranks = next((next(filter(None, found)) for found in RANK.findall(error)), None)
+    if ranks is not None:
+        rank = int(ranks) + ("out of range" in error) if ranks.isdigit() else 2
+        yield from list(layouts(wanted, rank))[:2]
+        yield from (
+            given(each, each.kind, (*shapes[each.name], 4, 4, 4)[:rank])
+            for each in suspects
+            if len(shapes.get(each.name, ())) not in (0, rank)
+        )
+    numbers = list(
+        dict.fromkeys(int(number) for number in NUMBER.findall(error) if 1 < int(number) < 9)
+    )
+    for each in (
+        reversed([each for each in suspects if each.name in shapes]) if len(numbers) > 1 else ()
+    ):
+        shape = shapes[each.name]
+        yield from (
+            {
+                **assignment,
+                each.name: _reshaped(assignment[each.name], (*shape[:at], other, *shape[at + 1 :])),
+            }
+            for at, size in enumerate(shape)
+            for other in numbers
+            if size in numbers and other != size
+        )
+    for each in named:
+        yield from (
+            {**assignment, each.name: recipe}
+            for recipe in choices(each, base, {})
+            if each.name in assignment
+        )
+
+
+def _reshaped(recipe: InputRecipe, shape: Shape) -> InputRecipe:
+    """The same draw in another shape."""
+    return replace(
+        recipe,
+        tensor=recipe.tensor and replace(recipe.tensor, shape=shape),
+        tensors=tuple(replace(each, shape=shape) for each in recipe.tensors),
+    )
+
 
 MOST, SPARED = 40, 10  # calls of one function; those of them that are left for what a check varies
 MOST_CASES = 8  # of one matrix
@@ -58,8 +610,7 @@ class Level(IntEnum):
     NONE, RAISED, NOT_DIFFERENTIABLE, NOT_FINITE, NO_BACKWARD, ZERO, WHOLE = range(7)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Of one call. `frame`: the user's line that the error came from; `nothing`: the arguments that
     backward gave no gradient for."""
 

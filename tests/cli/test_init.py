@@ -291,5 +291,5 @@ def test_a_signal_is_the_exit_code(gradverify, folder, monkeypatch, number, expe
         raise Stopped(number)
         yield
 
-    monkeypatch.setattr("gradverify.running.proposing.proposals", stopped)
+    monkeypatch.setattr("gradverify.running.schedule.proposals", stopped)
     assert gradverify("init", "gradverify.functions.products:add", "-n")[0] == expected

@@ -111,7 +111,7 @@ def test_quiet_leaves_out_the_lines_of_checks(specs, gradverify):
 
 
 def test_an_interrupt_keeps_what_was_seen(specs, gradverify, monkeypatch):
-    import gradverify.running.mutate as running
+    import gradverify.running.inline as running
 
     real = running.mutated
 

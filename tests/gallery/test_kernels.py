@@ -18,8 +18,7 @@ from torch.nn.functional import rms_norm
 
 from gallery.twins import GALLERY, draw, gradients, load
 from gradverify.rules.catalogue import codes
-from gradverify.running.inline import run_case
-from gradverify.running.requirements import placed
+from gradverify.running.inline import placed, run_case
 from gradverify.spec.load import load as read
 from gradverify.subject.interpreted import interpreting
 from gradverify.subject.prepare import prepare

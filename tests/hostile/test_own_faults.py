@@ -13,7 +13,7 @@ from own_fault import raising
 
 from gradverify.report.json import report_schema
 from gradverify.rules.catalogue import rules
-from gradverify.running import crew
+from gradverify.running import schedule
 
 SPEC = """gradverify: 1
 checks:
@@ -229,18 +229,18 @@ def test_a_fault_that_several_rules_share_is_not_measured_by_all_of_them(checked
 def test_a_result_of_the_wrong_type_costs_its_check(checked, monkeypatch, field, value, isolated):
     """A bool in an integer's place once lost all results of the run."""
     if isolated:
-        original = crew.decoded
+        original = schedule.decoded
         monkeypatch.setattr(
-            crew,
+            schedule,
             "decoded",
             lambda case, data: original(
                 case, _spoilt(data, field, value) if case.name == "struck" else data
             ),
         )
     else:
-        original = crew.run_case
+        original = schedule.run_case
         monkeypatch.setattr(
-            crew,
+            schedule,
             "run_case",
             lambda case, *given, **options: _spoilt_result(
                 original(case, *given, **options), field, value

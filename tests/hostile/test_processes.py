@@ -14,7 +14,7 @@ import pytest
 from commands import apart, checks, codes, here, soon, spec, standing_in
 
 from gradverify.running import server, supervisor
-from gradverify.running.crew import Workers
+from gradverify.running.schedule import Workers
 
 PLANTED = Path(__file__).with_name("planted.py")
 HANGS = ("loops", "sleeps_in_c", "deadlocks", "HangsInBackward", "has_some_and_hangs")

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from gradverify.evidence import Evidence
 from gradverify.numerics.function.coordinates import flat_all
 from gradverify.oracles.along import Along
-from gradverify.rules.double_backward import Inputs, Wrong, backwards
+from gradverify.rules.derivatives import Inputs, Wrong, backwards
 
 X, Y = randn(2, 3), randn(2, 3, seed=1)
 

@@ -11,9 +11,9 @@ from live import case as made
 
 from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.model.event import CheckFinished
-from gradverify.rules.unjudged import _may_be_empty
-from gradverify.running.crew import Workers
+from gradverify.rules.values import _may_be_empty
 from gradverify.running.inline import run_case
+from gradverify.running.schedule import Workers
 from rules.functions import X, square
 
 
@@ -198,7 +198,7 @@ def test_time_to_import_is_not_the_checks(tmp_path):
     from live import case, tensor
 
     from gradverify.model.event import CheckFinished
-    from gradverify.running.crew import Workers
+    from gradverify.running.schedule import Workers
 
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(10)\ndef f(x): return 2 * x\n")
     (tmp_path / "never.py").write_text("import time\ntime.sleep(1000)\n")

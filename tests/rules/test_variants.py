@@ -13,8 +13,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from gradverify.rules.differ import Called
-from gradverify.rules.variants import compared, subsets
+from gradverify.rules.differ import Called, subsets
+from gradverify.rules.variants import compared
 from gradverify.running.inline import run_case
 from rules.functions import Right, RightProduct, X, Y, product, square
 from rules.tricky import TRICKY

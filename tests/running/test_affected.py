@@ -19,8 +19,7 @@ import pytest
 import gradverify
 from gradverify.functions.catalogue import BUILTINS
 from gradverify.rules.catalogue import codes
-from gradverify.running.affected import affected, project_specs, sieved
-from gradverify.running.git import Changes, of_hook
+from gradverify.running.affected import Changes, affected, of_hook, project_specs, sieved
 from gradverify.spec.discover import discover
 from gradverify.spec.load import load
 

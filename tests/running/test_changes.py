@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradverify.model.problem import ProblemsError
-from gradverify.running.git import of_hook, since
+from gradverify.running.affected import of_hook, since
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 Git = Callable[..., str]

@@ -11,8 +11,7 @@ from live import case, tensor
 import gradverify
 from gradverify.model.case import Search
 from gradverify.model.event import Environment
-from gradverify.running.hosted import Request, distributed
-from gradverify.running.schedule import environment
+from gradverify.running.schedule import Request, distributed, environment
 
 SPEC = """gradverify: 1
 checks:

@@ -10,8 +10,7 @@ import gradverify
 from gradverify.model.case import Case, SpecPlace
 from gradverify.model.result import Finding
 from gradverify.running.lost import encoded, of_lost, without_running
-from gradverify.running.process import Died
-from gradverify.running.supervisor import Lost, Task
+from gradverify.running.supervisor import Died, Lost, Task
 
 HANGS = '''
 import time

@@ -7,14 +7,13 @@ from live import case, given
 from own_fault import raising
 
 from gradverify.model.mutation import MutatedCheck
-from gradverify.running.inline import Devices
-from gradverify.running.mutate import mutate_case, mutated
+from gradverify.running.inline import Devices, mutate_case, mutated
 
 
 def test_each_case_is_told_before_it_begins_and_skips_are_not(monkeypatch):
-    monkeypatch.setattr("gradverify.running.mutate.devices", lambda: Devices((), 1))
+    monkeypatch.setattr("gradverify.running.inline.devices", lambda: Devices((), 1))
     monkeypatch.setattr(
-        "gradverify.running.mutate.mutate_case",
+        "gradverify.running.inline.mutate_case",
         lambda one: MutatedCheck(one.id, one.name, one.target),
     )
     cases = [

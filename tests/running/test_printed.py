@@ -8,7 +8,8 @@ import os
 import pytest
 
 from gradverify.running.inline import captured
-from gradverify.running.process import KEPT_BYTES, MOST, cut_at, end_of, opened, tail
+from gradverify.running.supervisor import KEPT_BYTES, cut_at, end_of, opened, tail
+from gradverify.running.supervisor import MOST_PRINTED as MOST
 
 LINE = "x" * 99 + "\n"
 ROOM = MOST + KEPT_BYTES

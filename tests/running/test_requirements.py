@@ -6,8 +6,7 @@ import pytest
 from live import case, tensor
 
 from gradverify.model.case import InputRecipe, Search, TensorRecipe
-from gradverify.running.inline import Devices
-from gradverify.running.requirements import Lack, cuda_of, installed, lack, placed
+from gradverify.running.inline import Devices, Lack, cuda_of, installed, lack, placed
 
 NONE, ONE = Devices((), 1), Devices(("a GPU",), 1)
 

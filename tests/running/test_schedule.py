@@ -10,9 +10,8 @@ from gradverify.model.case import Case, Settings, SpecPlace
 from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate, fold
 from gradverify.model.result import CaseResult, FunctionInfo
-from gradverify.running.crew import Here
 from gradverify.running.inline import Devices
-from gradverify.running.schedule import run
+from gradverify.running.schedule import Here, run
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,759 @@
+"""What a call writes, saves, shares and returns: memory that is not its own, that lives on or goes
+stale; how many gradients, of which kind; and for whom there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.result import Finding, Severity
+from gradverify.numerics.function.coordinates import flat_real
+from gradverify.rules.at_line import at_forward, at_forward_of
+from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
+from gradverify.rules.shown import Findings, NotApplicable, changed, element_name
+from gradverify.subject.ambient import generator_name
+from gradverify.subject.another import elsewhere, other_points
+from gradverify.subject.base_call import Depends, arguments, given_back, saved_tensors
+from gradverify.subject.differentiable import Graph
+from gradverify.subject.draw import generator, signed
+from gradverify.subject.failure import UserCodeError, shown, type_name
+from gradverify.subject.forms import is_jagged, of_type
+from gradverify.subject.graph import Edge, RawReturn, function_nodes, wrong_number
+from gradverify.subject.lifetime import Alive, still_alive
+from gradverify.subject.snapshot import alike, attributes, overlaps
+from gradverify.subject.subject import Argument
+from gradverify.torch_private import is_view, version_preserved
+
+
+# ---- GV202 grad-output-modified: backward writes into grad_output
+def gv202(evidence: Evidence) -> Findings:
+    for output, change in evidence.worked.damaged:
+        name = evidence.name_of(output)
+        detail = changed(f"grad_{name}", evidence.forward.outputs[output], change)
+        yield Finding(
+            "GV202",
+            f"backward writes into grad_output of {name}{detail}",
+            output=output,
+            hint="work on a copy: grad_output.clone(), torch.where, or a product with a mask",
+        )
+
+
+# ---- GV203 input-modified: forward or backward writes into an input
+COPY = "write into a copy"
+HINTS = {
+    "forward": "write into a copy; if it is meant to work in place, ctx.mark_dirty(x) and return x "
+    "itself",
+    "backward": "backward must leave what forward was given as it is: write into a copy",
+}
+
+
+def gv203(evidence: Evidence) -> Findings:
+    is_function = evidence.subject.target.kind == "autograd.Function"
+    lost = (
+        given_back(evidence.subject, evidence.base)
+        if evidence.forward.freed and evidence.worked.direct
+        else ()
+    )
+    # Inputs without memory after forward; those that have none after backward either are lost
+    for name in evidence.forward.freed:
+        if name in lost:
+            found = Finding(
+                "GV203",
+                f"forward gives the memory of {name} back, and backward does not rebuild it: the "
+                "caller's tensor is lost",
+                input=name,
+                hint="leave the caller's tensors alone, or rebuild them in backward",
+            )
+        else:
+            found = Finding(
+                "GV203",
+                f"forward gives the memory of {name} back until backward rebuilds it: whatever "
+                "reads it in between reads nothing, or memory that is not its own",
+                severity="warning",
+                input=name,
+                hint="right inside a chain of reversible layers; the first one's input must be "
+                "kept",
+            )
+        yield at_forward(found, evidence, name)
+    seen = set[str]()
+    for who, written in (
+        ("forward", evidence.forward.written),
+        ("backward", evidence.worked.written),
+    ):
+        for held, change in (
+            (each.held, each.change)
+            for each in written
+            if each.held.kind == "argument" and each.held.name not in seen
+        ):
+            seen.add(held.name)
+            hint = COPY
+            severity = _severity(any(argument.name == held.name for argument in evidence.inputs))
+            if severity == "warning":
+                hint = "write into a copy, unless it is state that is meant to be updated"
+            # Only a Function has a ctx to mark what it writes into
+            elif who == "backward" or is_function:
+                hint = HINTS[who]
+            found = Finding(
+                "GV203",
+                f"{who} writes into {held.name}{changed(held.name, held.tensor, change)}",
+                input=held.name,
+                severity=severity,
+                hint=hint,
+            )
+            yield at_forward(found, evidence, held.name) if who == "forward" else found
+    for inner in (
+        () if seen else {(each.cls, each.place): each for each in evidence.inner_writes}.values()
+    ):
+        detail = (
+            ""
+            if inner.change is None
+            else f": an element was {inner.change[1]:.6g} before, {inner.change[2]:.6g} after"
+        )
+        found = Finding(
+            "GV203",
+            f"forward of {inner.cls.__name__} writes into its argument {inner.place}{detail}",
+            severity=_severity(inner.differentiable),
+            hint=HINTS["forward"],
+        )
+        yield at_forward_of(found, inner.cls, inner.place)
+
+
+def _severity(differentiable: bool) -> Severity:
+    """What is not differentiated may be state, as running statistics are."""
+    return "error" if differentiable else "warning"
+
+
+# ---- GV204 saved-modified: backward writes into what forward saved or returned
+def gv204(evidence: Evidence) -> Findings:
+    for each in evidence.worked.written:
+        if each.held.kind != "argument":
+            name = f"the {each.held.name}" if each.held.kind == "saved" else each.held.name
+            label = "" if each.held.kind == "saved" else each.held.name
+            yield Finding(
+                "GV204",
+                f"backward writes into {name}{changed(label, each.held.tensor, each.change)}",
+                output=each.held.place,
+                hint="work out of place or on a clone: what forward saved or returned is read "
+                "again by others",
+            )
+
+
+# ---- GV230 global-state: a call leaves torch's global state changed
+PUT_BACK = (
+    "put it back before the call ends (a `with` statement, or `finally`), or set it once where the "
+    "program starts"
+)
+OWN_GENERATOR = (
+    "seed inside `with torch.random.fork_rng(devices=[]):`, or draw from a generator of its own "
+    "(torch.Generator, numpy.random.Generator)"
+)
+
+
+def gv230(evidence: Evidence) -> Findings:
+    by_forward = evidence.fixed_by_forward
+    for who, seen, fixed in (
+        ("forward", evidence.forward.left, by_forward),
+        (
+            "backward",
+            evidence.worked.left,
+            [n for n in evidence.fixed_by_backward if n not in by_forward],
+        ),
+    ):
+        found = [
+            (f"leaves {left.what} changed: {left.before} before, {left.after} after", PUT_BACK)
+            for left in seen
+        ]
+        found += [
+            (
+                f"seeds {generator_name(place)}: what is drawn after it is the same after every "
+                "call",
+                OWN_GENERATOR,
+            )
+            for place in fixed
+        ]
+        for message, hint in found:
+            finding = Finding("GV230", f"{who} {message}", severity="warning", hint=hint)
+            yield at_forward(finding, evidence) if who == "forward" else finding
+
+
+# ---- GV231 unwritten-memory: a result depends on memory that nobody wrote
+WRITE_FIRST = (
+    "write every element of what `torch.empty`, `empty_like`, `new_empty` or `resize_` returns "
+    "before it is read, or use `torch.zeros`"
+)
+BESIDE = "read within the tensors only"
+
+
+def gv231(evidence: Evidence) -> Findings:
+    for each in evidence.memory.depends:
+        yield _finding(
+            evidence,
+            each,
+            "unwritten memory" if evidence.memory.allocated else "memory beside its tensors",
+        )
+
+
+def _finding(evidence: Evidence, found: Depends, what: str) -> Finding:
+    hint = WRITE_FIRST if evidence.memory.allocated else BESIDE
+    if found.raised is not None:
+        return Finding(
+            "GV231",
+            f"what {what} holds decides whether {found.raised.message}",
+            hint=hint,
+            frames=found.raised.frames,
+        )
+    loud, quiet = found.numbers
+    if found.input is not None:
+        argument = evidence.inputs[found.input]
+        name = f"the gradient of {argument.name}"
+        first = element_name(argument.name, argument.value, found.first)
+    else:
+        name = evidence.name_of(found.output or 0)
+        first = element_name(name, found.tensor, found.first)
+    message = (
+        f"{name} depends on {what}: {found.count} of {found.size} numbers do; {first} is "
+        f"{loud:.6g} where it holds NaN, {quiet:.6g} where it holds large numbers"
+    )
+    return Finding(
+        "GV231",
+        message,
+        input=None if found.input is None else evidence.inputs[found.input].name,
+        output=found.output,
+        hint=hint,
+    )
+
+
+# ---- GV232 written-beside: a call writes beside its tensor
+def gv232(evidence: Evidence) -> Findings:
+    beside = evidence.memory.beside
+    if beside is not None:
+        who = "backward" if evidence.memory.backward else "forward"
+        count = abs(beside.element)
+        where = "before the first" if beside.element < 0 else "behind the last"
+        found = Finding(
+            "GV232",
+            f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
+            f"{beside.tensor} there is another number after the call",
+            hint="look at the first and the last index that is written",
+        )
+        yield found if evidence.memory.backward else at_forward(found, evidence)
+
+
+# ---- GV214 kept-alive: memory lives on after its last use
+def gv214(evidence: Evidence) -> Findings:
+    if evidence.interpreter:
+        raise NotApplicable(
+            "Triton's interpreter keeps what kernels got until the garbage collector runs"
+        )
+    alive = Alive((), (), ())
+    with suppress(UserCodeError):  # it may refuse inputs that are no leaves
+        own = evidence.subject.target.kind == "autograd.Function"
+        alive = still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, own)
+    if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
+        v, expected = evidence.worked.cotangents, evidence.worked.gradients
+        yield from on_another_graph(
+            evidence, expected, alive.gradients, v, "whose inputs are results (x * 1)"
+        )
+    if alive.outputs or alive.nodes:
+        what = " and ".join(
+            [*alive.outputs, *(f"the node of {name}" for name in dict.fromkeys(alive.nodes))]
+        )
+        stay = "stays" if len(alive.outputs + alive.nodes) == 1 else "stay"
+        yield Finding(
+            "GV214",
+            f"{what} {stay} in memory after backward when everything was dropped, until the "
+            "garbage collector runs",
+            hint="something refers to it in a circle, as an output does that is an attribute of "
+            "ctx; "
+            "ctx.save_for_backward holds outputs without one",
+        )
+    for name in alive.inputs:
+        yield Finding(
+            "GV214",
+            f"{name} stays in memory as long as the output, although backward is over",
+            input=name,
+            hint="ctx.save_for_backward frees what it holds after backward, an attribute of ctx or "
+            "a closure does not",
+        )
+
+
+# ---- GV215 stale-saved: an input or output that is changed after forward spoils the gradient
+# silently
+VERSIONS = (
+    "ctx.save_for_backward keeps the version of a tensor, an attribute of ctx and `.data` do not"
+)
+OUTPUTS = (
+    "save the output with ctx.save_for_backward, which keeps its version; `y.detach()` on ctx and "
+    "`y.data` do not"
+)
+
+
+def gv215(evidence: Evidence) -> Findings:
+    own, checked = evidence.inputs, evidence.forward.checked
+
+    def made() -> tuple[Graph, list[Tensor]]:
+        """A graph, and what may be overwritten in it: the inputs, which are no leaves, and the
+        outputs."""
+        leaves = evidence.subject.leaves()
+        graph = evidence.function.graph(leaves, [leaf * 1 for leaf in leaves])
+        given = [
+            x
+            for argument, x in zip(evidence.subject.arguments, graph.arguments, strict=True)
+            if argument.differentiable
+        ]
+        return graph, [*given, *(graph.outputs[place] for place in checked)]
+
+    try:
+        graph, tensors = made()
+    except UserCodeError:
+        return  # it refuses inputs that are no leaves
+    used = False
+    # A module that recomputes its forward reads all of them in backward
+    of_parameters = list[Finding]()
+    for n, place in enumerate([*(None for _ in own), *checked]):
+        if place is not None and not _is_asked(evidence, graph, tensors[n]):
+            continue
+        if used and not evidence.reusable:
+            graph, tensors = made()
+        argument = (
+            own[n] if place is None else Argument(evidence.name_of(place), tensors[n].detach())
+        )
+        difference, used = _stale(evidence, graph, argument, tensors[n]), True
+        if difference is None:
+            continue
+        given, wanted = difference.numbers
+        when = (
+            "between forward and backward"
+            if place is None
+            else "after forward, as an in-place activation does"
+        )
+        finding = Finding(
+            "GV215",
+            f"when {argument.name} is written in place {when}, backward does not raise but gives "
+            f"another gradient: {given} at {difference.where} instead of {wanted}",
+            input=argument.name if place is None else None,
+            output=place,
+            hint=VERSIONS if place is None else OUTPUTS,
+        )
+        if argument.parameter:
+            of_parameters.append(finding)
+        else:
+            yield finding
+    yield from of_parameters[:1]
+
+
+def _is_asked(evidence: Evidence, graph: Graph, y: Tensor) -> bool:
+    """Not an output that is an argument, or an attribute of its own ctx: that circle is told by
+    GV214, and repaired in the same way. Nor, where each backward takes a forward of its own, one
+    that nothing on ctx is seen to share memory with."""
+    nodes = function_nodes(evidence.function.of(graph))
+    kept = [tensor for node in nodes for _, tensor in attributes(node)]
+    if (
+        y.layout != torch.strided
+        or any(y is x for x in graph.arguments)
+        or (evidence.settings.looks_for("GV214") and any(tensor is y for tensor in kept))
+    ):
+        return False
+    saved = [tensor for tensors in saved_tensors(nodes).values() for tensor in tensors]
+    return evidence.reusable or any(overlaps(tensor, y) for tensor in (*kept, *saved))
+
+
+def _stale(
+    evidence: Evidence, graph: Graph, argument: Argument, written: Tensor
+) -> Difference | None:
+    """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
+    before = written.detach().clone()
+    with version_preserved(written):
+        try:
+            written.detach().copy_(elsewhere(replace(argument, value=before)))
+            seen = evidence.function.gradients(
+                graph, evidence.worked.cotangents, retain=evidence.reusable
+            )
+        # Backward noticed, or the elements share memory and take no copy
+        except (UserCodeError, RuntimeError):
+            return None
+        finally:
+            with suppress(RuntimeError):
+                written.detach().copy_(before)
+    return other_gradient(evidence, seen)
+
+
+# ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
+def gv219(evidence: Evidence) -> Findings:
+    given = arguments(evidence.subject, evidence.base)
+    for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
+        # not an output that is an argument itself
+        known = is_view(y) or any(y is x for _, x in given)
+        name = None if known else next((name for name, x in given if overlaps(y, x)), None)
+        if name is not None:
+            yield Finding(
+                "GV219",
+                f"{evidence.name_of(place)} shares memory with {name}, and autograd does not know "
+                "it as a view: writing into one changes the other",
+                input=name,
+                output=place,
+                hint="return a view that autograd tracks (x.view_as(x)), or a clone",
+            )
+
+
+# ---- GV224 saved-unused: forward saves tensors that backward never reads
+def gv224(evidence: Evidence) -> Findings:
+    floating = [
+        a
+        for a in evidence.subject.arguments
+        if a.is_tensor and (a.value.is_floating_point() or a.value.is_complex())
+    ]
+    if not all(a.differentiable for a in floating):
+        raise NotApplicable("a floating input needs no gradient here")
+    packed = evidence.forward.packed
+    if packed is None:
+        raise NotApplicable(
+            "what forward saves cannot be counted: it calls torch.func, which refuses the hooks "
+            "that would"
+        )
+    if packed and not evidence.worked.unpacked:
+        yield Finding(
+            "GV224",
+            f"forward saves {packed} tensor{'s' if packed > 1 else ''} for backward, which never "
+            "reads ctx.saved_tensors",
+            hint="what save_for_backward holds stays in memory until backward; what backward does "
+            "not need can be left out",
+        )
+
+
+# ---- Which argument a gradient belongs to that a backward returned: of the checked function, where
+# it can be told
+def edges_by_place(raw: RawReturn) -> dict[int, Edge]:
+    """What the engine expects at each place of the returned gradients that needs one."""
+    places = (place for place, needed in enumerate(raw.needs) if needed)
+    return dict(zip(places, (edge for edge in raw.edges if edge is not None), strict=False))
+
+
+def input_at(evidence: Evidence, raw: RawReturn, place: int) -> str | None:
+    """The argument of the checked function at that place: by its position, or because it is the
+    very leaf. None: something inside the function."""
+    positions = evidence.subject.positions
+    if raw.cls is evidence.subject.target.subject and place < len(positions) == len(raw.needs):
+        return positions[place][0].whole
+    edge = edges_by_place(raw).get(place)
+    leaves = zip(evidence.forward.leaves, evidence.inputs, strict=True)
+    return next(
+        (argument.name for leaf, argument in leaves if edge is not None and edge.leaf == id(leaf)),
+        None,
+    )
+
+
+# ---- GV212 gradient-metadata: backward returns the wrong number, dtype, device or shape of
+# gradients
+OWN = "return a gradient of the input's own shape, dtype and device"
+
+
+def gv212(evidence: Evidence) -> Findings:
+    def counted(name: str, expected: int, got: int) -> Finding:
+        return Finding(
+            "GV212",
+            f"backward of {name} returns {got} gradient{'s' if got != 1 else ''}, but forward has "
+            f"{expected} argument{'s' if expected != 1 else ''}",
+            hint="return one value per argument of forward, None where there is no gradient",
+        )
+
+    refused = wrong_number(evidence.backward.error.message) if evidence.backward.error else None
+    if refused is not None:
+        yield counted(*refused)
+    # The others of a class would repeat the sentence
+    for raw in {raw.cls: raw for raw in reversed(evidence.backward.raw)}.values():
+        expected, got = len(raw.needs), len(raw.returned)
+        own = evidence.subject.positions if raw.cls is evidence.subject.target.subject else ()
+        # In the place of a list it is GV217's
+        if got == 1 and isinstance(raw.returned[0], list) and not (own and own[0][0].of):
+            yield Finding(
+                "GV212",
+                f"backward of {raw.name} returns a list of {len(raw.returned[0])}, which autograd "
+                "takes for one gradient that is no tensor",
+                hint="return a tuple: `return a, b`",
+            )
+            continue
+        # Autograd allows trailing Nones
+        if got < expected or any(gradient is not None for gradient in raw.returned[expected:]):
+            yield counted(raw.name, expected, got)
+        for place, edge in edges_by_place(raw).items():
+            gradient = raw.returned[place] if place < got else None
+            # Its input is nested too
+            jagged = (
+                isinstance(gradient, Tensor) and is_jagged(gradient) and evidence.odd is not None
+            )
+            if gradient is not None and not jagged:
+                yield from _metadata(
+                    raw.name, input_at(evidence, raw, place) or f"argument {place}", edge, gradient
+                )
+
+
+def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Findings:
+    if not isinstance(gradient, Tensor):
+        yield Finding(
+            "GV212",
+            f"backward of {cls} returns {shown(gradient):.40} for {name}, which is no tensor",
+            input=name,
+        )
+        return
+    odd = of_type(gradient)
+    if odd is not None:
+        yield Finding(
+            "GV212",
+            f"backward of {cls} returns {odd[0]} for {name}, which is a dense one",
+            input=name,
+            hint=f"return a plain tensor: {odd[1]}",
+        )
+        return
+    given, wanted = (str(each.dtype).removeprefix("torch.") for each in (gradient, edge))
+    shape, own = tuple(gradient.shape), tuple(edge.shape)
+    # as of a broadcast argument, which autograd sums down
+    sums = len(shape) >= len(own) and all(
+        want in (1, have) for have, want in zip(shape[len(shape) - len(own) :], own, strict=True)
+    )
+    wrong = [
+        words
+        for words, is_wrong in (
+            (f"a {given} gradient for {name}, which is {wanted}", gradient.dtype != edge.dtype),
+            (
+                f"a gradient on {gradient.device} for {name}, which is on {edge.device}",
+                gradient.device != edge.device,
+            ),
+            (
+                f"a gradient of shape {list(shape)} for {name}, which has {list(own)}",
+                shape != own and not sums,
+            ),
+        )
+        if is_wrong
+    ]
+    if wrong:
+        yield Finding(
+            "GV212", f"backward of {cls} returns {' and '.join(wrong)}", input=name, hint=OWN
+        )
+    elif shape != own:
+        yield Finding(
+            "GV212",
+            f"backward of {cls} returns a gradient of shape {list(shape)} for {name}, which has "
+            f"{list(own)}: autograd sums it down",
+            severity="warning",
+            input=name,
+            hint=OWN,
+        )
+
+
+# ---- GV213 gradient-alias: backward returns memory that somebody else goes on using
+def gv213(evidence: Evidence) -> Findings:
+    # What adds up in a buffer returns that
+    if (
+        evidence.settings.looks_for("GV207")
+        and evidence.repeats is not None
+        and not evidence.reusable
+    ):
+        raise NotApplicable("backward of one graph gives another gradient each time")
+    returns = [(raw, "") for raw in evidence.worked.raw]
+    with suppress(UserCodeError):  # that backward raises for ones is another rule's
+        returns += [(raw, " for a grad_output of ones") for raw in evidence.for_ones[0]]
+    reported = set[tuple[type | str, int]]()
+    for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
+        if (raw.cls, share.place) in reported:
+            continue
+        reported.add((raw.cls, share.place))
+        own, twin = input_at(evidence, raw, share.place), share.twin
+        other = (
+            share.name
+            if twin is None
+            else f"the gradient for {input_at(evidence, raw, twin) or f'argument {twin}'}"
+        )
+        yield Finding(
+            "GV213",
+            f"the gradient that backward of {raw.name} returns for "
+            f"{own or f'argument {share.place}'} shares memory with {other}{when}",
+            input=own,
+            severity="warning" if twin is not None else "error",
+            hint="return a tensor of its own: .clone() where nothing is computed",
+        )
+
+
+# ---- GV216 unused-backward: the Function's own backward is not in the graph
+def gv216(evidence: Evidence) -> Findings:
+    cls = evidence.subject.target.subject
+    if evidence.forward.checked and cls not in evidence.forward.classes:
+        nodes = [
+            output.grad_fn.name() for output in evidence.returned if output.grad_fn is not None
+        ]
+        instead = f"they were computed by {nodes[0]}" if nodes else "an input is returned as it is"
+        yield Finding(
+            "GV216",
+            f"{cls.__name__} is not in the graph of its outputs: {instead}, and backward never "
+            "runs",
+        )
+
+
+# ---- GV217 integer-gradient: backward returns a gradient for an argument that has none
+def gv217(evidence: Evidence) -> Findings:
+    cls, every = evidence.subject.target.subject, evidence.subject.arguments
+    # those that have none by their nature: a floating tensor that does not require one may be given
+    # one
+    without = [
+        a
+        for a in every
+        if a.of is not None
+        or not a.is_tensor
+        or not (a.value.is_floating_point() or a.value.is_complex())
+    ]
+    if not without:
+        raise NotApplicable("every argument is a floating tensor")
+    raw = next((raw for raw in evidence.backward.raw if raw.cls is cls), None)
+    for (argument, *_), gradient in zip(
+        evidence.subject.positions, raw.returned if raw else (), strict=False
+    ):
+        if not any(argument is each for each in without) or gradient is None:
+            continue
+        name, of = argument.whole, argument.of
+        kind = (
+            "list"
+            if of
+            else f"{str(argument.value.dtype).removeprefix('torch.')} tensor"
+            if argument.is_tensor
+            else type_name(argument.value)
+        )
+        hint = f"return None in the place of {name}"
+        if of and any(each.differentiable for each in every if each.of == of):
+            hint = (
+                f"autograd does not look into lists: give each tensor of {name} as an argument of "
+                f"its own, `apply(*{name}, …)`"
+            )
+        # The engine refuses anything else
+        severity: Severity = "warning" if argument.is_tensor and not of else "error"
+        yield Finding(
+            "GV217",
+            f"backward returns a gradient for {name}, which is a {kind} and has none",
+            severity=severity,
+            input=name,
+            hint=hint,
+        )
+
+
+# ---- GV221 empty: backward fails on the empty tensor that the spec gives
+def gv221(evidence: Evidence) -> Findings:
+    if not evidence.empty:
+        raise NotApplicable("the spec gives no zero size")
+    error = evidence.backward.error
+    if error is not None:
+        shapes = ", ".join(
+            f"{a.name} {list(a.value.shape)}" for a in evidence.subject.arguments if a.is_tensor
+        )
+        yield Finding(
+            "GV221",
+            f"on an empty tensor ({shapes}) {error.message}",
+            frames=error.frames,
+            hint="gradients have the inputs' shapes there too, and are zero where the sum is over "
+            "nothing",
+        )
+        return
+    if any(y.numel() for y in evidence.outputs):
+        return
+    for argument, gradient in zip(evidence.inputs, evidence.backward.gradients, strict=True):
+        if gradient is not None and bool((flat_real(gradient) != 0).any()):
+            yield Finding(
+                "GV221",
+                f"the output is empty, so the gradient of {argument.name} must be zero, but it "
+                f"holds {float(flat_real(gradient).abs().max()):.6g}",
+                input=argument.name,
+                hint="a sum over nothing is zero",
+            )
+
+
+# ---- GV229 inert-input: an input moves no output, and gets zeros as its gradient
+# Times the input: across every sign, threshold and bound of its own size
+WIDE = (-1.0, 1e3, -1e3)
+
+
+def gv229(evidence: Evidence) -> Findings:
+    own, seed = evidence.subject.arguments, (evidence.settings.seed, evidence.subject.case.check)
+    silent = [
+        gradient is not None and bool(gradient.numel()) and not bool(gradient.any())
+        for gradient in evidence.worked.gradients
+    ]
+    if not any(silent) or all(
+        zero or gradient is None
+        for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)
+    ):
+        return
+    source = generator(*seed, "dense")
+    dense = [
+        replace(a, value=torch.where(a.value == 0, signed(a.value, source), a.value))
+        if a.differentiable
+        else a
+        for a in own
+    ]
+    points = [list(own), *islice(other_points(evidence.subject), 1), dense]
+    for argument in (
+        argument for argument, zero in zip(evidence.inputs, silent, strict=True) if zero
+    ):
+        place = next(i for i, each in enumerate(own) if each is argument)
+        if not any(_moves(evidence, point, place, points) for point in points) and not _moves(
+            evidence, _widened(points), place, []
+        ):
+            yield Finding(
+                "GV229",
+                f"{argument.name} moves no output at any point looked at, and backward returns "
+                "zeros for it",
+                input=argument.name,
+                hint="if it is not meant to be differentiated, return None for it",
+            )
+
+
+def _widened(points: Sequence[Sequence[Argument]]) -> list[Argument]:
+    """The first point with two elements along every axis that has one: a softmax over one element
+    is 1, whatever that is."""
+
+    def doubled(x: Tensor, other: Tensor) -> Tensor:
+        for axis in (axis for axis, size in enumerate(x.shape) if size == 1):
+            x, other = torch.cat([x, other], axis), torch.cat([other, x], axis)
+        return x
+
+    return [
+        replace(here, value=doubled(here.value, there.value))
+        if here.differentiable and here.form is None
+        else here
+        for here, there in zip(points[0], points[1], strict=True)
+    ]
+
+
+def _moves(
+    evidence: Evidence, point: Sequence[Argument], place: int, points: Sequence[Sequence[Argument]]
+) -> bool:
+    """Does an output differ when this argument alone is another one? A forward that refuses it says
+    that it reads it."""
+
+    def outputs(value: Tensor) -> list[Tensor] | None:
+        twin = evidence.subject.twin(
+            [replace(a, value=value) if i == place else a for i, a in enumerate(point)]
+        )
+        try:
+            return [
+                y.detach()
+                for y in twin.called(twin.leaves()).outputs
+                if isinstance(y, torch.Tensor)
+            ]
+        except UserCodeError:
+            return None
+
+    x: Tensor = point[place].value
+    source = generator(evidence.settings.seed, evidence.subject.case.check, "inert")
+    others = (
+        [other[place].value for other in points if other is not point]
+        + [x * factor for factor in WIDE]
+        + [x + signed(x, source)]
+    )
+    here = outputs(x)
+    return here is not None and any(
+        (there := outputs(other)) is None or not alike(here, there) for other in others
+    )
