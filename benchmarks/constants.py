@@ -220,10 +220,8 @@ def main(arguments: Sequence[str]) -> None:
 
     torch.set_num_threads(1)
     names, known = chosen(options.names), read(options.results)
-    there, command = (
-        {each.name for each in known},
-        " ".join(["python benchmarks/constants.py", *arguments]),
-    )
+    there = {each.name for each in known}
+    command = " ".join(["python benchmarks/constants.py", *arguments])
     _write(options.out, known, command)
     for one in measured([name for name in names if name not in there], options.quick):
         known.append(one)

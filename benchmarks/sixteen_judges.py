@@ -140,11 +140,9 @@ class Point:
     def _at(self) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]:
         """A cotangent, the exact results, those of the plain computation in the dtype, and their
         native errors, squared."""
-        plain, at, source = (
-            kit.plain(self.name),
-            [x.detach().double() for x in self.inputs],
-            torch.Generator().manual_seed(self.seed + 1),
-        )
+        plain = kit.plain(self.name)
+        at = [x.detach().double() for x in self.inputs]
+        source = torch.Generator().manual_seed(self.seed + 1)
         cotangent = (
             torch.randn(plain(*at).shape, generator=source, dtype=torch.float64)
             .to(self.dtype)

@@ -75,10 +75,8 @@ these runs, not probabilities. No GPU took part.
 def page(known: Counts, wrong: Sequence[str], few: int) -> str:
     """All of it, in Markdown."""
     total = sum(known.values(), Counter[str]())
-    seeds, dtypes = (
-        sorted({key[2] for key in known}) or [0],
-        list(dict.fromkeys(key[1] for key in known)),
-    )
+    seeds = sorted({key[2] for key in known}) or [0]
+    dtypes = list(dict.fromkeys(key[1] for key in known))
     operators = {key[0] for key in known}
     made = MADE.format(
         torch=torch.__version__.partition("+")[0],

@@ -198,11 +198,9 @@ def growths(edges: Sequence[int]) -> list[Growth]:
 
 
 def _grown(name: str, forward: Callable[..., Tensor], edges: Sequence[int]) -> Growth:
-    ours, theirs, calls = (
-        list[tuple[int, Timed]](),
-        list[tuple[int, Timed]](),
-        list[tuple[int, int]](),
-    )
+    ours = list[tuple[int, Timed]]()
+    theirs = list[tuple[int, Timed]]()
+    calls = list[tuple[int, int]]()
     for edge in edges:
         case = Case(
             name,

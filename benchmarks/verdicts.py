@@ -24,10 +24,8 @@ from checkers import BY_MODE, COARSE, GRADCHECK, Error, Noise, Verdict, gradveri
 from families import FAMILIES, Family
 
 SCALES = (1.0, 1e5, 1e-5)
-CLEAN, NOISES = (
-    Noise(),
-    (Noise(1e-12), Noise(1e-9), Noise(1e-12, seen=True), Noise(1e-9, seen=True)),
-)
+CLEAN = Noise()
+NOISES = (Noise(1e-12), Noise(1e-9), Noise(1e-12, seen=True), Noise(1e-9, seen=True))
 # Precision and noise of forward; float32 rounds coarser than any noise, so it has none added
 SETTINGS = (
     (torch.float64, CLEAN),
@@ -128,10 +126,8 @@ def judge(unit: tuple[str, int], extent: Extent) -> Table:
     for (dtype, noise), scale, error in product(extent.settings, extent.scales, Error):
         if dtype.is_complex and not family.complex:
             continue
-        inputs, function = (
-            family.inputs(seed, scale, dtype),
-            planted(family.at(scale), error, noise),
-        )
+        inputs = family.inputs(seed, scale, dtype)
+        function = planted(family.at(scale), error, noise)
         where = Condition(
             str(dtype).removeprefix("torch."),
             noise,

@@ -71,11 +71,9 @@ class Modes:
     def second_weights(self) -> Tensors:
         """The cotangents for which backward is a function of the inputs: the base ones in the
         outputs' unit, as their gradients are known then."""
-        return (
-            self.weights(SECOND)
-            if self._unit is None
-            else tuple(cotangent / self._unit for cotangent in self._call.cotangents("base"))
-        )
+        if self._unit is None:
+            return self.weights(SECOND)
+        return tuple(cotangent / self._unit for cotangent in self._call.cotangents("base"))
 
     @cached_property
     def gradient_weights(self) -> Array:

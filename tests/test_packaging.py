@@ -127,10 +127,8 @@ def test_it_works_where_it_is_installed(built, kind, tmp_path):
     """In an empty environment that takes over torch and what else this one has, by their folders,
     and so none of its editable installs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "env"], cwd=tmp_path, check=True)
-    python, found = (
-        tmp_path / "env/bin/python",
-        map(importlib.util.find_spec, ("torch", "hatchling", "tomlkit")),
-    )
+    python = tmp_path / "env/bin/python"
+    found = map(importlib.util.find_spec, ("torch", "hatchling", "tomlkit"))
     others = {Path(each.origin).parents[1] for each in found if each is not None}
     own = next((tmp_path / "env/lib").glob("python3*/site-packages"))
     (own / "others.pth").write_text("".join(f"{folder}\n" for folder in others))

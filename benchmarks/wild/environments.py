@@ -28,11 +28,9 @@ class Environment:
 def environment(folder: Path, arguments: Sequence[str], extra: Sequence[str] = ()) -> Environment:
     """A virtual environment in which pip installed `arguments`, and `extra` with what they need, on
     top of what this Python has."""
-    python, done, asked = (
-        folder / "bin" / "python",
-        folder / "installed",
-        repr((list(arguments), list(extra))),
-    )
+    python = folder / "bin" / "python"
+    done = folder / "installed"
+    asked = repr((list(arguments), list(extra)))
     if not done.is_file() or done.read_text() != asked:
         subprocess.run(
             [sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True

@@ -130,10 +130,8 @@ def _summary(known: Known, mistakes: Sequence[tuple[Package, Json, Finding]]) ->
         f"findings in {len(hurt)} packages follow; of them `torch.autograd.gradcheck` with its "
         f"defaults, at the same inputs, lets {len(unseen)} pass."
     )
-    counts, passed = (
-        Counter(finding.kind for _, _, finding in mistakes),
-        Counter(finding.kind for finding in unseen),
-    )
+    counts = Counter(finding.kind for _, _, finding in mistakes)
+    passed = Counter(finding.kind for finding in unseen)
     rows = (
         (kind, MEANING[kind], counts[kind], passed[kind])
         for kind in sorted(KINDS, key=lambda kind: -counts[kind])

@@ -122,11 +122,9 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
     argument = next((each for each in evidence.inputs if each.name == finding.input), None)
     if argument is None or argument.symmetric:
         return None
-    place, checked, pairs = (
-        evidence.inputs.index(argument),
-        evidence.forward.checked,
-        evidence.jacobian.pairs,
-    )
+    place = evidence.inputs.index(argument)
+    checked = evidence.forward.checked
+    pairs = evidence.jacobian.pairs
     wrong = (
         checked[output]
         for (n, output), pair in pairs.items()
@@ -200,11 +198,9 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     f's structure, which one random cotangent tells. Else a backward for each output element, if
     they are few; None if not.
     """
-    y, m, n = (
-        evidence.outputs[pair.output],
-        len(numbers(evidence.outputs[pair.output])),
-        len(numbers(evidence.inputs[pair.input].value)),
-    )
+    y = evidence.outputs[pair.output]
+    m = len(numbers(evidence.outputs[pair.output]))
+    n = len(numbers(evidence.inputs[pair.input].value))
     try:
         cotangent = evidence.cotangents("elements")[pair.output]
         parts = e.analytic * numbers(cotangent)[e.output]

@@ -42,11 +42,9 @@ class Side:
     def along(self, axis: int | None, coordinate: Index) -> Index:
         """Positions along an axis of real coordinates; axis None: the place in memory order."""
         element = coordinate // self.parts
-        return (
-            element
-            if axis is None
-            else np.asarray(element // prod(self.shape[axis + 1 :]) % self.shape[axis])
-        )
+        if axis is None:
+            return element
+        return np.asarray(element // prod(self.shape[axis + 1 :]) % self.shape[axis])
 
     def axes(self) -> tuple[int | None, ...]:
         """The axes with more than one position, then all elements in a row where they are not one
@@ -126,11 +124,9 @@ class Pattern:
 
     @property
     def pair(self) -> str:
-        return (
-            f"d {self.output.name} / d {self.input.name}"
-            if self.output.name
-            else f"the gradient of {self.input.name}"
-        )
+        if self.output.name:
+            return f"d {self.output.name} / d {self.input.name}"
+        return f"the gradient of {self.input.name}"
 
     @cached_property
     def right(self) -> Mask:

@@ -140,11 +140,9 @@ def brought_up_to_date(kept: Kept, report: Report, failures: list[str]) -> list[
         + kept.dead
     )
     if report.interrupted or report.crashed:
-        return (
-            [f"{kept.shown}: left as it is, because the run did not end by itself"]
-            if kept.update
-            else []
-        )
+        if kept.update:
+            return [f"{kept.shown}: left as it is, because the run did not end by itself"]
+        return []
     if not kept.update:
         return [_stale(kept, missing)] if missing else []
     found = [

@@ -200,10 +200,8 @@ def choose(gathered: Gathered, settled: Settled, memory: Memory) -> Chosen:
     shard, cases = None, whole
     if "shard" in settled.values:
         index, count = settled.values["shard"]
-        cases, shard = (
-            tuple(case for case in whole if part(case.id, count) == index),
-            Shard(index, count, len(whole)),
-        )
+        cases = tuple(case for case in whole if part(case.id, count) == index)
+        shard = Shard(index, count, len(whole))
     selection = Selection(
         tuple(options.paths or ()),
         options.keyword,
@@ -222,10 +220,8 @@ def _affected(
     it has not read all specs."""
     from gradverify.running.affected import WHOLE, affected
 
-    found, cases = (
-        affected(changes, Path.cwd(), [file.as_posix() for file in gathered.files]),
-        gathered.cases,
-    )
+    found = affected(changes, Path.cwd(), [file.as_posix() for file in gathered.files])
+    cases = gathered.cases
     reasons = (
         (case, found.get((case.spec.path, case.spec.line)) or found.get((case.spec.path, WHOLE)))
         for case in cases

@@ -166,11 +166,9 @@ def init_command(asked: Options, out: Output) -> int:
     from gradverify.spec.schema import json_schema
 
     jobs = values.settled([("--jobs", asked.jobs, values.jobs)]).get("--jobs", 1)
-    output, files, imports = (
-        Path(asked.output),
-        dict[Path, list[Goal]](),
-        tuple(asked.imports or ()),
-    )
+    output = Path(asked.output)
+    files = dict[Path, list[Goal]]()
+    imports = tuple(asked.imports or ())
     is_spec = output.suffix in YAML
     folder = (output.parent if is_spec else output).absolute()
     for goal in goals(asked.target, folder, out.say):

@@ -27,13 +27,11 @@ from gradverify.spec.document import scalar
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
 
-OVERRIDE, GATE, SELECTION, RUNNING, SHOWN = (
-    "Settings (over those of the specs)",
-    "Gate",
-    "Selection",
-    "Running",
-    "Output",
-)
+OVERRIDE = "Settings (over those of the specs)"
+GATE = "Gate"
+SELECTION = "Selection"
+RUNNING = "Running"
+SHOWN = "Output"
 SETTINGS = ("eps", "atol", "rtol", "seed", "device", "dtype", "mode")
 OF_WORKERS = ("jobs",)
 """What is for worker processes alone; a project that gives them can be debugged with `--no-isolate`

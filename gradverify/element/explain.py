@@ -175,9 +175,9 @@ def _mirrored(found: Found) -> Found | None:
     """The (conjugate) transpose's place of this coordinate; None where it may not move at all."""
     mirror, sign = mirror_of(found.value)
     other = int(mirror[found.coordinate])
-    return (
-        None if other == found.coordinate and sign[other] < 0 else replace(found, coordinate=other)
-    )
+    if other == found.coordinate and sign[other] < 0:
+        return None
+    return replace(found, coordinate=other)
 
 
 def pair_of(evidence: Evidence, found: Found) -> Place | None:
@@ -386,11 +386,11 @@ def _otherwise(measured: Measured, pair: Pair, choice: Choice | None) -> str | N
     by itself."""
     if choice is None or measured.verdict != "mismatch" or pair.verdict is not Verdict.PASS:
         return None
-    return (
-        f"in the whole check the {pair.lines[:-1]} that holds it passes. {could_miss(choice)}"
-        if pair.lines
-        else PASSES
-    )
+    if pair.lines:
+        return (
+            f"in the whole check the {pair.lines[:-1]} that holds it passes. {could_miss(choice)}"
+        )
+    return PASSES
 
 
 def worst_of(evidence: Evidence, pair: Pair) -> Element | None:

@@ -340,8 +340,6 @@ def _against(budget: Limits, candidate: Candidate, costs: Costs) -> Against | No
     cost = candidate.cost
     small = cost.calls <= FEW_CALLS or costs.elements <= FEW_ELEMENTS
     excess = budget.excess(cost, small and candidate.mode is Mode.ENTRIES)
-    return (
-        Against.SLOWER
-        if excess is None and not small and cost.work > costs.gradcheck.work
-        else excess
-    )
+    if excess is None and not small and cost.work > costs.gradcheck.work:
+        return Against.SLOWER
+    return excess

@@ -605,11 +605,9 @@ class ColourGroups:
             return None
         kept, judged, unconfirmed = self._with_one_hot(result.judged, unconfirmed)
         confirmed = self._confirmed(judged, unconfirmed)
-        return (
-            None
-            if confirmed is None
-            else replace(result, judged=confirmed, quick=result.quick[kept])
-        )
+        if confirmed is None:
+            return None
+        return replace(result, judged=confirmed, quick=result.quick[kept])
 
     @property
     def _by_columns(self) -> bool:

@@ -415,11 +415,9 @@ class Run:
         )
 
     def rtols(self) -> Array:
-        return (
-            np.full(len(self.point.f0), self.rtol)
-            if self.rtol is not None
-            else np.where(self.low_precision(), RTOL_LOW, RTOL)
-        )
+        if self.rtol is not None:
+            return np.full(len(self.point.f0), self.rtol)
+        return np.where(self.low_precision(), RTOL_LOW, RTOL)
 
     def analytic(self, column: Index, out: Index) -> Array:
         """The analytic values of elements [E]: one backward an output."""
@@ -721,11 +719,9 @@ def standing(column: Index, order: Index, stands: Callable[[Index], Mask]) -> Ma
         confirmed[i], measured[i] = stands(i), True
         count = int(confirmed.sum())
         if count >= ENOUGH_CONFIRMED:
-            return (
-                (confirmed | ~measured)
-                if enough_confirmed(count, int(measured.sum()) - count)
-                else confirmed
-            )
+            if enough_confirmed(count, int(measured.sum()) - count):
+                return confirmed | ~measured
+            return confirmed
     return confirmed
 
 
@@ -821,12 +817,10 @@ class QuickSamples:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or
         more."""
         if self.bad is None:
-            unchanged = self.up[0] == self.f0
-            return (
-                np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0))
-                if unchanged.any()
-                else unchanged
-            )
+            unchanged = np.asarray(self.up[0] == self.f0)
+            if unchanged.any():
+                return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0))
+            return unchanged
         same = (self.up == self.f0) & (self.down == self.f0)
         return np.asarray((same | self.bad).all(0) & (np.sum(~self.bad, 0) >= min(2, len(self.up))))
 

@@ -22,16 +22,14 @@ class Record:
 
     def replaced(self, i: AnyArray, new: Self) -> Self:
         """With elements i exchanged for those of `new`; what holds for all elements stays."""
-        return (
-            type(self)(
+        if len(i):
+            return type(self)(
                 *(
                     _exchanged(mine, i, theirs)
                     for mine, theirs in zip(_values(self), _values(new), strict=True)
                 )
             )
-            if len(i)
-            else self
-        )
+        return self
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -40,11 +38,9 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 def joined(parts: Iterable[AnyRecord]) -> AnyRecord:
     """One record of the elements of several."""
     parts = list(parts)
-    return (
-        parts[0]
-        if len(parts) == 1
-        else type(parts[0])(*map(_joined, zip(*map(_values, parts), strict=True)))
-    )
+    if len(parts) == 1:
+        return parts[0]
+    return type(parts[0])(*map(_joined, zip(*map(_values, parts), strict=True)))
 
 
 def _values(record: Record) -> list[Any]:

@@ -209,11 +209,9 @@ def _gain(rounded: Tensor, runs: Tensor, native: Tensor) -> float:
 def _in_rows(values: Tensor) -> Tensor:
     """[draw, row, element]; a vector is one row."""
     shape = values.shape[1:]
-    return (
-        values.double().reshape(len(values), -1, shape[-1] if shape else 1)
-        if values.numel()
-        else values.double().reshape(len(values), 0, 0)
-    )
+    if values.numel():
+        return values.double().reshape(len(values), -1, shape[-1] if shape else 1)
+    return values.double().reshape(len(values), 0, 0)
 
 
 def _rms(values: Tensor) -> Tensor:

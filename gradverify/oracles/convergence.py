@@ -168,9 +168,9 @@ def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
     share = checked.leftover
     small = share > 0 and bool((wrong.off <= wrong.tolerance + share * size).all())
-    return (
-        _passed(pair) if small and _shrinks(pair, checked.tighter(checked.subject, again)) else pair
-    )
+    if small and _shrinks(pair, checked.tighter(checked.subject, again)):
+        return _passed(pair)
+    return pair
 
 
 def _shrinks(pair: Pair, further: Pair) -> bool:

@@ -88,11 +88,9 @@ def beside_rounding(pair: Pair, subject: Subject, sides: Sequence[Row]) -> Pair:
         bar = Z * sum(spread(side, row)[wrong.input[own]] for side in sides)
         return bool((off[own] <= bar + wrong.tolerance[own]).all())
 
-    return (
-        with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
-        if len(rows) <= ROWS and tried(lambda: all(map(explained, rows)))
-        else pair
-    )
+    if len(rows) <= ROWS and tried(lambda: all(map(explained, rows))):
+        return with_undecided(pair, Outcome.MISMATCH, Limit.ANALYTIC_NOISE)
+    return pair
 
 
 class Given:
@@ -134,11 +132,9 @@ class Given:
             return filled(function.vjp(given, moved), inputs)
 
         def compared(place: int, gradient: Tensor, theirs: Tensor) -> Pair:
-            columns, a, v = (
-                columns_of([inputs[place]], [None], [False]),
-                numbers(gradient)[None],
-                numbers(theirs)[None],
-            )
+            columns = columns_of([inputs[place]], [None], [False])
+            a = numbers(gradient)[None]
+            v = numbers(theirs)[None]
             with np.errstate(all="ignore"):
                 floor = rounding_floor(unit, a, v, columns.scale, columns.size)
             return exactly((place, 0), a, v, floor, checked.settings, unit)

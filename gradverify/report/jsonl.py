@@ -38,11 +38,9 @@ def line(event: Event, gate: Gate, version: str) -> str:
         return _started(event, version)
     if isinstance(event, CheckStarted):
         return _line("check_started", to_json(event))
-    return (
-        _finished(check_data(judged(event.result, gate)))
-        if isinstance(event, CheckFinished)
-        else ""
-    )
+    if isinstance(event, CheckFinished):
+        return _finished(check_data(judged(event.result, gate)))
+    return ""
 
 
 def last_line(report: Report) -> str:

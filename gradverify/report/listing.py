@@ -115,11 +115,9 @@ def _table(
         grid.add_row(
             *(Text(one_line(cell.replace("×", "x") if look.ascii else cell)) for cell in line)
         )
-    return (
-        grid
-        if look.boxes
-        else Text(paint([grid], replace(look, width=UNCUT)).rstrip("\n"), no_wrap=True)
-    )
+    if look.boxes:
+        return grid
+    return Text(paint([grid], replace(look, width=UNCUT)).rstrip("\n"), no_wrap=True)
 
 
 def _tags(case: Case) -> str:
@@ -145,11 +143,9 @@ def _input(place: int, recipe: InputRecipe) -> str:
     name = recipe.name if recipe.name is not None else str(place)
     if recipe.tensors:
         return f"{name}=[{' '.join(map(_size, recipe.tensors))}]"
-    return (
-        f"{name}={json.dumps(recipe.value)}"
-        if recipe.tensor is None
-        else f"{name}{_size(recipe.tensor)}"
-    )
+    if recipe.tensor is None:
+        return f"{name}={json.dumps(recipe.value)}"
+    return f"{name}{_size(recipe.tensor)}"
 
 
 def _size(tensor: TensorRecipe) -> str:
@@ -262,11 +258,9 @@ def coverage_text(report: CoverageReport, look: Look) -> str:
         if ordered
         else ""
     )
-    return (
-        f"{table}\n{_coverage_summary(report)}\n"
-        if table and look.boxes
-        else f"{table}{_coverage_summary(report)}\n"
-    )
+    if table and look.boxes:
+        return f"{table}\n{_coverage_summary(report)}\n"
+    return f"{table}{_coverage_summary(report)}\n"
 
 
 def _checks(function: CoveredFunction) -> str:
@@ -299,11 +293,9 @@ def mutation_line(check: MutatedCheck, look: Look) -> str:
     out."""
     name = one_line(check.name)
     if check.left_out is not None:
-        word, style, rest = (
-            "left out",
-            "bold red" if check.broken else "yellow",
-            f"         {name}: {one_line(check.left_out)}",
-        )
+        word = "left out"
+        style = "bold red" if check.broken else "yellow"
+        rest = f"         {name}: {one_line(check.left_out)}"
     else:
         own = [mutant.fate for mutant in check.mutants]
         killed, survived = own.count("killed"), own.count("survived")

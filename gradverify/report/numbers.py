@@ -62,9 +62,9 @@ def limit(seconds: float) -> str:
 
 def memory(size: float) -> str:
     """Of what is only predicted: 1.5 GiB, below a tenth of it 12 MiB."""
-    return (
-        f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{max(1, round(size / 2**20))} MiB"
-    )
+    if size >= 0.1 * 2**30:
+        return f"{size / 2**30:.1f} GiB"
+    return f"{max(1, round(size / 2**20))} MiB"
 
 
 def counted(count: int, noun: str) -> str:

@@ -65,10 +65,8 @@ def troubles(report: Report) -> tuple[Trouble, ...]:
                 ]
             )
             seen[key] += 1
-            where, spec = (
-                place_of(finding, check.function, report.environment),
-                Place(path, check.spec.line) if path else None,
-            )
+            where = place_of(finding, check.function, report.environment)
+            spec = Place(path, check.spec.line) if path else None
             # The spec as a whole: its line is known
             if where and spec and where == Place(spec.file):
                 where = None

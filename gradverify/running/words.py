@@ -18,12 +18,10 @@ class Words:
     `Connection.recv_bytes` reads, without the class: checked code may have replaced it."""
 
     def __init__(self, descriptor: int, task: str = "") -> None:
-        self._descriptor, self._task, self._lock, self._process = (
-            descriptor,
-            task,
-            threading.Lock(),
-            getpid(),
-        )
+        self._descriptor = descriptor
+        self._task = task
+        self._lock = threading.Lock()
+        self._process = getpid()
 
     def say(self, kind: str, payload: object = None) -> None:
         """A child that a check forked, and that returns here, leaves."""

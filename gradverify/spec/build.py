@@ -119,27 +119,21 @@ def number_faults(
 def scalar_complaint(value: Json, dtype: str) -> str | None:
     """Why a value cannot be an element of a tensor of `dtype`, or None."""
     if isinstance(value, bool):
-        return (
-            None
-            if dtype == "bool"
-            else f"expected a number, got {shown(value)}; booleans need `dtype: bool`"
-        )
+        if dtype == "bool":
+            return None
+        return f"expected a number, got {shown(value)}; booleans need `dtype: bool`"
     if isinstance(value, str) and COMPLEX_NUMBER.fullmatch(value):
-        return (
-            None
-            if dtype in COMPLEX
-            else f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"
-        )
+        if dtype in COMPLEX:
+            return None
+        return f"the complex number {value} needs `dtype: complex128`, the dtype here is {dtype}"
     if not isinstance(value, (int, float)):
         hint = number_hint(value, finite=False)
         return f"expected a number, got {shown(value)}" + (f"; {hint}" if hint else "")
     if dtype in INTEGER_RANGES:
         low, high = INTEGER_RANGES[dtype]
-        return (
-            None
-            if value == value and low <= value < high and int(value) == value
-            else f"{shown(value)} is no {dtype}"
-        )
+        if value == value and low <= value < high and int(value) == value:
+            return None
+        return f"{shown(value)} is no {dtype}"
     return None
 
 
@@ -159,12 +153,10 @@ def tensor_faults(
     )
     if len(named) > 1:
         return
-    draw, dtype, shape, kind = (
-        draw_of(tensor),
-        dtype_of(tensor, check_dtype),
-        known_shape(tensor),
-        tensor.kind,
-    )
+    draw = draw_of(tensor)
+    dtype = dtype_of(tensor, check_dtype)
+    shape = known_shape(tensor)
+    kind = tensor.kind
     whole, is_symmetric = INTEGER_RANGES.get(dtype), tensor.symmetric or kind == "spd"
 
     if shape is None and draw != "file":
@@ -682,10 +674,8 @@ def expand(
         matrix = validated(Matrix, written, place)
         if isinstance(matrix, tuple):
             return [], list(matrix) if own else []  # of the defaults' whoever reads those tells
-        axes, exclude = (
-            {name: values for name, values in written.items() if name != "exclude"},
-            matrix.exclude,
-        )
+        axes = {name: values for name, values in written.items() if name != "exclude"}
+        exclude = matrix.exclude
 
     used = set()
 
@@ -906,11 +896,9 @@ def _judged(variant: Variant, base: Path, line: int, world: World) -> Built | tu
         name = name if isinstance(name, str) else None
         if is_tensors(value):
             return InputRecipe(name, tensors=tuple(map(tensor, value)))
-        return (
-            InputRecipe(name, tensor(value))
-            if isinstance(value, Tensor)
-            else InputRecipe(name, value=value)
-        )
+        if isinstance(value, Tensor):
+            return InputRecipe(name, tensor(value))
+        return InputRecipe(name, value=value)
 
     function, said = cast(str, target(check.function)), world.defaults.said() | check.said()
     name = check.name or own_name(function)

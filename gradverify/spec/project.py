@@ -129,10 +129,8 @@ def _place(text: str, path: Path) -> tuple[int | None, int | None, str | None]:
         names = tuple(name.strip(" \t'\"") for name in match[2].split("."))
         table, written = (names, names) if match[1] else (table, (*table, *names))
         if len(written) >= deepest and written == path[: len(written)]:
-            found, deepest = (
-                (number, match.start(2) + match[2].rfind(names[-1]) + 1, line),
-                len(written),
-            )
+            found = (number, match.start(2) + match[2].rfind(names[-1]) + 1, line)
+            deepest = len(written)
     return found
 
 
@@ -212,11 +210,9 @@ def _elsewhere(fault: Fault) -> Fault:
     message = AS_YAML.sub("", fault.message).replace("expected a mapping", "expected a table")
     if fault.key and len(fault.path) <= len((DEFAULTS, "key")):
         *table, name = map(str, fault.path)
-        folded, in_defaults, header = (
-            name.replace("-", "_"),
-            table == [DEFAULTS],
-            f"[tool.gradverify.{DEFAULTS}]",
-        )
+        folded = name.replace("-", "_")
+        in_defaults = table == [DEFAULTS]
+        header = f"[tool.gradverify.{DEFAULTS}]"
         if folded in Rules.model_fields:
             message = (
                 f"{name!r} stands in `rules`: {'' if in_defaults else header + ' '}rules = "

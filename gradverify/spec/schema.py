@@ -529,11 +529,9 @@ def _or_variable(schema: Schema) -> Schema:
     rest = within({key: value for key, value in schema.items() if key not in ANNOTATIONS})
     choices = rest["anyOf"] if set(rest) == {"anyOf"} else [rest]
     variable = {"$ref": "#/definitions/variable"}
-    return (
-        notes | {"anyOf": [choice for choice in choices if choice != variable] + [variable]}
-        if rest
-        else notes
-    )
+    if rest:
+        return notes | {"anyOf": [choice for choice in choices if choice != variable] + [variable]}
+    return notes
 
 
 FORMAT_VERSION = 1

@@ -52,10 +52,8 @@ ALIKE = 0.8  # of `difflib`: a slip of one or two letters
 NAMES_FUNCTIONS = re.compile(r"""["']?function["']?[ \t]*:""")
 WRITTEN = rf"""(?:---[ \t]+)?(?:\{{[ \t]*)?["']?{KEY}["']?[ \t]*:"""
 # The second of what is no YAML
-AT_TOP, ANYWHERE = (
-    re.compile(f"^{WRITTEN}", re.MULTILINE),
-    re.compile(rf"^[ \t]*{WRITTEN}", re.MULTILINE),
-)
+AT_TOP = re.compile(f"^{WRITTEN}", re.MULTILINE)
+ANYWHERE = re.compile(rf"^[ \t]*{WRITTEN}", re.MULTILINE)
 HEAD = 1 << 20  # bytes of a file that are looked at; the loader reads no larger ones
 
 
@@ -134,11 +132,9 @@ def no_spec(file: Path, decoded: bool = True) -> str | None:
 
     keys = [key.value for root in roots for key, _ in root.value if isinstance(key, ScalarNode)]
     near = get_close_matches(KEY, [re.sub("[^a-z]", "", key.lower()) for key in keys], 1, ALIKE)
-    return (
-        None
-        if near or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions)
-        else why
-    )
+    if near or ("checks" in keys and OTHER_KEYS.issuperset(keys) and names_functions):
+        return None
+    return why
 
 
 # The same tree, five times faster where PyYAML was built with it
@@ -168,10 +164,8 @@ def mentions(file: Path) -> Mentions | None:
         key.value: value for key, value in root.value if isinstance(key, ScalarNode)
     }
     path, imports = (tuple(_texts(top[key])) if key in top else () for key in ("path", "import"))
-    checks, around = (
-        top.get("checks"),
-        [text for key, value in top.items() if key != "checks" for text in _texts(value)],
-    )
+    checks = top.get("checks")
+    around = [text for key, value in top.items() if key != "checks" for text in _texts(value)]
     if not isinstance(checks, SequenceNode):
         return Mentions(path, imports, {0: tuple(_texts(root))})
     return Mentions(

@@ -224,11 +224,9 @@ def number_hint(value: Json, finite: bool = True) -> str | None:
     if INT.match(value) or FLOAT.match(value):
         return "remove the quotes"
     if value.lower() in SPECIAL_NUMBERS:
-        return (
-            "it must be finite"
-            if finite
-            else f"in YAML this number is written {SPECIAL_NUMBERS[value.lower()]}"
-        )
+        if finite:
+            return "it must be finite"
+        return f"in YAML this number is written {SPECIAL_NUMBERS[value.lower()]}"
     bare = value.replace("_", "")
     return f"write {bare}" if bare != value and (INT.match(bare) or FLOAT.match(bare)) else None
 
@@ -314,10 +312,8 @@ def complaint(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> Complaint:
             and (slip["item"] or slip["key"] or next(iter(KEYS))) in KEYS
             and not (slip["key"] and not is_colon)
         ):
-            head, rest = (
-                lines[number][slip.end("before") : slip.end()],
-                lines[number][slip.end() :].strip(),
-            )
+            head = lines[number][slip.end("before") : slip.end()]
+            rest = lines[number][slip.end() :].strip()
             after = "colon" if slip["key"] else "`-`"
             return (
                 number,

@@ -109,10 +109,8 @@ _FOREIGN = (
     f"{Path(importlib.__file__).parent}{os.sep}",
     "<frozen importlib",
 )
-_NUMPY, _LIBRARY = (
-    f"{Path(np.__file__).resolve().parent}{os.sep}",
-    f"{Path(os.__file__).resolve().parent}{os.sep}",
-)
+_NUMPY = f"{Path(np.__file__).resolve().parent}{os.sep}"
+_LIBRARY = f"{Path(os.__file__).resolve().parent}{os.sep}"
 
 
 class blamed:  # noqa: N801 - read as a word: `with blamed("GV002", "forward")`

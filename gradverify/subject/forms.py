@@ -252,11 +252,9 @@ def sparse(
 
 def indices_of(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Of a compressed tensor, those of the dimension that is compressed and those of the other."""
-    return (
-        (tensor.crow_indices(), tensor.col_indices())
-        if tensor.layout in ROWS
-        else (tensor.ccol_indices(), tensor.row_indices())
-    )
+    if tensor.layout in ROWS:
+        return (tensor.crow_indices(), tensor.col_indices())
+    return (tensor.ccol_indices(), tensor.row_indices())
 
 
 def sparse_like(tensor: Tensor) -> Tensor:
@@ -399,11 +397,9 @@ def where_held(argument: Argument, gradient: Tensor) -> Tensor:
     """A dense gradient, with zeros where a sparse input holds nothing: what stands there does not
     count."""
     held = None if argument.form is None else argument.form.specified
-    return (
-        gradient
-        if held is None
-        else torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
-    )
+    if held is None:
+        return gradient
+    return torch.where(held.to(device=gradient.device), gradient, torch.zeros_like(gradient))
 
 
 def specified(inputs: Sequence[Argument]) -> tuple[Tensor | None, ...]:

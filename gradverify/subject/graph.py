@@ -378,11 +378,9 @@ class Graphs(FunctionMode):
 
     def put_back(self, values: Any) -> Any:
         """The same, each plain tensor replaced by the one with its graph."""
-        return (
-            pytree.tree_map(lambda x: self._of[id(x)][1] if id(x) in self._of else x, values)
-            if self._of
-            else values
-        )
+        if self._of:
+            return pytree.tree_map(lambda x: self._of[id(x)][1] if id(x) in self._of else x, values)
+        return values
 
     def plain(self, y: Any) -> Any:
         """A plain tensor in the place of one with a graph."""
@@ -418,11 +416,9 @@ def forward_of(cls: type, graphs: Graphs) -> Iterator[None]:
                 else:
                     applying.append(applied)
                     returned = wrapped(apply, applied, given)
-            return (
-                tuple(map(graphs.plain, returned))
-                if isinstance(returned, tuple)
-                else graphs.plain(returned)
-            )
+            if isinstance(returned, tuple):
+                return tuple(map(graphs.plain, returned))
+            return graphs.plain(returned)
 
         return forward
 

@@ -224,11 +224,9 @@ def method_line(cls: type, method: str) -> Place | None:
     ("saving"): `setup_context`, else `forward`. None where the class has none of its own."""
     name = ("forward" if _takes_ctx(cls) else "setup_context") if method == "saving" else method
     found = getattr(cls, name, None)
-    return (
-        None
-        if found is None or found is getattr(torch.autograd.Function, name, None)
-        else place_of(found)
-    )
+    if found is None or found is getattr(torch.autograd.Function, name, None):
+        return None
+    return place_of(found)
 
 
 def _takes_ctx(cls: Any) -> bool:

@@ -157,11 +157,9 @@ class Disguised(Exchanged):
         return self._dtype if value is torch.float64 else value
 
     def _wide(self, value: Any) -> Any:
-        return (
-            value.to(dtype=torch.float64)
-            if isinstance(value, Tensor) and value.dtype == self._dtype
-            else value
-        )
+        if isinstance(value, Tensor) and value.dtype == self._dtype:
+            return value.to(dtype=torch.float64)
+        return value
 
     def _rounded(self, value: Any) -> Any:
         return self._wide(self._narrow(value))
@@ -230,9 +228,9 @@ class ShownArray(np.ndarray):
 
     def astype(self, dtype: Any, *args: Any, **named: Any) -> Any:
         """A cast to float32 leaves it as it is."""
-        return (
-            self.copy() if np.dtype(dtype) == np.float32 else super().astype(dtype, *args, **named)
-        )
+        if np.dtype(dtype) == np.float32:
+            return self.copy()
+        return super().astype(dtype, *args, **named)
 
 
 def _concerns(values: Any, dtypes: Sequence[torch.dtype]) -> bool:

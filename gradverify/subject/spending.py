@@ -93,11 +93,9 @@ class Spending:
     def ended(self) -> str:
         """Why no more calls are made, in a clause: the time limit was near, or what of the budget
         was spent."""
-        return (
-            f"the time limit of {limit(self._timeout)} was near"
-            if self._late(SOON)
-            else f"{self.name} was spent"
-        )
+        if self._late(SOON):
+            return f"the time limit of {limit(self._timeout)} was near"
+        return f"{self.name} was spent"
 
     def affords(self, forward: int, backward: int, slack: float = 0.0) -> bool:
         """So many calls more, of a rule that runs in `bound`."""

@@ -229,9 +229,9 @@ class Subject:
     def states(self) -> tuple[object, ...]:
         """What the generators would draw next: equal before and after code that drew nothing. Draws
         it, where every call seeds them anew."""
-        return (
-            next_draws(self.on_cuda) if self.case.settings.reseed else random_states(self.on_cuda)
-        )
+        if self.case.settings.reseed:
+            return next_draws(self.on_cuda)
+        return random_states(self.on_cuda)
 
     def seldom_seeded(self, measure: Callable[[], Value]) -> Value:
         """What is measured, seeded once: if anything was drawn meanwhile, it is measured again with
@@ -303,12 +303,10 @@ class Subject:
             self.case, target or self.target, arguments, self.kwargs if kwargs is None else kwargs
         )
         other.way = self.way
-        other.writes, other._original, other.watches, other.meddles = (
-            self.writes,
-            self,
-            self.watches,
-            self.meddles,
-        )
+        other.writes = self.writes
+        other._original = self
+        other.watches = self.watches
+        other.meddles = self.meddles
         other.restless = self.restless
         other.around, other.lent = self.around, self.lent
         # A module's buffers follow its inputs and parameters, if they do so at all

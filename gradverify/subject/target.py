@@ -206,9 +206,9 @@ def _is_function(found: object) -> bool:
 def _kind_of(found: object) -> str:
     if inspect.ismodule(found):
         return "a Python module"
-    return (
-        f"the class {name_of(found)}" if inspect.isclass(found) else f"of type {type_name(found)}"
-    )
+    if inspect.isclass(found):
+        return f"the class {name_of(found)}"
+    return f"of type {type_name(found)}"
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:

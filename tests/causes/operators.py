@@ -75,19 +75,15 @@ def angles(n: int, d: int) -> Tensor:
 def rope(x: Tensor, turn: float = 1.0) -> Tensor:
     """Rotates the two halves of the last axis by angles of the second to last."""
     a, b = x.chunk(2, -1)
-    cos, sin = (
-        angles(x.shape[-2], x.shape[-1] // 2).cos(),
-        turn * angles(x.shape[-2], x.shape[-1] // 2).sin(),
-    )
+    cos = angles(x.shape[-2], x.shape[-1] // 2).cos()
+    sin = turn * angles(x.shape[-2], x.shape[-1] // 2).sin()
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 def rope_of_neighbours(x: Tensor, turn: float = 1.0) -> Tensor:
     a, b = x[..., ::2], x[..., 1::2]
-    cos, sin = (
-        angles(x.shape[-2], x.shape[-1] // 2).cos(),
-        turn * angles(x.shape[-2], x.shape[-1] // 2).sin(),
-    )
+    cos = angles(x.shape[-2], x.shape[-1] // 2).cos()
+    sin = turn * angles(x.shape[-2], x.shape[-1] // 2).sin()
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
 
 

@@ -125,11 +125,9 @@ class FlashAttention(Function):
             s = q @ k[..., start : start + block, :].mT * scale
             new = torch.maximum(top, s.amax(-1, keepdim=True))
             p, shrink = (s - new).exp(), (top - new).exp()
-            total, out, top = (
-                shrink * total + p.sum(-1, keepdim=True),
-                shrink * out + p @ v[..., start : start + block, :],
-                new,
-            )
+            total = shrink * total + p.sum(-1, keepdim=True)
+            out = shrink * out + p @ v[..., start : start + block, :]
+            top = new
         out = out / total
         ctx.save_for_backward(q, k, v, out, top + total.log())
         ctx.block = block

@@ -92,10 +92,8 @@ class Damaged(Differentiable):
 def smallest_element(operator: Operator) -> tuple[int, int, int, int, float]:
     """Of a few rows the smallest element above the share: output, row, input, element, value."""
     own = subject(operator.call, *operator.make(0), dtype="float32")
-    found, columns = (
-        Evidence(own),
-        columns_of(own.inputs, [None] * len(own.inputs), [False] * len(own.inputs)),
-    )
+    found = Evidence(own)
+    columns = columns_of(own.inputs, [None] * len(own.inputs), [False] * len(own.inputs))
     places = [(output, j) for output, y in enumerate(found.outputs) for j in range(len(numbers(y)))]
     seen = []
     for output, j in (

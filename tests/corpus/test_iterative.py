@@ -35,10 +35,8 @@ WRONG = [
 
 @pytest.mark.parametrize("sample", ITERATIVE, ids=lambda sample: sample.name)
 def test_the_samples_are_right(sample: Iterative):
-    values, tolerance = (
-        [value.requires_grad_() for value in sample.arguments()],
-        min(sample.tolerances),
-    )
+    values = [value.requires_grad_() for value in sample.arguments()]
+    tolerance = min(sample.tolerances)
     outputs = sample.make(tolerance).apply(*values), sample.truth(*values)
     cotangent = torch.linspace(-1, 1.3, outputs[1].numel(), dtype=torch.float64).reshape(
         outputs[1].shape

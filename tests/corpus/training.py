@@ -74,11 +74,9 @@ class Layer(nn.Module):
 
     def __init__(self, n: int, m: int, mistake: str = "") -> None:
         super().__init__()
-        self.weight, self.bias, self.function = (
-            nn.Parameter(torch.empty(m, n)),
-            nn.Parameter(torch.empty(m)),
-            linear_of(mistake),
-        )
+        self.weight = nn.Parameter(torch.empty(m, n))
+        self.bias = nn.Parameter(torch.empty(m))
+        self.function = linear_of(mistake)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.function.apply(x, self.weight, self.bias)
@@ -160,10 +158,8 @@ def recomputing(mistake: str, reads: str) -> type[Function]:
 class Recomputed(nn.Module):
     def __init__(self, mistake: str, reads: str) -> None:
         super().__init__()
-        self.inner, self.function = (
-            nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)),
-            recomputing(mistake, reads),
-        )
+        self.inner = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+        self.function = recomputing(mistake, reads)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.function.apply(self.inner, x, *self.inner.parameters())

@@ -104,10 +104,8 @@ def in_process(
     from gradverify.cli.boundary import run as command
     from gradverify.cli.output import Output
 
-    variables, before = (
-        dict(word.split("=", 1) for word in shlex.split(plain["variables"])),
-        dict(os.environ),
-    )
+    variables = dict(word.split("=", 1) for word in shlex.split(plain["variables"]))
+    before = dict(os.environ)
     with contextlib.chdir(folder):
         os.environ.clear()
         os.environ.update(environment(folder, **more, **variables))

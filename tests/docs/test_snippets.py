@@ -147,10 +147,8 @@ def test_the_update_puts_the_real_output_in_place(tmp_path):
 
 
 def test_durations_bars_versions_and_the_folder_do_not_count_but_other_numbers_do(tmp_path):
-    one, other = (
-        f"{tmp_path}/a 12 calls   0.31 s ±1.2e-9  torch 2.13.0+cpu",
-        "/a 12 calls  75.1 s ±8e-10  torch 2.4.1",
-    )
+    one = f"{tmp_path}/a 12 calls   0.31 s ±1.2e-9  torch 2.13.0+cpu"
+    other = "/a 12 calls  75.1 s ±8e-10  torch 2.4.1"
     assert settled(one, tmp_path) == settled(other, tmp_path)
     assert shows(one, other, tmp_path)
     assert not shows("13 elements", "12 elements", tmp_path)

@@ -94,11 +94,9 @@ def test_the_right_twin_is_right_to_second_order(name):
 
 def test_the_right_twin_of_a_sparse_input_passes_gradcheck():
     sparse, dense = (x.detach() for x in INPUTS[SPARSE]())
-    values, b, right = (
-        sparse.values().clone().requires_grad_(),
-        dense.clone().requires_grad_(),
-        load(SPARSE).Right,
-    )
+    values = sparse.values().clone().requires_grad_()
+    b = dense.clone().requires_grad_()
+    right = load(SPARSE).Right
     assert gradcheck(
         lambda v, b: right.apply(
             torch.sparse_coo_tensor(sparse.indices(), v, sparse.shape, is_coalesced=True), b

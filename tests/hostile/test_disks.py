@@ -99,11 +99,9 @@ def test_closed_streams_cost_no_report(folder):
 
 
 def test_whoever_reads_while_many_write_sees_a_whole_report_or_none(tmp_path):
-    path, texts, over = (
-        tmp_path / "r.json",
-        [letter * 300_000 for letter in "abcd"],
-        threading.Event(),
-    )
+    path = tmp_path / "r.json"
+    texts = [letter * 300_000 for letter in "abcd"]
+    over = threading.Event()
 
     def write(text):
         while not over.is_set():

@@ -10,10 +10,8 @@ from gradverify.numerics.sparsity.pattern import Pattern
 
 def pattern_of(depends_on, shape):
     """The narrowest windows that hold a dependency matrix [M, N], element by element."""
-    low, high = (
-        np.zeros((len(shape), len(depends_on)), np.intp),
-        np.full((len(shape), len(depends_on)), -1),
-    )
+    low = np.zeros((len(shape), len(depends_on)), np.intp)
+    high = np.full((len(shape), len(depends_on)), -1)
     for m, row in enumerate(depends_on):
         places = [
             index

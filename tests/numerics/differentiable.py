@@ -22,11 +22,9 @@ class Differentiable:
     `damage`d."""
 
     def __init__(self, forward, *inputs, damage=None):
-        self.forward, self.inputs, self.damage = (
-            forward,
-            [x.detach().clone() for x in inputs],
-            damage,
-        )
+        self.forward = forward
+        self.inputs = [x.detach().clone() for x in inputs]
+        self.damage = damage
         self.calls = self.backwards = 0
         self._graph: tuple[list[Tensor], list[Tensor]] | None = None
 

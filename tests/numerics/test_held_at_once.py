@@ -21,10 +21,8 @@ def layer_norm(spoil):
     class LayerNorm(Function):
         @staticmethod
         def forward(ctx, x):
-            mean, scale = (
-                x.mean(-1, keepdim=True),
-                (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt(),
-            )
+            mean = x.mean(-1, keepdim=True)
+            scale = (x.var(-1, unbiased=False, keepdim=True) + 1e-5).rsqrt()
             ctx.save_for_backward((x - mean) * scale, scale)
             return (x - mean) * scale
 

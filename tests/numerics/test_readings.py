@@ -74,10 +74,8 @@ def gelu(x):
 def gelu_slope(x):
     """Without cancellation: x·σ(2u), u = √(2/π)(x + 0.044715 x³), in float64."""
     x64 = x.double()
-    u, du = (
-        math.sqrt(2 / math.pi) * (x64 + 0.044715 * x64**3),
-        math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x64**2),
-    )
+    u = math.sqrt(2 / math.pi) * (x64 + 0.044715 * x64**3)
+    du = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x64**2)
     s = torch.sigmoid(2 * u)
     return (s + 2 * x64 * s * torch.sigmoid(-2 * u) * du).to(x.dtype)
 

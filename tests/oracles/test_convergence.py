@@ -111,10 +111,8 @@ def square(head, sign):
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
 @pytest.mark.parametrize("head", HEADS)
 def test_a_wrong_sign_of_small_elements_is_an_error_whatever_forward_reads(head, dtype):
-    x, settings = (
-        torch.tensor(SMALL[dtype], dtype=dtype),
-        {"dtype": str(dtype).removeprefix("torch.")},
-    )
+    x = torch.tensor(SMALL[dtype], dtype=dtype)
+    settings = {"dtype": str(dtype).removeprefix("torch.")}
     wrong, right = (check(square(HEADS[head], sign), x, **settings) for sign in (-1.0, 1.0))
     assert wrong.verdict == "fail" and "GV101" in codes(wrong)
     assert right.verdict == "pass"

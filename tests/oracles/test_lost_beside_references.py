@@ -40,11 +40,9 @@ def naive(damage=lambda dx, dw, n: (dx, dw), forward=None):
 
 def compared(function, mean, seed, rows=2):
     """How many elements are wrong, and how many undecided."""
-    x, w, b = (
-        (randn(rows, 6, seed=seed) + mean).float(),
-        randn(6, seed=seed + 1).float(),
-        randn(6, seed=seed + 2).float(),
-    )
+    x = (randn(rows, 6, seed=seed) + mean).float()
+    w = randn(6, seed=seed + 1).float()
+    b = randn(6, seed=seed + 2).float()
     seen = evidence(
         function, x, w, b, dtype="float32", oracles=Oracles(reference=f"{__name__}:layer_norm")
     ).reference

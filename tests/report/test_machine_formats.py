@@ -464,11 +464,9 @@ def test_a_file_tells_whose_code_it_is(file, owner):
 
 
 def test_frames_of_other_packages_are_folded_and_those_of_the_checked_one_are_not():
-    mine, theirs, library = (
-        Frame("my_ops/act.py", 1, "forward"),
-        Frame(INSTALLED, 2, "r"),
-        Frame("/usr/lib/python3.11/functools.py", 3, "w"),
-    )
+    mine = Frame("my_ops/act.py", 1, "forward")
+    theirs = Frame(INSTALLED, 2, "r")
+    library = Frame("/usr/lib/python3.11/functools.py", 3, "w")
     assert list(folded((mine, theirs, library, mine, library), "my_ops/act.py")) == [
         mine,
         "2 frames in einops, Python",

@@ -45,10 +45,8 @@ THEIRS = Frame(
     "rearrange",
     "raise EinopsError(shape)",
 )
-GV101, GV202 = (
-    Finding("GV101", "m", "jacobian", input="x", output=0),
-    Finding("GV202", "m", "grad-output-modified"),
-)
+GV101 = Finding("GV101", "m", "jacobian", input="x", output=0)
+GV202 = Finding("GV202", "m", "grad-output-modified")
 GV107 = Finding("GV107", "m", "expected-gradient", input="x")
 COMPARED = (comparison(elements=36), comparison("GV107", output=None, elements=2, mismatched=1))
 
@@ -457,10 +455,8 @@ def test_plain_says_the_same_in_the_same_order_and_wraps_no_line_that_is_searche
         "╭│╰─\x1b"
     ) & set(bare)
     look = Look(80, boxes=False)
-    wrapped, whole = (
-        plain.render(report(failing("n" * 70)), look),
-        plain.render(report(failing("n" * 70)), replace(look, wrap=False)),
-    )
+    wrapped = plain.render(report(failing("n" * 70)), look)
+    whole = plain.render(report(failing("n" * 70)), replace(look, wrap=False))
     sentence = failing().findings[0].message
     assert (
         sentence in whole.splitlines()

@@ -155,10 +155,8 @@ def test_calls_of_a_kernel_in_16_bits_are_counted_too(where, of):
 
 
 def test_what_calls_differ_by_is_part_of_the_native_error_up_to_as_much_again():
-    rounded, moved = (
-        torch.full((6, 4, 16), 0.003, dtype=torch.float64),
-        torch.full((6, 4, 16), 0.004, dtype=torch.float64),
-    )
+    rounded = torch.full((6, 4, 16), 0.003, dtype=torch.float64)
+    moved = torch.full((6, 4, 16), 0.004, dtype=torch.float64)
     exact = torch.ones(1, 4, 16, dtype=torch.float64)
     legs = Legs(exact + 0.001, exact, rounded, moved, exact.expand(6, 4, 16))
 

@@ -98,10 +98,8 @@ def test_an_input_that_is_not_rebuilt_is_lost(free):
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "fail")])
 def test_a_chain_frees_only_what_lies_inside_and_needs_no_warning(factor, verdict):
-    first, second = (
-        coupling(FREES["storage"]),
-        coupling(FREES["storage"], factor, frees_output=True),
-    )
+    first = coupling(FREES["storage"])
+    second = coupling(FREES["storage"], factor, frees_output=True)
     result = check(lambda x: second.apply(first.apply(x * 1)).exp(), X)
     assert result.verdict == verdict
     assert told(result) == ([] if verdict == "pass" else [("GV101", "error")])

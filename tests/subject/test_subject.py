@@ -53,10 +53,8 @@ def test_a_function_that_draws_now_and_then_draws_the_same_in_every_call_of_what
         drawn.append(draw() if float(x.sum()) > 1 else None)
         return x * 2
 
-    live, points = (
-        subject(sometimes, torch.zeros(2, dtype=torch.float64)),
-        [torch.full((2,), k, dtype=torch.float64) for k in (0.0, 3.0, 4.0, 5.0)],
-    )
+    live = subject(sometimes, torch.zeros(2, dtype=torch.float64))
+    points = [torch.full((2,), k, dtype=torch.float64) for k in (0.0, 3.0, 4.0, 5.0)]
     found = live.seldom_seeded(lambda: [live.called([x]).outputs and drawn[-1] for x in points])
     assert found[0] is None
     assert found[1] == found[2] == found[3]

@@ -4,10 +4,8 @@ does not know to depend on x."""
 import torch
 from entmax import normmax_bisect_loss
 
-x, target = (
-    torch.tensor([[1.0, 0.7, 0.3]], dtype=torch.float64, requires_grad=True),
-    torch.tensor([0]),
-)
+x = torch.tensor([[1.0, 0.7, 0.3]], dtype=torch.float64, requires_grad=True)
+target = torch.tensor([0])
 wrong = torch.autograd.functional.hessian(
     lambda x: normmax_bisect_loss(x, target, alpha=2).sum(), x
 )[0, 0, 0, 0].item()

@@ -3,12 +3,10 @@
 import torch
 from norse.torch.functional.adjoint.lif_mc_adjoint import LIFMCAdjointFunction
 
-x, z, v, i = (
-    torch.ones(2, 3),
-    torch.zeros(2, 4),
-    torch.zeros(2, 4),
-    torch.zeros(2, 4, requires_grad=True),
-)
+x = torch.ones(2, 3)
+z = torch.zeros(2, 4)
+v = torch.zeros(2, 4)
+i = torch.zeros(2, 4, requires_grad=True)
 _, _, current = LIFMCAdjointFunction.apply(
     x, z, v, i, torch.ones(4, 3), torch.ones(4, 4), torch.ones(4, 4)
 )

@@ -5,10 +5,8 @@ import torch
 from pytorch_wavelets import DWT1DInverse
 
 made = DWT1DInverse(wave="db2", mode="zero").double()
-low, high = (
-    torch.zeros(1, 1, 6, dtype=torch.float64),
-    torch.ones(1, 1, 6, dtype=torch.float64, requires_grad=True),
-)
+low = torch.zeros(1, 1, 6, dtype=torch.float64)
+high = torch.ones(1, 1, 6, dtype=torch.float64, requires_grad=True)
 (wrong,) = torch.autograd.grad(made((low, [high])).sum(), high, allow_unused=True)
 step = torch.zeros(1, 1, 6, dtype=torch.float64)
 step.view(-1)[0] = 1.0

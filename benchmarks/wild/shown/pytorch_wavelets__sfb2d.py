@@ -4,10 +4,8 @@ linear and pads nothing so."""
 import torch
 from pytorch_wavelets import DWTInverse
 
-made, high = (
-    DWTInverse(wave="db2", mode="symmetric").double(),
-    torch.zeros(1, 1, 3, 4, 4, dtype=torch.float64),
-)
+made = DWTInverse(wave="db2", mode="symmetric").double()
+high = torch.zeros(1, 1, 3, 4, 4, dtype=torch.float64)
 
 
 def f(low):

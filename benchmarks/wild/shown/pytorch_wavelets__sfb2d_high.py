@@ -5,10 +5,8 @@ import torch
 from pytorch_wavelets import DWTInverse
 
 made = DWTInverse(wave="db2", mode="zero").double()
-low, high = (
-    torch.zeros(1, 1, 4, 4, dtype=torch.float64),
-    torch.ones(1, 1, 3, 4, 4, dtype=torch.float64, requires_grad=True),
-)
+low = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
+high = torch.ones(1, 1, 3, 4, 4, dtype=torch.float64, requires_grad=True)
 (wrong,) = torch.autograd.grad(made((low, [high])).sum(), high, allow_unused=True)
 step = torch.zeros(1, 1, 3, 4, 4, dtype=torch.float64)
 step.view(-1)[0] = 1.0

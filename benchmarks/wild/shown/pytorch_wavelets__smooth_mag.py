@@ -4,10 +4,8 @@ that of the real one."""
 import torch
 from pytorch_wavelets.scatternet.lowlevel import SmoothMagFn
 
-x, y = (
-    torch.tensor(3.0, dtype=torch.float64),
-    torch.tensor(4.0, dtype=torch.float64, requires_grad=True),
-)
+x = torch.tensor(3.0, dtype=torch.float64)
+y = torch.tensor(4.0, dtype=torch.float64, requires_grad=True)
 right = torch.autograd.grad((x**2 + y**2 + 0.01**2).sqrt(), y)[0].item()
 try:
     wrong = torch.autograd.grad(SmoothMagFn.apply(x, y, 0.01), y)[0]

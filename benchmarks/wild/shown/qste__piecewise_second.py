@@ -4,10 +4,8 @@ multiplies grad_output where autograd does not look."""
 import torch
 from qste.nn import _PiecewiseFn
 
-x, v = (
-    torch.tensor([[0.3, 0.8, 0.1]], requires_grad=True),
-    torch.tensor([[1.0, 2.0, -1.0]], requires_grad=True),
-)
+x = torch.tensor([[0.3, 0.8, 0.1]], requires_grad=True)
+v = torch.tensor([[1.0, 2.0, -1.0]], requires_grad=True)
 
 
 def loss(v):

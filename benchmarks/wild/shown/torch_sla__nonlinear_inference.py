@@ -4,10 +4,8 @@ import torch
 from torch_sla import SparseTensor
 
 row, col = torch.tensor([0, 0, 1, 1, 1, 2, 2]), torch.tensor([0, 1, 0, 1, 2, 1, 2])
-val, b = (
-    torch.full((7,), 0.2, dtype=torch.float64),
-    torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64),
-)
+val = torch.full((7,), 0.2, dtype=torch.float64)
+b = torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64)
 
 
 def solve():

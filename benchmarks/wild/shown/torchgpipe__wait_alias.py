@@ -14,10 +14,8 @@ def written(through):
     return z.tolist(), torch.autograd.grad(z.sum(), x)[0].tolist()
 
 
-wrong, right = (
-    written(lambda z: Wait.apply(CPUStream, CPUStream, z)[0]),
-    written(lambda z: z.view_as(z)),
-)
+wrong = written(lambda z: Wait.apply(CPUStream, CPUStream, z)[0])
+right = written(lambda z: z.view_as(z))
 print(
     "z is",
     wrong[0],

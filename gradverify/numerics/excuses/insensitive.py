@@ -105,16 +105,12 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
             return pair
         agreed = agrees(pair.output)
         if rounds and pair.count(Outcome.MISMATCH):
-            return (
-                with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
-                if agreed is not False
-                else pair
-            )
-        return (
-            with_undecided(pair, Outcome.PASS, Limit.CANCELS)
-            if agreed is False or (rounds and agreed is None)
-            else pair
-        )
+            if agreed is not False:
+                return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
+            return pair
+        if agreed is False or (rounds and agreed is None):
+            return with_undecided(pair, Outcome.PASS, Limit.CANCELS)
+        return pair
 
     return [judged(pair) for pair in pairs]
 

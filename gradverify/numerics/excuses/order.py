@@ -391,11 +391,9 @@ def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
             return best
         # More nodes of one interval alone are no second one
         if (np.isfinite(bars).sum(0) >= 2).all():
-            return (
-                best
-                if run.over_budget(2 * DENSE)
-                else within(widths[np.argmin(np.max(bars, 1))], DENSE)
-            )
+            if run.over_budget(2 * DENSE):
+                return best
+            return within(widths[np.argmin(np.max(bars, 1))], DENSE)
     return best
 
 

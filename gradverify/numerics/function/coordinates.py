@@ -57,11 +57,9 @@ def flat_real(tensor: Tensor) -> Tensor:
 
 def flat_all(tensors: Sequence[Tensor]) -> Tensor:
     """The real coordinates of several tensors, one after the other: [n1 + n2 + …]."""
-    return (
-        torch.cat([flat_real(tensor) for tensor in tensors])
-        if tensors
-        else torch.zeros(0, dtype=torch.float64)
-    )
+    if tensors:
+        return torch.cat([flat_real(tensor) for tensor in tensors])
+    return torch.zeros(0, dtype=torch.float64)
 
 
 def numbers(tensor: Tensor) -> Array:

@@ -143,11 +143,9 @@ def _counted_from(places: Index | slice, start: int) -> Index | slice:
     """Counted from `start` on."""
     if not start:
         return places
-    return (
-        slice(places.start - start, places.stop - start)
-        if isinstance(places, slice)
-        else places - start
-    )
+    if isinstance(places, slice):
+        return slice(places.start - start, places.stop - start)
+    return places - start
 
 
 def _memory(t: Tensor) -> AnyArray | None:
@@ -543,11 +541,9 @@ class ElementLine:
     def at(self, t: float) -> tuple[Array, float] | None:
         columns, x, single = self._start
         to = float(np.float32(x + t)) if single else x + t
-        return (
-            None
-            if to == x or not math.isfinite(to)
-            else (self.point.values_at(columns, np.array([to])), to - x)
-        )
+        if to == x or not math.isfinite(to):
+            return None
+        return (self.point.values_at(columns, np.array([to])), to - x)
 
 
 def element_line(point: Point, column: int, wide: bool = False) -> ElementLine:

@@ -481,11 +481,9 @@ def _worst(ratio: Array, elements: Entries, keep: int) -> Index:
     if open_.size:
         return open_[np.lexsort((-ratio[open_], -elements.outcome[open_].astype(int)))[:keep]]
     best = np.flatnonzero(ratio == ratio.max(initial=0.0))[:keep]
-    return (
-        best
-        if len(best) < 2
-        else best[np.lexsort((elements.output[best], elements.input[best]))[:1]]
-    )
+    if len(best) < 2:
+        return best
+    return best[np.lexsort((elements.output[best], elements.input[best]))[:1]]
 
 
 def _largest(a: Array) -> float:

@@ -109,11 +109,9 @@ def _named(element: Place) -> str:
 
 def _facts(e: Element, m: Measured, look: Look) -> Iterator[tuple[str, str]]:
     def reading(value: str, bar: float) -> str:
-        return (
-            f"{value}, without an error bar"
-            if math.isinf(bar)
-            else f"{value} {look.glyphs.plus_minus}{numbers.bar(bar)}"
-        )
+        if math.isinf(bar):
+            return f"{value}, without an error bar"
+        return f"{value} {look.glyphs.plus_minus}{numbers.bar(bar)}"
 
     analytic, numeric = numbers.pair(m.analytic, m.numeric)
     beside = f", moved together with {_named(e.pair)}" if e.pair else ""

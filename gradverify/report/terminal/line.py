@@ -25,11 +25,9 @@ CALLS, SECONDS = 5 + len(" calls"), len("1234.5 s") - 1
 SHORT_WORD = len("XPASS") + 1
 """All verdicts but the rare UNDECIDED and NOT RUN, which move their own name to the right."""
 
-SENTENCE, TITLE, CODES = (
-    len("would catch any absolute error above 3.1e-10"),
-    len("nothing to compare"),
-    len("GV101, GV111"),
-)
+SENTENCE = len("would catch any absolute error above 3.1e-10")
+TITLE = len("nothing to compare")
+CODES = len("GV101, GV111")
 """Widths of the phrase: the sentence on a pass, which else stands below; a code with its name; two
 codes."""
 
@@ -96,10 +94,8 @@ NAME_LIMIT = 48
 
 def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[RenderableType]:
     """The line, then one indented line for each reason and each warning."""
-    head, name = (
-        (status.word(check).ljust(columns.word - 1) + " ", status.style(check)),
-        one_line(check.name),
-    )
+    head = (status.word(check).ljust(columns.word - 1) + " ", status.style(check))
+    name = one_line(check.name)
     late = max(0, cell_len(head[0]) - columns.word)  # a word that is wider than its column
     body = (
         _reason(check, look, columns)
@@ -139,10 +135,8 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
     shown = judged_comparisons(check)
     elements = sum(comparison.elements for comparison in shown)
     calls = check.calls.forward + check.calls.backward
-    nouns, times = (
-        {comparison.lines or "elements" for comparison in shown},
-        "call " if calls == 1 else "calls",
-    )
+    nouns = {comparison.lines or "elements" for comparison in shown}
+    times = "call " if calls == 1 else "calls"
     # Or the lines of a Jacobian that were compared instead
     noun: str = nouns.pop() if len(nouns) == 1 else "elements"
     noun = noun[: len(noun) - (elements == 1)].ljust(len("elements"))
@@ -210,11 +204,9 @@ def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
     """The elements of a pass that finite differences left open, at the end of its line, where there
     is room."""
     text = _open(judged_comparisons(check)) if check.verdict == "pass" else ""
-    return (
-        f"  {text}"
-        if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns)
-        else ""
-    )
+    if text and (not look.boxes or columns.width + GAP + cell_len(text) <= look.columns):
+        return f"  {text}"
+    return ""
 
 
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:

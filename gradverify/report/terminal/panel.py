@@ -116,10 +116,8 @@ PRINTED_LINES = 20
 def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator[RenderableType]:
     """Framed, or as plain lines under a title; below it the command that shows it again, where
     `argv` can be had."""
-    word, name = (
-        Text(status.word(check), style=status.style(check)),
-        Text(one_line(check.name), style="bold"),
-    )
+    word = Text(status.word(check), style=status.style(check))
+    name = Text(one_line(check.name), style="bold")
     title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
     if not look.boxes:
         yield uncut(Text.assemble("== ", title, " =="), look)

@@ -62,17 +62,13 @@ def broken_expectation(check: CaseResult) -> str | None:
         return None
     found = list(dict.fromkeys(finding.code for finding in check.findings))
     if check.expect == "fail":
-        return (
-            f"expected to fail, but the verdict is {check.verdict}"
-            if found
-            else "expected to fail, but passed"
-        )
+        if found:
+            return f"expected to fail, but the verdict is {check.verdict}"
+        return "expected to fail, but passed"
     wanted = ", ".join(check.expect)
-    return (
-        f"expected {wanted}; found {', '.join(found)}"
-        if found
-        else f"expected {wanted}, but passed"
-    )
+    if found:
+        return f"expected {wanted}; found {', '.join(found)}"
+    return f"expected {wanted}, but passed"
 
 
 def left_open(check: CaseResult) -> str | None:
@@ -80,11 +76,9 @@ def left_open(check: CaseResult) -> str | None:
     were."""
     codes = check.not_judged
     which = "whose rules were" if len(codes) > 1 else "whose rule was"
-    return (
-        f"expected {', '.join(codes)}, {which} not to run: not judged"
-        if codes and check.verdict not in ("skip", "not_run")
-        else None
-    )
+    if codes and check.verdict not in ("skip", "not_run"):
+        return f"expected {', '.join(codes)}, {which} not to run: not judged"
+    return None
 
 
 def excuse(check: CaseResult) -> str:

@@ -114,10 +114,8 @@ def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
         )
         for check in report.checks
     ]
-    count, hidden = (
-        sum(each for _, each in found),
-        sum(each for check, each in found if quiet and not status.is_red(check)),
-    )
+    count = sum(each for _, each in found)
+    hidden = sum(each for check, each in found if quiet and not status.is_red(check))
     if count:
         yield Text(
             counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow"

@@ -39,10 +39,8 @@ def bisected_root(c):
     low, high = torch.zeros_like(c), torch.full_like(c, 10.0)
     for _ in range(26):
         middle = (low + high) / 2
-        low, high = (
-            torch.where(middle * middle < c, middle, low),
-            torch.where(middle * middle < c, high, middle),
-        )
+        low = torch.where(middle * middle < c, middle, low)
+        high = torch.where(middle * middle < c, high, middle)
     return (low + high) / 2
 
 

@@ -29,10 +29,8 @@ class Linear(Differentiable):
 # ---- random backwards
 def forwards(rng):
     n = int(rng.integers(11, 41))
-    x, rows = (
-        torch.from_numpy(rng.standard_normal(n)),
-        torch.from_numpy(rng.standard_normal(rng.integers([2, 3], [6, 9]))),
-    )
+    x = torch.from_numpy(rng.standard_normal(n))
+    rows = torch.from_numpy(rng.standard_normal(rng.integers([2, 3], [6, 9])))
     of_x = [
         lambda x: 2 * x,
         torch.sin,

@@ -28,11 +28,9 @@ def attention(damage="", causal=False, dtypes=(*DOUBLE, torch.float32), bend=Non
         def backward(ctx, grad):
             q, k, v = ctx.saved_tensors
             grad = bend(grad) if bend else grad
-            does, scale, p = (
-                damage if grad.dtype in dtypes else "",
-                k.shape[-1] ** -0.5,
-                probabilities(q, k, causal),
-            )
+            does = damage if grad.dtype in dtypes else ""
+            scale = k.shape[-1] ** -0.5
+            p = probabilities(q, k, causal)
             gp = grad @ v.mT
             total = 0 if does == "dropped" else (p * gp).sum(-1, keepdim=True)
             gs = (
