@@ -44,7 +44,7 @@ def _differs(evidence: Evidence) -> bool:
     """Is a value or a derivative another one than the reference's?"""
     seen = evidence.reference
     values = any(
-        isinstance(each, str) or each.count(Outcome.MISMATCH) for each in seen.values.values()
+        isinstance(each, str) or each.count(Outcome.MISMATCH) for each in seen.value_pairs.values()
     )
     return values or any(pair.count(Outcome.MISMATCH) for pair in seen.rows.values())
 
