@@ -127,3 +127,15 @@ def test_what_modules_print_when_they_are_imported_is_no_part_of_a_check(folder,
         assert set(captured[f"op.py:says {number}"].split("says")) == {""}
         raised = captured[f"raises.py:f {number}"]
         assert all(f"raises {how}" in raised for how in ("in Python", "natively", "in C"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_more_checks_run_at_a_time_than_j_says(folder, jobs):
+    mul = "name: mul, function: mul, inputs: {x: {shape: [2]}, y: {shape: [2]}}"
+    (folder / "s.yaml").write_text(spec(f"{mul}, matrix: {{seed: [1, 2, 3, 4, 5, 6]}}"))
+    _, out, _ = here("check", "s.yaml", "-j", str(jobs), "--format", "jsonl")
+    running, most = 0, 0
+    for event in map(json.loads, out.splitlines()):
+        running += {"check_started": 1, "check_finished": -1}.get(event["event"], 0)
+        most = max(most, running)
+    assert (running, most) == (0, jobs)
