@@ -760,7 +760,7 @@ def _slope_nearby(run: Run, columns: Index, out: int, away: Array) -> tuple[floa
 HUNDREDTH = 0.01  # of a derivative: a bar in which no error that matters could hide
 
 
-def pass_slight(run: Run, judged: Judged) -> Iterator[Decided]:
+def pass_slight(run: Run, judged: Judged) -> Judged:
     """Undecided elements that are negligible by their own |x|, and known to a HUNDREDTH, are right.
 
     A floor is divided by the tensor's RMS, or small elements would pass unseen beside large ones;
@@ -781,7 +781,8 @@ def pass_slight(run: Run, judged: Judged) -> Iterator[Decided]:
         np.maximum(np.abs(judged.analytic[i]), np.abs(d.value[i]))
         * run.point.columns.scale[judged.column[i]]
     )
-    yield Decided(i[reach <= run.floors()[judged.out[i]]], Limit.NONE)
+    slight = i[reach <= run.floors()[judged.out[i]]]
+    return judged.passed(slight) if len(slight) else judged
 
 
 def pass_unmovable(run: Run, judged: Judged) -> Judged:
@@ -895,8 +896,9 @@ def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable
     ones passed, mismatches excused, kinks summed."""
     judged, above = judge_above_steps(run, pass_unmovable(run, judged))
-    for excuse in (pass_slight, *EXCUSES):
-        if excuse is pass_slight or judged.wrong.any():
+    judged = pass_slight(run, judged)
+    for excuse in EXCUSES:
+        if judged.wrong.any():
             for found in excuse(run, judged):
                 judged = judged.decided(found) if len(found.i) else judged
     judged = pass_fitted(run, judge_kink_sums(run, judged), above)
