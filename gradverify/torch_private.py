@@ -429,9 +429,8 @@ def import_compiler() -> None:
 
 def leave_compiler_out() -> None:
     """Torch's kernels in Python turn the compiler off on their first call, the forward-mode
-    derivative of `x * 2` among them, and import it for
-    that: now only where it is imported already. (`torch._compile._disable_dynamo`, 2.0; what it
-    remembers of a function, 2.4)"""
+    derivative of `x * 2` among them, and import it for that: now only where it is imported already.
+    (`torch._compile._disable_dynamo`, 2.0; what it remembers of a function, 2.4)"""
     from torch._decomp import global_decomposition_table
 
     turns_off = _disable_dynamo(len).__code__

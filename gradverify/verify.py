@@ -34,8 +34,8 @@ from gradverify.rules import chosen
 from gradverify.rules.asking import Examined, examine, specific, with_severity
 from gradverify.rules.at_line import placed
 from gradverify.rules.catalogue import book
-from gradverify.rules.differ import graded
 from gradverify.rules.low_precision import without_a_leg
+from gradverify.rules.repeated import graded
 from gradverify.subject.failure import UserCodeError, is_users, of_a_list, unnamed
 from gradverify.subject.find import run_folder
 from gradverify.subject.forms import dtype_name
@@ -93,7 +93,7 @@ def verify(
 def _result(
     subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool
 ) -> CaseResult:
-    # with its rule's name and severity, its output's name, and the line of backward for what is
+    # With its rule's name and severity, its output's name, and the line of backward for what is
     # wrong with it
     said = (
         placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
@@ -109,7 +109,7 @@ def _result(
     interpreter = (
         None if brief or evidence.spending.ending or evidence.damaging else evidence.interpreter
     )
-    # of a reference that stands in for it in float64, and of which there is nothing to say, are no
+    # Of a reference that stands in for it in float64, and of which there is nothing to say, are no
     # comparisons of what is checked
     own = {
         code

@@ -116,7 +116,7 @@ def scaled(pattern: Pattern) -> Iterator[Claim]:
     if e.complete and pattern.zero:
         low = high = 0.0
     c = settled(low, high)
-    # where not all elements are here, the wrong ones that are not were seen to have this factor
+    # Where not all elements are here, the wrong ones that are not were seen to have this factor
     all_of_it = ~pattern.unknown if e.complete else pattern.right & pattern.significant
     if c is None or c == 1 or not pattern.scaled_by(c, all_of_it):
         return
@@ -354,7 +354,7 @@ def _fits_with(pattern: Pattern, factors: Array, kind: str) -> bool:
         return bool(fits and (np.abs(e.analytic) > pattern.dust)[pattern.wrong].any())
     if kind == "extra":
         return pattern.agrees(e.numeric * factors, e.bar * np.abs(factors))
-    # right but where it is 0: a mask is missing, no factor
+    # Right but where it is 0: a mask is missing, no factor
     masked = (np.abs(e.numeric) <= e.bar + pattern.dust)[pattern.wrong].all()
     return not masked and pattern.agrees(factors, e.bar * 0, used)
 
@@ -556,7 +556,7 @@ def _block(
     single, tail = first == last, ends_late and first != 0
     if not _convincing(cells, 3 * n if single or tail or first == 0 else n * n / 2):
         return None
-    # more than half: it is the rest that is another case
+    # More than half: it is the rest that is another case
     at_end = (tail or first == 0) and 2 * (last - first + 1) <= n
     tile = next((tile for tile in TILES if tail and first % tile == 0), None)
     detail = f" ({first} is a multiple of {tile}: the tail of a tile)" if tile else ""

@@ -102,7 +102,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
 
     options, reports = settled.options, settled.reports
     if not options.no_isolate:
-        begin()  # torch is imported beside the reading of specs
+        begin()  # torch is imported while the specs are read
     gathered = sound(gather(options.paths or (), settled.settings, project))
     baseline = opened(options, gathered)
     gate = replace(settled.gate, baseline=baseline.rule if baseline else None)

@@ -67,8 +67,8 @@ def project_here() -> Project:
 class Gathered:
     """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id
     → setting → the place that named it.
-    `layers`: case id →
-    where its settings come from, the last one counts; `ids`: of all cases of the files.
+    `layers`: case id → where its settings come from, the last one counts; `ids`: of all cases of
+    the files.
 
     `message` says what was searched, where there are no specs; `left_out`: what the folders hold
     beside specs.

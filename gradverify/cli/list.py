@@ -62,7 +62,7 @@ def validate_command(options: Options, out: Output) -> int:
     if not gathered.files:
         out.say(gathered.message or "no spec was found")
         return NOTHING_CHECKED
-    # no error, because what globs of `sources` stand for may be built elsewhere, but most often a
+    # No error, because what globs of `sources` stand for may be built elsewhere, but most often a
     # slip
     empty = [
         (

@@ -194,8 +194,8 @@ def _replace(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """What ends a run is heard when this ends; a second SIGINT, of somebody who waits for a disk
-    that does not answer, at once."""
+    """Hold off the signals that end a run until this ends; a second SIGINT, of somebody who waits
+    for a disk that does not answer, is raised at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -226,7 +226,7 @@ def is_special(path: Path) -> bool:
     """Devices, pipes and open descriptors (/dev/null, /dev/stdout) are written to, never
     replaced."""
     try:
-        # once: another run may remove the file between two questions
+        # Once: another run may remove the file between two questions
         mode = path.stat().st_mode
     except (OSError, ValueError):
         return False

@@ -23,7 +23,7 @@ from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.report.names import element as named
 from gradverify.rules.chosen import could_miss
-from gradverify.rules.values import WORDS
+from gradverify.rules.unjudged import WORDS
 from gradverify.spec.fault import allowed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
@@ -308,11 +308,11 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
             moved = input_element(evidence, asked.input)
             seen = output_element(evidence, asked.output)
             found = evidence.compared(_of(moved, seen))
-            told = found.pairs[moved.tensor, seen.tensor].asked
-            element = _element(evidence, moved, seen, found, told)
+            record = found.pairs[moved.tensor, seen.tensor].asked
+            element = _element(evidence, moved, seen, found, record)
         else:
-            moved, seen, told = _worst(evidence)
-            element = _element(evidence, moved, seen, evidence.jacobian, told)
+            moved, seen, record = _worst(evidence)
+            element = _element(evidence, moved, seen, evidence.jacobian, record)
             element = replace(element, notes=(WORST, *element.notes))
     spent = subject.calls - before
     return replace(
@@ -325,11 +325,11 @@ def _of(moved: Found, seen: Found) -> PairElement:
 
 
 def _element(
-    evidence: Evidence, moved: Found, seen: Found, found: Jacobian, told: ElementRecord | None
+    evidence: Evidence, moved: Found, seen: Found, found: Jacobian, record: ElementRecord | None
 ) -> Element:
-    """`told`: what came of it in the check; None under a fixed step, where f is one infinity."""
+    """`record`: what came of it in the check; None under a fixed step, where f is one infinity."""
     subject, key = evidence.subject, (moved.tensor, seen.tensor)
-    measured = _measured(evidence, moved, seen, told)
+    measured = _measured(evidence, moved, seen, record)
     pair = found.pairs[key]
     by_itself = BY_ITSELF.format(pair.lines) if pair.lines and pair.by_itself else ""
     notes = (ABSENT if key in found.absent else "", by_itself, evidence.numeric_precision)
@@ -344,29 +344,29 @@ def _element(
         moved.place,
         seen.place,
         in_words(measured),
-        conclusion(measured, _excused(found, key, told)),
+        conclusion(measured, _excused(found, key, record)),
         pair_of(evidence, moved),
         _otherwise(measured, pair, found.choice) if pair.by_itself else None,
         tuple(note for note in notes if note),
     )
 
 
-def _excused(found: Jacobian, key: tuple[int, int], told: ElementRecord | None) -> Excuse:
+def _excused(found: Jacobian, key: tuple[int, int], record: ElementRecord | None) -> Excuse:
     """What lets an element pass that the finite difference alone would not."""
-    if told is not None and told.outcome is Outcome.MISMATCH and told.limit is Limit.KINK_SUM:
+    if record is not None and record.outcome is Outcome.MISMATCH and record.limit is Limit.KINK_SUM:
         return "sum"
     return "leftover" if key in found.left else ""
 
 
 def _measured(
-    evidence: Evidence, moved: Found, seen: Found, told: ElementRecord | None
+    evidence: Evidence, moved: Found, seen: Found, record: ElementRecord | None
 ) -> Measured:
     function, settings = Filled(evidence.measured), evidence.settings
     if settings.eps == "auto":
         return measure(
             function,
             _of(moved, seen),
-            checked=told,
+            checked=record,
             atol=settings.atol or 0.0,
             rtol=settings.rtol,
             domains=evidence.wishes.domains,
@@ -377,7 +377,7 @@ def _measured(
     atol, rtol = settings.tolerances()
     return replace(
         measure(function, _of(moved, seen), seed=evidence.wishes.seed),
-        fixed=fixed_step(told, settings.eps, atol=atol, rtol=rtol),
+        fixed=fixed_step(record, settings.eps, atol=atol, rtol=rtol),
     )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, get_args
 
 from gradverify.model.dtypes import WIDER
-from gradverify.model.frozen import frozen
 
 Lines = Literal["columns", "rows", "blocks"]
 """What is compared, where that is not elements; columns where gradients are compared with those of
@@ -98,7 +97,7 @@ def own_dtype(draw: str, kind: str | None, default: str) -> str:
 SparseLayout = Literal["coo", "csr", "csc", "bsr", "bsc"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sparse:
     """How a sparse tensor holds the numbers: a share `density` of its elements (of its blocks);
     `masked`: gradients elsewhere do not count."""
@@ -109,7 +108,7 @@ class Sparse:
     masked: bool = True
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TensorRecipe:
     """How one tensor input is made.
 
@@ -117,8 +116,8 @@ class TensorRecipe:
     fill value, nested lists of numbers, a file's absolute path (`path.npz#key`), a `Kind`, or the
     name of a function that draws. `shape` is None for `values` and `file`, whose numbers bring
     their own. `dtype` None means the check's, or the draw's own (`OWN_DTYPES`); `device` None the
-    check's; `requires_grad` None
-    means: true for floating and complex tensors; `layout` None: the case's, else contiguous.
+    check's; `requires_grad` None means: true for floating and complex tensors; `layout` None: the
+    case's, else contiguous.
     `distinct`: how far apart all elements are.
     `domain`: where the function is defined; `symmetric`: it reads a symmetric (Hermitian) matrix,
     so that off-diagonal elements move in pairs.
@@ -142,7 +141,7 @@ class TensorRecipe:
     nested: tuple[int, ...] | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class InputRecipe:
     """One argument of the function: a tensor to be made, a list of them (`tensors`), or else a
     plain value passed as it is.
@@ -162,7 +161,7 @@ class InputRecipe:
         return self.tensors if self.tensor is None else (self.tensor,)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What `mode: auto` may spend on one check."""
 
@@ -170,7 +169,7 @@ class Budget:
     seconds: float | None = 10.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of one check, all layers folded. `atol` and `rtol` are None where nobody named
     them: see `tolerances`."""
@@ -222,7 +221,7 @@ class Settings:
         )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Oracles:
     """What the analytic gradient is compared with, beside finite differences of the function
     itself, or of `surrogate` in its place.
@@ -238,7 +237,7 @@ class Oracles:
     surrogate: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Search:
     """Where the names of a spec are looked for: `folder` is the spec's own, `path` its absolute
     `path:` entries."""
@@ -248,7 +247,7 @@ class Search:
     imports: tuple[str, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SpecPlace:
     """Where in which file a check stands; `line` counts from 1."""
 
@@ -256,7 +255,7 @@ class SpecPlace:
     line: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Case:
     """One concrete check. `id` is `path::name`; `name` carries the matrix part, `check` (which
     draws are seeded by) does not.

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
-
-from gradverify.model.frozen import frozen
 
 Floating = Literal["float64", "float32", "bfloat16", "float16", "complex128", "complex64"]
 Whole = Literal["int64", "int32", "int16", "int8", "uint8", "bool"]
 Dtype = Literal[Floating, Whole]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Held:
     """roundoff: half the distance from 1 to the next number, None of whole numbers. real: of what a
     complex number has two. double: the same kind in 64 bits, where it has fewer. integers: the

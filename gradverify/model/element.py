@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from gradverify.model.frozen import frozen
 
 Outcome = Literal["pass", "mismatch", "kink", "jump", "staircase", "undecided", "non_finite"]
 Index = tuple[int, ...]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class FunctionInfo:
     """The checked function; `file` and `line` where its source could be found (an autograd
     Function: of its `backward`)."""
@@ -25,7 +24,7 @@ Part = Literal["re", "im"]
 Decision = Literal["pass", "mismatch", "undecided"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Rung:
     """One step of the ladder. Quotients are NaN where f has no value.
 
@@ -42,7 +41,7 @@ class Rung:
     right: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The rung (place in `rungs`) that the numeric value rests on, and how often it was
     extrapolated from coarser ones."""
@@ -51,7 +50,7 @@ class Chosen:
     order: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Truncation:
     """How the quotient's error falls where noise does not hide it: about factor · step^power."""
 
@@ -59,7 +58,7 @@ class Truncation:
     factor: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Tolerance:
     """value = atol + max(rtol · size, floor); size: the larger of |analytic| and |numeric|; floor:
     what counts as dust (method.md)."""
@@ -71,7 +70,7 @@ class Tolerance:
     floor: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Reading:
     """A derivative and its bar."""
 
@@ -79,7 +78,7 @@ class Reading:
     bar: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sides:
     """The slopes of f from the left and from the right, where it has a kink."""
 
@@ -87,7 +86,7 @@ class Sides:
     right: Reading
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class FixedStep:
     """What the rule of torch.autograd.gradcheck says, where the check gives `eps`: it has no bar,
     and tolerance = atol + rtol·|quotient|."""
@@ -100,7 +99,7 @@ class FixedStep:
     outcome: Outcome
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Measured:
     """One element on every rung, coarsest first, and what came of it in the check.
 
@@ -136,7 +135,7 @@ class Measured:
         return abs(self.analytic - self.numeric)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Place:
     """An element of a tensor by name and index; of a complex tensor, a part of it."""
 
@@ -145,7 +144,7 @@ class Place:
     part: Part | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Element:
     """What `explain PATH::NAME` shows. `pair`: under `symmetric`, the element that moves together
     with the input's.

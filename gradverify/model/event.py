@@ -4,12 +4,12 @@ this one stream."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from gradverify.model.frozen import frozen
 from gradverify.model.result import CaseResult
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Environment:
     """`torch` and `numpy` are versions, None where not installed; `devices` the CUDA devices seen.
     `folder`: where the run was started, below the root of its repository (the nearest folder with
@@ -27,7 +27,7 @@ class Environment:
     reduced_precision: tuple[str, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Shard:
     """Part `index` (from 1) of `count` of a selection of `total` checks."""
 
@@ -36,7 +36,7 @@ class Shard:
     total: int
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Selection:
     """What was asked for on the command line. `deselected`: checks of the specs that were not;
     those of other shards are not among them. `left_out`: files and folders below the paths that are
@@ -50,7 +50,7 @@ class Selection:
     left_out: int = 0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """`started_at` is ISO 8601 with its offset; `total` counts the selected cases; `order`: their
     ids, as the specs have them."""
@@ -63,18 +63,18 @@ class RunStarted:
     order: tuple[str, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CheckStarted:
     id: str
     name: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CheckFinished:
     result: CaseResult
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """`interrupted`: the signal's exit code (130, 143) where one ended the run; `crashed`: a fault
     of gradverify's own, as text."""
@@ -84,7 +84,7 @@ class RunFinished:
     crashed: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How a Jacobian is about to be compared, and what that is predicted to cost where nothing is
     wrong. `memory`: bytes beyond torch's own; `check`: its name, where several run at a time."""

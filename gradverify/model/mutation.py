@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
-from gradverify.model.frozen import frozen
 from gradverify.model.problem import INTERRUPTED, NOT_JUDGED, NOTHING_CHECKED, OK, WRONG
 
 Fate = Literal["killed", "survived", "unseen", "equivalent"]
@@ -17,7 +17,7 @@ BEST: tuple[Fate, ...] = ("killed", "survived", "unseen", "equivalent")
 """What several checks of one function make of the same damage, the first that any of them says."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """One damage to the gradients of `inputs` (none named: of all) in one check. `by`: the code of
     the rule that found it; `why`: why none did, and what would."""
@@ -29,7 +29,7 @@ class Mutant:
     why: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MutatedCheck:
     """One check under all damage that can be done to it; `left_out` says why it was not damaged,
     `broken` that it should have passed undamaged."""
@@ -43,7 +43,7 @@ class MutatedCheck:
     seconds: float = 0.0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One damage to one function: its fate under all checks together, and what the check `check`
     says of it."""
@@ -57,7 +57,7 @@ class Outcome:
     why: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Counts:
     """By fate."""
 
@@ -77,7 +77,7 @@ class Counts:
         return self.survived + self.unseen
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MutationReport:
     """A finished (or interrupted) run. `share`: killed, in percent of what is counted; None where
     nothing is."""

@@ -4,11 +4,10 @@ a run mean. Light to import."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from gradverify.model.frozen import frozen
 
-
-@frozen
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One fault, where it stands and what is allowed instead. `line` and `column` count from 1;
     `text` is the source line."""

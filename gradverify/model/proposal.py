@@ -4,14 +4,13 @@ tries."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from gradverify.model.case import InputRecipe, Json, Search
-from gradverify.model.frozen import frozen
 from gradverify.model.result import Fault
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Sought:
     """A function that a call is to be found for. `target` as a case holds it."""
 
@@ -19,7 +18,7 @@ class Sought:
     search: Search
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """A call that runs, or why none was found (`missing`, one sentence).
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from gradverify.model.case import Json
@@ -19,7 +19,6 @@ from gradverify.model.event import (
     RunStarted,
     Selection,
 )
-from gradverify.model.frozen import frozen
 from gradverify.model.problem import INTERNAL, NOT_JUDGED, NOTHING_CHECKED, OF_VERDICTS, OK, WRONG
 from gradverify.model.result import LEFT_OUT, CaseResult, Finding, Verdict
 
@@ -27,7 +26,7 @@ JUDGED = ("pass", "fail", "undecided")
 """Verdicts of checks whose rules were run."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Known:
     """One finding of one check (its id). `message`: how it was told when it was recorded, `reason`:
     what a person wrote beside it."""
@@ -45,7 +44,7 @@ class Known:
         return self.code, self.input, self.output
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """What is known, by check id; one that is found twice is known twice. `open`: whatever is found
     is to become known."""
@@ -151,13 +150,13 @@ def _was_judged(result: CaseResult, code: str) -> bool:
 SCHEMA_VERSION = 1
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Tool:
     name: str = "gradverify"
     version: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Gate:
     """What besides a wrong gradient makes a run red; `exit_zero`: nothing does, whatever the
     verdicts are."""
@@ -169,7 +168,7 @@ class Gate:
     baseline: Baseline | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Counts by verdict (`passed` is `pass` in the JSON report); `ok` counts the checks that came
     out as expected, `baselined` those of them whose errors are known."""
@@ -186,7 +185,7 @@ class Summary:
     baselined: int = 0
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Report:
     """A finished (or interrupted) run; the field names are those of the JSON report. `forgiven`:
     the exit code that `--exit-zero` made 0."""
@@ -240,7 +239,7 @@ def _as_expected(result: CaseResult, gate: Gate) -> bool:
         )
     if result.expect == "fail":
         return result.verdict == "fail"
-    # exactly the listed codes that are errors, and every listed warning; of a rule that was not to
+    # Exactly the listed codes that are errors, and every listed warning; of a rule that was not to
     # run nothing is
     expected = set(result.expect)
     errors = {finding.code for finding in result.findings if finding.severity == "error"}

@@ -4,13 +4,13 @@ report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from gradverify.model.case import Json, Lines, SpecPlace
 from gradverify.model.element import FunctionInfo as FunctionInfo
 from gradverify.model.element import Index as Index
 from gradverify.model.element import Outcome as Outcome
-from gradverify.model.frozen import frozen
 
 Verdict = Literal["pass", "fail", "undecided", "error", "skip", "not_run"]
 Severity = Literal["error", "warning"]
@@ -20,7 +20,7 @@ LEFT_OUT = "left out: "
 that ran in part."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Calls:
     """Calls of the user's function and of its backward; `batched` of them ran inside vmapped
     calls."""
@@ -44,7 +44,7 @@ class Calls:
         )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Cause:
     """The known mistake that explains all mismatched elements of a finding."""
 
@@ -52,7 +52,7 @@ class Cause:
     detail: str
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One frame of the user's own code in a traceback; `line` counts from 1, `text` is the source
     line."""
@@ -63,7 +63,7 @@ class Frame:
     text: str = ""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong, or could not be judged: what was measured against what, why it
     matters, what to change.
@@ -92,7 +92,7 @@ class Finding:
     """Does a baseline name it?"""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One element of a Jacobian as compared. Where a complex tensor is involved the part of the
     index is named: "re" or "im"."""
@@ -110,7 +110,7 @@ class Entry:
     input_part: Literal["re", "im"] | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ErrorMap:
     """A small Jacobian as a picture: `ratio[j][i]` is |error| / tolerance of output element j
     against input element i."""
@@ -122,7 +122,7 @@ WORST = 100
 """The most failing elements that a comparison keeps, to be shown."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """One comparison of an (input, output) pair by one rule. `resolution`: the smallest error that
     would have been seen everywhere.
@@ -151,7 +151,7 @@ class Comparison:
     output_name: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RuleRun:
     """What became of one rule; `reason` says why it was not applicable or ignored, or of one that
     ran what else is to be known."""
@@ -173,7 +173,7 @@ def left_out(rules: Iterable[RuleRun]) -> tuple[tuple[str, ...], tuple[str, ...]
     )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A fault of gradverify's own, met in this check. `during`: what was being done; `what`: the
     exception in one line; `place`: the line of gradverify it came from; `trace`: its last frames.
@@ -187,7 +187,7 @@ class Fault:
     costs: bool = True
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class InputInfo:
     """One tensor input; `layout` as in a spec, of a sparse one `csr` and the like, `jagged` of a
     nested one."""
@@ -199,7 +199,7 @@ class InputInfo:
     requires_grad: bool
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class OutputInfo:
     """One tensor output, by its place among the flattened outputs; `name`: by its path, `y0` or
     `y.loss`."""
@@ -210,7 +210,7 @@ class OutputInfo:
     name: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Reproduced:
     """How identical calls repeat themselves: `of`: an output, or `grad of x`; how many of the
     `calls` gave different results (1: all the same bits);
@@ -224,7 +224,7 @@ class Reproduced:
     roundings: float
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CaseResult:
     """What came of one check. `ok`: did it come out as `expect` says? None until the gate has
     judged it (model/report.py).

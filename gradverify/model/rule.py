@@ -3,9 +3,9 @@ mean."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from gradverify.model.frozen import frozen
 from gradverify.model.result import Calls, Severity
 
 Causes = Literal["finite differences", "deviations", "reference", "given numbers", "linearity"]
@@ -13,7 +13,7 @@ Method = Literal["forward", "backward", "saving", "jvp", "vmap", "apply"]
 Kills = Literal["values", "elsewhere", "memory"]
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RuleInfo:
     """One rule of the book. `page` is what rules/pages holds of it, `message` its first line.
 

@@ -141,7 +141,7 @@ def predicted(counts: Counts, seconds: float) -> Costs:
         RESIDENT + ELEMENT_BYTES * held + min(TILES, TILE_BYTES * grouped * m),
         CLIMBED * RUNG_CALLS * counts.column_groups * forward + pulling,
     )
-    # rows of tensors in which f is linear take one wide rung, and are verified near x
+    # Rows of tensors in which f is linear take one wide rung, and are verified near x
     wide = (LINEAR_CALLS * DIRECTIONS - SURVEYED) * linear + directions(VERIFIED_ALONG, linear)
     rows = cost(
         directions(DIRECTIONS, nonlinear) + wide,

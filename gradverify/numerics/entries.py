@@ -186,7 +186,7 @@ def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
     return Climb(ladders, first, judge, unmoved)
 
 
-# rungs of outputs that may have structure near x
+# Rungs of outputs that may have structure near x
 FINER_RUNGS = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
 # Elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 SPAN = 1 << 17
@@ -787,7 +787,7 @@ SLACK = 1e-3  # of the sum along the ray: its own curvature
 TILE_LIMIT = 64 << 20  # bytes of a tile and a chunk together
 # An element of a lone column: both sides of the quick rungs, masks, tolerances
 CHUNK_BYTES = 16 * len(QUICK) + 24
-# an element of a group whose derivative is solved: samples of the quick rungs, their steps,
+# An element of a group whose derivative is solved: samples of the quick rungs, their steps,
 # columns, the derivative and its copies
 GROUP_BYTES = 600
 

@@ -32,13 +32,10 @@ def add_exact(
     atol: float,
     rtol: float,
     unit: float,
-    rows: Index,
-    first: int,
     broken: Outcome = Outcome.NON_FINITE,
     noise: Array | float = 0.0,
 ) -> None:
-    """Adds analytic values [m, n] against an oracle's; `rows` [m] and `first` say which outputs and
-    inputs they are.
+    """Adds all analytic values [m, n] of a pair against an oracle's.
 
     `broken`: what an element is where the oracle is not finite and the function does not give the
     same infinity, which is left out. `noise`: of both, beside their rounding.
@@ -50,8 +47,8 @@ def add_exact(
     low, noisy = (np.broadcast_to(each, analytic.shape)[out, local] for each in (floor, noise))
     tally.add(
         exact_elements(
-            rows[out],
-            first + local,
+            out,
+            local,
             a,
             v,
             low,

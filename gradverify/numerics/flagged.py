@@ -59,10 +59,10 @@ TRIES = 2  # probes: a fault may hide from one by chance
 # The only rung of a brief search, where f has no more noise than SILENT: rounding and curvature
 # are 1e-11 of a derivative there
 BRIEF, SILENT = 8, 2.0**-40
-# of what is off along a random direction, over √n: so much each of n columns has where all of them
+# Of what is off along a random direction, over √n: so much each of n columns has where all of them
 # are wrong alike
 LIKELY = 0.5
-# columns: of more, a brief search looks at the largest before it halves them, as often all are
+# Columns: of more, a brief search looks at the largest before it halves them, as often all are
 # wrong
 GUESSED = 8
 ROUGH = 16  # outputs at most that a column with kinks names
@@ -402,7 +402,7 @@ class FollowedPair:
             of_out = out if rows else int(self.blocks[out - self.part.start])
             wrong_line = of_out if rows or line is None else line
             self.wrong_lines.add(wrong_line)
-            # which is counted on its own
+            # Which is counted on its own
             return line is not None and wrong_line != line and wrong_line in pair.flagged
         if (entries.verdict == UNDECIDED).any():
             return True
@@ -444,7 +444,7 @@ class FollowedPair:
         if not rows:
             return self._alone((columns, outputs))
         if line not in self._rows:
-            # the flagged rows of one block together: a column's calls tell of all of them
+            # The flagged rows of one block together: a column's calls tell of all of them
             beside = pair.flagged[self.blocks[pair.flagged - self.part.start] == block][:MOST]
             beside = beside if line in beside else outputs
             column = np.repeat(columns, len(beside))

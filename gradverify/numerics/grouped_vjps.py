@@ -83,7 +83,7 @@ def gradients(
     """
     asked = range(len(point.buffers)) if wanted is None else wanted
     found = np.empty((len(cotangents), len(point.x)))
-    # other types than float64 are pulled back as training does, with its roundings
+    # Other types than float64 are pulled back as training does, with its roundings
     fits = point.shapes[output][1] is torch.float64 and all(
         x.dtype is torch.float64 for x in point.buffers
     )

@@ -23,7 +23,8 @@ from gradverify.numerics.survey import STRAY, Survey, linear_inputs, survey
 
 # ---- The structure of the Jacobian: sparsity pattern and colouring of each input tensor's part;
 # tensors without any go column by column
-# columns: finding structure saves little, and pays only where every element is compared and nothing
+
+# Columns: finding structure saves little, and pays only where every element is compared and nothing
 # hides a move
 SMALL = 10
 FEWEST = 5  # columns: finding structure costs more than it saves

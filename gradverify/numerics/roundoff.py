@@ -11,7 +11,7 @@ from gradverify.numerics.rungs import U32, U64, U_BF16, Array, Index
 
 HEAD = 64  # values that mostly tell already that they are float64
 ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
-# halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
+# Halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
 COARSER = 14
 # Significant bits that numbers of a format really use
 SINGLE_BITS, BF16_BITS = 20, (6, 8)

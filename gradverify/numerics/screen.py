@@ -271,7 +271,7 @@ def screen_of(point: Point) -> float:
 
 
 DIRECTIONS = 2  # of rows: what hides from one by chance does not hide from both
-# of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by
+# Of entries and rows, by blocks: signed weights that stay away from 0, so that no leak hides by
 # chance
 VERIFIED_ALONG = 1
 PROBES = 3  # of blocks: see an error of 100·tol of a block's norm with probability 1 − 5e-5
@@ -575,7 +575,7 @@ def _screened(
             resolution = max(resolution, float((tolerance + bar).max(initial=0.0, where=right)))
             stands |= bool((right & (tolerance > 2 * floor)).any())
             doubt |= ~passed
-        # without what is no larger than the rounding of forward, in which such a term may hide
+        # Without what is no larger than the rounding of forward, in which such a term may hide
         rounding = WEIGHTS[0] * row_floors[part].min(initial=np.inf) if each.rows else 0.0
         strays = [(group, line) for group, line, size in each.strays if not size <= rounding]
         flagged = np.flatnonzero(count & doubt & (len(each.columns) > 0))

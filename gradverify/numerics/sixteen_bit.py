@@ -20,18 +20,16 @@ from torch import Tensor
 
 # Times the native error: an element's, a row's, the tensor's, and that of its gain
 ELEMENT, ROW, WHOLE, GAIN = 8.0, 2.0, 1.5, 8.0
-# times the largest error that the verified computation has in an element: rows whose elements are
+# Times the largest error that the verified computation has in an element: rows whose elements are
 # of several kinds
 OWN_RUNS = 3.0
 ELEMENT_ULPS, ROW_ULPS, WHOLE_ULPS = 3.0, 0.2, 0.15  # beside it
 WIDE_ROW = 8  # elements of a row whose root mean square is more than a few numbers
 MANY = 64  # elements of a tensor whose gain, and whose root mean square, is more than a few numbers
 ONE_ROUNDING = 0.29  # of an ulp: the root mean square of one rounding
-NOTHING = (
-    2.0**-30
-    # of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust
-    # of the others
-)
+# Of a tensor's root mean square: a row below it is zero, and what a kernel leaves there is dust of
+# the others
+NOTHING = 2.0**-30
 DUST = 8.0  # unit roundoffs of the tensor's root mean square
 
 Miss = Literal["", "overflow", "element", "row", "whole", "gain"]

@@ -38,7 +38,7 @@ from gradverify.numerics.seed_vectors import WEIGHTS, Drawn, signed_weights, uni
 from gradverify.numerics.tolerance import Magnitudes
 
 MOVED_SURELY = 3 * Z * np.sqrt(2)  # standard deviations of noise: a change that is no noise
-# columns: where only sums of them are measured, two calls to find f linear would not be earned back
+# Columns: where only sums of them are measured, two calls to find f linear would not be earned back
 SUMMED = 10
 ONE_COLUMN = 1  # column: where each is measured, they are from two on
 NOISY = 4  # times its roundings: f moves everywhere with its noise
@@ -46,12 +46,9 @@ STRAY = 8.0  # standard deviations of such noise: what moves by more depends on 
 STRAIGHT = 30.0  # roundings or standard deviations: how far a straight line may seem bent
 VALLEY = 0.1  # of an even change: the odd part that a change beside a point of slope 0 may have
 EVERY = slice(None)
-KEPT = (
-    1 << 20
-    # outputs: the values of more are sampled again, in two calls, as they take more memory than
-    # that is
-    # worth
-)
+# Outputs: the values of more are sampled again, in two calls, as they take more memory than that is
+# worth
+KEPT = 1 << 20
 VANISHES = 1e-3  # of the values at the first step: f at x
 
 
@@ -164,7 +161,7 @@ def survey(point: Point) -> Survey:
     samples, moved = list[Directions | None](), list[Mask]()
     changes, vanishing = list[Array](), list[Mask]()
     for c, d in zip(columns, directions, strict=True):
-        # where a domain is declared, a step of a direction might leave it
+        # Where a domain is declared, a step of a direction might leave it
         free = len(c) and point.columns.free
         known = sample_rung(DirectionLine(point, *d.moving()), QUICK[0]) if free else None
         if known:
@@ -288,7 +285,7 @@ def _linear_along(point: Point, survey: Survey, tensor: int) -> Directions | Non
     direction = _dense(point, "linear", tensor)
     h = step(1.0, WIDE_RUNG)
     line = DirectionLine(point, *direction.moving())
-    # steps that differ: a parabola is no straight line, nor is a cubic
+    # Steps that differ: a parabola is no straight line, nor is a cubic
     up, down = line.at(h), line.at(-2 * h)
     if up is None or down is None:
         return None

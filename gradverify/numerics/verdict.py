@@ -21,7 +21,7 @@ PASS, MISMATCH, UNDECIDED = (np.int8(verdict) for verdict in Verdict)
 
 
 class Limit(Enum):
-    """What keeps an element from a verdict; `rules/values.py` has the words for each."""
+    """What keeps an element from a verdict; `rules/unjudged.py` has the words for each."""
 
     NONE = "none"
     NOISE = "noise"  # of f, beyond the tolerance

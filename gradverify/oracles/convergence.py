@@ -2,12 +2,10 @@
 its own element.
 
 A solver's tolerance holds for a whole vector, so its leftover is a share of the output's reach and
-not of the element. Two kinds are told from wrong
-gradients: an input whose gradient is zero throughout and which moves the output by less than
-FORGOTTEN of the row (an initial guess), and what is gone where the same function iterates to a
-tighter tolerance (`subject.iterating`), which a mistake is not. More than `rtol` of the largest row
-of its output is too much to be left.
-"""
+not of the element. Two kinds are told from wrong gradients: an input whose gradient is zero
+throughout and which moves the output by less than FORGOTTEN of the row (an initial guess), and what
+is gone where the same function iterates to a tighter tolerance (`subject.iterating`), which a
+mistake is not. More than `rtol` of the largest row of its output is too much to be left."""
 
 from __future__ import annotations
 

@@ -56,8 +56,6 @@ def exactly(
             atol=atol,
             rtol=rtol,
             unit=unit,
-            rows=np.arange(len(mine)),
-            first=0,
             broken=Outcome.MISMATCH,
             noise=noise,
         )

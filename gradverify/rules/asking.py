@@ -21,9 +21,9 @@ from gradverify.model.rule import RuleInfo
 from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import asked, book
 from gradverify.rules.shown import Findings, Found, NotApplicable
-from gradverify.rules.values import CODE as UNDECIDED
-from gradverify.rules.values import not_finished as of_the_rest
-from gradverify.rules.values import uncompared
+from gradverify.rules.unjudged import CODE as UNDECIDED
+from gradverify.rules.unjudged import not_finished as of_the_rest
+from gradverify.rules.unjudged import uncompared
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
 
@@ -163,7 +163,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 else nullcontext()
             ):
                 examined = _tried(info, evidence, found)
-            # what another rule has reported already under its own code (GV201 by GV210) is not
+            # What another rule has reported already under its own code (GV201 by GV210) is not
             # repeated
             own = tuple(
                 each
@@ -177,7 +177,7 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 for finding in own
                 if book()[finding.code].stops and finding.severity == "error"
             )
-            # once a rule explains why backward raises, nothing that needs a backward can run
+            # Once a rule explains why backward raises, nothing that needs a backward can run
             refused = (
                 code
                 for code in sorted(found)

@@ -126,7 +126,7 @@ def placed(finding: Finding, evidence: Evidence) -> Finding:
     fault, else that of what is checked."""
     rule = book()[finding.code]
     if finding.file is None and finding.code >= "GV1":
-        # of an exception the method that raised it, else the one that the rule declares, else what
+        # Of an exception the method that raised it, else the one that the rule declares, else what
         # the finding names
         names = (frame.function.rpartition(".")[2] for frame in reversed(finding.frames))
         named: Method = (

@@ -607,7 +607,7 @@ class Inputs:
                 [step * float(self._by_column(seen)[column]), value / BASE], dtype=torch.float64
             )
 
-        # under a mode torch's `det` takes another way to its second derivative: points a few
+        # Under a mode torch's `det` takes another way to its second derivative: points a few
         # roundings away show that one
         rounding = rounded_anew(self.evidence, measured) + nudged(
             self.evidence, measured, AWAY * self.evidence.unit

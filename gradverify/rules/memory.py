@@ -388,7 +388,7 @@ def _stale(
 def gv219(evidence: Evidence) -> Findings:
     given = arguments(evidence.subject, evidence.base)
     for place, y in zip(evidence.forward.checked, evidence.returned, strict=True):
-        # not an output that is an argument itself
+        # Not an output that is an argument itself
         known = is_view(y) or any(y is x for _, x in given)
         name = None if known else next((name for name, x in given if overlaps(y, x)), None)
         if name is not None:
@@ -513,7 +513,7 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Findings:
         return
     given, wanted = (str(each.dtype).removeprefix("torch.") for each in (gradient, edge))
     shape, own = tuple(gradient.shape), tuple(edge.shape)
-    # as of a broadcast argument, which autograd sums down
+    # As of a broadcast argument, which autograd sums down
     sums = len(shape) >= len(own) and all(
         want in (1, have) for have, want in zip(shape[len(shape) - len(own) :], own, strict=True)
     )
@@ -598,7 +598,7 @@ def gv216(evidence: Evidence) -> Findings:
 # ---- GV217 integer-gradient: backward returns a gradient for an argument that has none
 def gv217(evidence: Evidence) -> Findings:
     cls, every = evidence.subject.target.subject, evidence.subject.arguments
-    # those that have none by their nature: a floating tensor that does not require one may be given
+    # Those that have none by their nature: a floating tensor that does not require one may be given
     # one
     without = [
         a

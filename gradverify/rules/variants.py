@@ -208,7 +208,7 @@ def gv225(evidence: Evidence) -> Findings:
 
 # ---- GV218 grad-mode: the result depends on the grad mode
 SAME = "compute the same in every grad mode"
-# in words, the mode, whether inputs require a gradient
+# In words, the mode, whether inputs require a gradient
 # In which the one below most often shows too, but not the reverse
 INFERENCE = ("under torch.inference_mode", torch.inference_mode, False)
 NO_GRAD = ("under torch.no_grad", torch.no_grad, True)
@@ -339,7 +339,7 @@ def gv209(evidence: Evidence) -> Findings:
     if several and (found := next(_some_used(evidence, v), None)) is not None:
         yield found
         return
-    # no output's gradient defined: backward may give None or zeros, and should not raise
+    # No output's gradient defined: backward may give None or zeros, and should not raise
     with refused(
         "GV209",
         f"{NOTHING}, as behind a Function that returns None,",
@@ -347,7 +347,7 @@ def gv209(evidence: Evidence) -> Findings:
         severity="warning",
     ):
         gradients: Gradients | None = None
-        # else, and where the base graph refuses it, a fresh one, in every way there is
+        # Else, and where the base graph refuses it, a fresh one, in every way there is
         if evidence.reusable:
             with suppress(UserCodeError):
                 gradients = evidence.function.gradients(
@@ -666,7 +666,7 @@ SHARED = (
 
 
 def gv110(evidence: Evidence) -> Findings:
-    # why no vmap rule of the user's is in the graph; None where all Functions there declare one
+    # Why no vmap rule of the user's is in the graph; None where all Functions there declare one
     cls = lacking(evidence.forward.classes, "vmap", "generate_vmap_rule")
     undeclared = cls and f"{cls} declares no vmap rule"
     if not evidence.forward.classes:
@@ -744,7 +744,7 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
         for each in chain(differences(evidence, theirs, ours, (), outputs=True), of_gradients):
             where = each.where if each.input is None else f"grad_{each.where}"
             of = f" of example {example}" if batched.get(each.input or "", True) else ""
-            # a rule that torch generated is at fault where an output is the same for all examples
+            # A rule that torch generated is at fault where an output is the same for all examples
             same = not by_hand and any(torch.equal(y, y[:1].expand_as(y)) for y in looped.outputs)
             given, wanted = each.numbers
             return Finding(
@@ -857,7 +857,7 @@ def _differing(evidence: Evidence, v: Sequence[Tensor], seen: Sequence[Tensor | 
                 )
 
 
-# forced: both negative, far apart, one no power of two; then for 16 bits
+# Forced: both negative, far apart, one no power of two; then for 16 bits
 FACTORS = (-3.0 * 2.0**20, -(2.0**-40))
 FACTORS_16 = (-12.0, -(2.0**-4))
 SMALL, OF_ORDER_ONE = -3.0, -5 / 8  # in the place of the large factor, and of the small one

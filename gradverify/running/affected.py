@@ -138,7 +138,7 @@ def of_hook(named: Iterable[str], cwd: Path, environ: Mapping[str, str]) -> Chan
     where git cannot tell."""
     start, end = (environ.get(name) for name in PUSHED)
     found = _differing(_top(cwd), f"{start}...{end}" if start and end else "--cached")
-    # deleted files, and submodules, which settings can hide
+    # Deleted files, and submodules, which settings can hide
     others = (
         path for path, (*modes, status) in found.items() if status == "D" or SUBMODULE in modes
     )

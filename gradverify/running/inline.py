@@ -403,7 +403,7 @@ def _flush_native() -> None:
     """What C code printed may still be in libc's buffer, and Python's own streams buffer too: later
     they would reach the real stdout."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        # closed, detached, or replaced by something that is no stream
+        # Closed, detached, or replaced by something that is no stream
         with suppress(Exception):
             stream.flush()  # type: ignore[union-attr]
     # A platform whose C library cannot be named so

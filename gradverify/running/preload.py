@@ -55,7 +55,7 @@ except BaseException as error:
         raise
     leave(1)  # the supervisor says what is short
 adopt_orphans()  # of workers that crash: the supervisor ends them
-# theirs, said where such a one ends
+# Theirs, said where such a one ends
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 # What is here stays: collections in the workers pass it by, and its memory stays shared with them
 gc.freeze()

@@ -353,7 +353,7 @@ class Worker:
     def end(self) -> None:
         """Kills it with all that it started, and removes its files."""
         end_family(self.pid, alive=self._process.is_alive())
-        # later: a worker that finds its supervisor gone ends at once, and what it started loses its
+        # Later: a worker that finds its supervisor gone ends at once, and what it started loses its
         # parent
         for pipe in self._alive, self.own.pipe, *([self.said.pipe] if self.said else ()):
             with contextlib.suppress(OSError):

@@ -236,7 +236,7 @@ class Reach:
                 if isinstance(each, (ast.Attribute, ast.Name))
                 and (text := dotted(each)) is not None
             }
-            # where they are looked up: of a class both in its body and around it, because its
+            # Where they are looked up: of a class both in its body and around it, because its
             # methods do not see its names
             scopes = (
                 (meant.name, meant.name.rpartition(".")[0])

@@ -463,7 +463,7 @@ def check_sense(
     if parameters is not None and check.inputs is not None:
         yield from _builtin_faults(check, parameters, required.get(check.function, 0), base)
 
-    # a module's parameters are inputs too; what those of a function of the user's are called, only
+    # A module's parameters are inputs too; what those of a function of the user's are called, only
     # it knows
     names = (
         (*given, *check.kwargs, *(parameters or () if check.init is not None else ()))
@@ -493,7 +493,7 @@ def check_sense(
                 )
         elif (name in given or name in check.kwargs) and not isinstance(own, (Tensor, list)):
             yield Fault(path, f"the input {name!r} is no tensor: it has no gradient", key=True)
-    # numbers, whatever their nesting: several outputs have a list of them, whose shapes may differ
+    # Numbers, whatever their nesting: several outputs have a list of them, whose shapes may differ
     if check.grad_output is not None:
         if check.expected is None:
             yield fault(

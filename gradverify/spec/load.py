@@ -122,7 +122,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         for place, text in imports
         if not DOTTED.fullmatch(text)
     ]
-    # a console script does not put the root of a repository on sys.path: the project's folder is
+    # A console script does not put the root of a repository on sys.path: the project's folder is
     # searched after the spec's own
     project = folder_of(folder)
     path = [
@@ -155,7 +155,7 @@ def _file(file: FilePath, cwd: FilePath, world: World) -> Loaded:
         lines |= {item.case.name: line for item in cases}
         built += cases
 
-    # by place; one that an alias or a variable repeats stands once
+    # By place; one that an alias or a variable repeats stands once
     first: dict[tuple[int, int, str], Problem] = {}
     for problem in map(document.problem, faults):
         first.setdefault((problem.line or 0, problem.column or 0, problem.message), problem)

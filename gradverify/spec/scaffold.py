@@ -71,7 +71,7 @@ def scaffold(
 
 def _check(entry: Entry, named: str | None) -> Iterator[str]:
     proposal = entry.proposal
-    # a matrix variable that is called as a setting is would set it
+    # A matrix variable that is called as a setting is would set it
     variables = {
         name: f"{name}_value" if name in {*Settings.model_fields, *Matrix.model_fields} else name
         for name in proposal.varied

@@ -139,7 +139,7 @@ def ambient() -> tuple[Ambient, ...]:
         Ambient(
             "reductions on CUDA", reductions, set_reductions, "the precision of reductions on CUDA"
         ),
-        # below the attributes of torch.backends.cudnn, which are closed once torch's own test
+        # Below the attributes of torch.backends.cudnn, which are closed once torch's own test
         # utilities are imported
         Ambient(
             "cudnn",

@@ -684,8 +684,8 @@ MOST = 1 << 26  # bytes of all guarded tensors of a call; what comes later is fi
 LOUD = 255  # of a byte: NaN in every floating dtype, -1 in signed integers
 LARGE_BYTE = 0x47  # of a byte beside a tensor: a number in every floating dtype
 # The lowest byte of the NaN beside a tensor, and how many others: a kernel that reads beside one
-PAYLOADS = 0x81, 126
 # tensor and writes beside another carries it along
+PAYLOADS = 0x81, 126
 
 
 class Beside(NamedTuple):
@@ -758,7 +758,7 @@ class Poisoned(Exchanged):
         if not self._guards or not _has_memory(x):
             return x
         own, numbers = _memory(x), x.is_floating_point() or x.is_complex()
-        # bytes that stay what they are: NaN of another payload for each tensor, or a large number;
+        # Bytes that stay what they are: NaN of another payload for each tensor, or a large number;
         # -1 or 0 in integers
         guard = own.new_full((GUARD,), LOUD if self._loud else LARGE_BYTE * numbers)
         size = x.element_size() // (2 if x.is_complex() else 1)
@@ -982,7 +982,7 @@ def measured(base: BaseCall) -> Memory:
         guards = False
         first = pulled(called(True))
     allocated, random = first.mode.handed_out, raised is None and base.forward.random
-    # is another filling to be tried? (where forward draws, the generators started elsewhere)
+    # Is another filling to be tried? (where forward draws, the generators started elsewhere)
     if raised or first.error or allocated:
         doubtful = True
     elif random:
@@ -993,7 +993,7 @@ def measured(base: BaseCall) -> Memory:
         doubtful = not close(first.results, (*base.outputs, *own), unit)
     quiet = pulled(called(False)) if doubtful else None
     if quiet is not None and not agree(first, quiet):
-        # in an order in which no counter of calls that comes round keeps step with the filling
+        # In an order in which no counter of calls that comes round keeps step with the filling
         loud = [pulled(called(True)) for _ in range(2)]
         quiets = [quiet, pulled(called(False))]
         depending = depends(loud, quiets, unit)

@@ -175,10 +175,10 @@ KINDS: Mapping[str, Callable[[Shape, torch.dtype, torch.Generator], Tensor]] = {
     ),
     # Positive rows that add up to one
     "simplex": lambda shape, dtype, source: torch.softmax(_normal(shape, source), -1),
-    # each row holds 0 … n − 1 in a random order (int64)
+    # Each row holds 0 … n − 1 in a random order (int64)
     "permutation": lambda shape, dtype, source: torch.argsort(_uniform(shape, source), dim=-1),
     "one_hot": _one_hot,
-    # true or false with equal chance, at least one true in each row: a softmax over what is
+    # True or false with equal chance, at least one true in each row: a softmax over what is
     # left stays finite
     "mask": lambda shape, dtype, source: (
         (_uniform(shape, source) < 0.5)
@@ -279,7 +279,7 @@ def _made(recipe: TensorRecipe, dtype: torch.dtype, source: torch.Generator, pla
     if recipe.draw == "file":
         return _load(str(recipe.arguments), place)
     if recipe.draw == "make":
-        # the spec's own function, like every draw in the wide dtype on the CPU, with the global
+        # The spec's own function, like every draw in the wide dtype on the CPU, with the global
         # generator seeded and restored
         what = f"{place}.make: {recipe.arguments}"
         function = callable_target(str(recipe.arguments), f"{place}.make")

@@ -469,13 +469,13 @@ def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
         keys = node.flatten_with_keys_fn and [
             step(key) for key, _ in node.flatten_with_keys_fn(value)[0]
         ]
-        # registered without saying what its paths are called: by place
+        # Registered without saying what its paths are called: by place
         return list(
             zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)
         ), lambda new: node.unflatten_fn(new, context)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-        # frozen ones too, and nothing of `__init__` runs
+        # Frozen ones too, and nothing of `__init__` runs
         return [(f".{name}", getattr(value, name)) for name in names], functools.partial(
             _copied, value, object.__setattr__, names
         )

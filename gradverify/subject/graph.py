@@ -88,8 +88,7 @@ class RawReturn(NamedTuple):
     """One call of a `backward`: what it returned, `needs` (ctx.needs_input_grad), an edge per
     *tensor* argument of forward, and which gradients lie in memory that others use. `cls`: the
     class, or the name of a Function that is written in C++. Of the Function that torch generates
-    for an
-    operator: without the arguments that torch adds."""
+    for an operator: without the arguments that torch adds."""
 
     cls: type | str
     returned: tuple[Any, ...]

@@ -240,7 +240,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
             ]
         else:
             every.append(argument)
-    # one form for all jagged inputs that have the same lengths: torch adds only tensors that share
+    # One form for all jagged inputs that have the same lengths: torch adds only tensors that share
     # their offsets, as those of one model do
     shared = dict[tuple[int, ...], Form]()
     every = [

@@ -190,7 +190,7 @@ class Lifted(Exchanged):
             return wrapped(body, *args, **named)
 
     def answer(self, func: Any, args: Sequence[Any], named: Keywords) -> Any:
-        # casts are views where nothing is to be done; under inference_mode they come as they are
+        # Casts are views where nothing is to be done; under inference_mode they come as they are
         if (
             not _concerns((args, named), self._low)
             or (_is_view(func) and str(schema(func).name) not in CASTS)
@@ -411,7 +411,7 @@ class Perturbed(Exchanged):
         self.coarsest = max(self.coarsest, UNITS[x.dtype])
         part = torch.empty_like(x.real if x.is_complex() else x, dtype=torch.float64)
         part = part.copy_(torch.rand(x.shape, generator=self._source, dtype=torch.float64)) * 2 - 1
-        # an operation inside here reads the memory of `x.conj()` as if it were x; a copy alone
+        # An operation inside here reads the memory of `x.conj()` as if it were x; a copy alone
         # minds the conjugate
         known = x.clone() if x.is_conj() or x.is_neg() else x
         return torch.empty_like(x).copy_(known * (1 + self.units[x.dtype] * part))

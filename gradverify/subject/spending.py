@@ -27,9 +27,8 @@ SLACK = 0.1  # of the seconds, for a rule that takes more calls than it was thou
 # seconds (`choose.LENIENT`)
 MOST = 1.5
 # Of `timeout`: nothing is begun any more that a verdict does not need; no call is made any more, so
-# that what was found is
+# that what was found is reported before the process is ended
 SOON, EARLY = 0.5, 0.8
-# reported before the process is ended
 
 
 class Spending:

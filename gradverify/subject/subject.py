@@ -135,7 +135,7 @@ class Subject:
             else Held(*reached(target.subject, *plain, *kwargs.values()))
         )
         self.parameter_names = {argument.name for argument in self.arguments if argument.parameter}
-        # all that it gets are differentiable inputs, handed over by position as they lie
+        # All that it gets are differentiable inputs, handed over by position as they lie
         self._bare = (
             not is_module
             and not self.kwargs

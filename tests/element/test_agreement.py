@@ -21,7 +21,7 @@ from gradverify.evidence import Evidence
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.shown import element_name
-from gradverify.rules.values import WORDS
+from gradverify.rules.unjudged import WORDS
 
 EACH = 2  # elements of a pair, those that do not pass first
 RIGHT = ("pass", "kink")

@@ -22,8 +22,6 @@ def pair(analytic, value, floor=0.0, atol=0.0, rtol=1e-6, **options):
         atol=atol,
         rtol=rtol,
         unit=U,
-        rows=np.arange(len(analytic)),
-        first=0,
         **options,
     )
     return tally.result(U, False)

@@ -11,7 +11,7 @@ from live import case as made
 
 from gradverify.model.case import InputRecipe, TensorRecipe
 from gradverify.model.event import CheckFinished
-from gradverify.rules.values import _may_be_empty
+from gradverify.rules.unjudged import _may_be_empty
 from gradverify.running.inline import run_case
 from gradverify.running.schedule import Workers
 from rules.functions import X, square

@@ -207,7 +207,7 @@ def table(D: Array, h: Array, noise: Array) -> tuple[Array, Array, Array]:
         coarse = value[j - 1, j - 1 : -1]
         value[j, j:] = (w * fine - coarse) / (w - 1)
         variance[j, j:] = (w * w * variance[j - 1, j:] + variance[j - 1, j - 1 : -1]) / (w - 1) ** 2
-        # from both parents: the fine one alone takes convergence at order 2j for granted
+        # From both parents: the fine one alone takes convergence at order 2j for granted
         trend[j, j:] = np.maximum(np.abs(value[j, j:] - fine), np.abs(value[j, j:] - coarse))
     noise_bar = np.sqrt(variance, out=variance)
     noise_bar *= Z
@@ -623,7 +623,7 @@ def _solve(s: Samples, full: bool) -> Derivative:
         bar[unchanged] = rounding
         noise_bar[unchanged] = rounding
         outcome[unchanged] = SMOOTH
-    # a plateau beside x passes a zero, but proves nothing against another gradient, as it may be a
+    # A plateau beside x passes a zero, but proves nothing against another gradient, as it may be a
     # wide tread
     resting = unchanged | s.on_plateau if full else unchanged
     return Derivative(

@@ -77,7 +77,7 @@ def _ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
     differences = [points / nonzero(largest)]
     for _ in range(POINTS - 1):  # of the orders 1, 2, …: [9 − order, m] each
         differences.append(differences[-1][1:] - differences[-1][:-1])
-    # at least half of the steps between points change nothing; an order that vanishes leaves
+    # At least half of the steps between points change nothing; an order that vanishes leaves
     # nothing of those above
     constant = finite & (np.add.reduce(differences[1] == 0, 0, dtype=np.int8) >= POINTS / 2)
     linear = finite & (differences[-1][0] == 0)

@@ -15,7 +15,8 @@ from gradverify.numerics.rungs import NEAR, U64, Array, Mask, Z, nanmedian, step
 
 # ---- f at a sequence of steps around x, for many elements at once, and what follows without any
 # judgement: quotients, rounding, noise
-# times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
+
+# Times: such a rung says nothing of the slope at x, and scaled by it the others would vanish
 DWARFS = 1e50
 SECOND = Z * np.sqrt(6)  # standard deviations of f: the least second difference that is not noise
 PLATEAU = 1e-2  # of the scale: how far a plateau reaches on one side at least

@@ -204,9 +204,8 @@ RIPPLES = 2.0**10
 FEW, WIDER = 3, 32.0  # ways to round that are tried first, and how far these may underestimate it
 NOISE_ROWS = 6  # rows at a time whose rounding is measured, until a mismatch stands
 # Of the row: what operations may make of their roundings, as the inverse in det(A)·A⁻ᵀ near a
-# singular A; more is a branch that
+# singular A; more is a branch that is taken otherwise, as where two points are one
 AMPLIFIED = 2.0**-4
-# is taken otherwise, as where two points are one
 
 
 def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:

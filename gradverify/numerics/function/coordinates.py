@@ -32,10 +32,6 @@ SIXTEEN: Mapping[torch.dtype, torch.dtype] = {
     DTYPES[name]: DTYPES[wide] for name in dtypes.LEGS if (wide := dtypes.TABLE[name].double)
 }
 """What is judged in two legs → what its first leg is in."""
-REAL: Mapping[torch.dtype, torch.dtype] = {
-    DTYPES[name]: DTYPES[real] for name in dtypes.COMPLEX if (real := dtypes.TABLE[name].real)
-}
-"""The real type of a complex one."""
 
 
 # ---- Tensors as their real coordinates: R^n for real tensors, R^2n (re, im, re, im, …) for complex

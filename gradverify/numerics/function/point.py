@@ -163,7 +163,8 @@ def _memory(t: Tensor) -> AnyArray | None:
 
 # ---- How long a call takes: the least of several, and without the time that the machine gave to
 # others meanwhile
-# seconds: a shorter call mostly runs undivided (beside six busy loops the least of 25 calls of 1.4
+
+# Seconds: a shorter call mostly runs undivided (beside six busy loops the least of 25 calls of 1.4
 # ms: 1.34 to 1.42; of 25 ms: to 438)
 SLICE = 2e-3
 # Of Linux: nanoseconds run, nanoseconds waited for a processor, slices

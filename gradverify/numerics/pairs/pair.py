@@ -394,7 +394,7 @@ class Tally:
             size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
-        # the worst, and the one that was asked for
+        # The worst, and the one that was asked for
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
         if not np.isfinite(ratio).all():
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)

@@ -208,7 +208,7 @@ class Axis:
 # half the size at every level
 FIRST_CUT = 4  # blocks of the first level
 WIDE_OF = 8  # blocks from which on windows of more than half of them are cut no finer
-# calls of a level that are always worth it; else no more than a block has slices, about what it can
+# Calls of a level that are always worth it; else no more than a block has slices, about what it can
 # save
 CHEAP = 16
 MOST_CALLS = 64  # calls in all
@@ -462,7 +462,7 @@ def _windows(axis: Axis, seed: Seed, guess: bool) -> Windows:
         if not pending.any():
             break
         first, last = _narrowed(replace(axis, repeats=repeats), code, responses, pending)
-        # with a tie within the step a call may have moved an output that its window does not
+        # With a tie within the step a call may have moved an output that its window does not
         # explain
         settled = pending.copy()
         for call, response in enumerate(responses):
@@ -523,7 +523,7 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
     every = np.arange(axis.length)[:, None]
     words = code.words[:, None].astype(bits.dtype)
     for shape, part in zip(axis.shapes, axis.parts, strict=True):
-        # neighbours along the axis may lie as far apart in the flat output as along the output's
+        # Neighbours along the axis may lie as far apart in the flat output as along the output's
         # own axes, or as in the input (reshapes)
         total = math.prod(shape)
         of_output = [math.prod(shape[k:]) for k in range(1, len(shape) + 1)]

@@ -69,7 +69,7 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
         facts.add_row(Text(label), Text(text))
     yield facts
     yield Text("")
-    # do the two sides show anything? At a kink, at a jump, or where one of them has no values
+    # Do the two sides show anything? At a kink, at a jump, or where one of them has no values
     sided = (
         m.sides is not None
         or m.outcome == "jump"

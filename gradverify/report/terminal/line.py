@@ -294,7 +294,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
         yield f"could miss: {clean(check.could_miss)}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open_words(check)
-    # those that were ignored without a word of their own share one line, which names them where
+    # Those that were ignored without a word of their own share one line, which names them where
     # they are few
     rules = sorted(check.rules, key=lambda rule: rule.code)
     silent = [rule.code for rule in rules if rule.status == "ignored" and not rule.reason]

@@ -127,7 +127,7 @@ def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator
     else:
         yield _framed(word, (name, *body), look)
     if argv is not None:
-        # outside the frame and on one line, so that it can be copied
+        # Outside the frame and on one line, so that it can be copied
         yield Text.assemble(("this again: ", "bold"), again(check, argv), no_wrap=True)
     yield Text("")
 

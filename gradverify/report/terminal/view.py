@@ -190,7 +190,7 @@ def closing(report: Report, look: Look) -> str:
 
 
 def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
-    # failures; under `-v` also what is undecided, under `-vv` every check with findings
+    # Failures; under `-v` also what is undecided, under `-vv` every check with findings
     shown = [
         check
         for check in report.checks

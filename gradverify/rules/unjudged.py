@@ -1,0 +1,477 @@
+"""What a check could not judge: a forward that is not finite, elements that stay open, nothing to
+compare, inputs at which nothing could fail. And in words what keeps an element from a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradverify.evidence import Evidence
+from gradverify.model.case import Case
+from gradverify.model.result import Comparison, Finding, RuleRun
+from gradverify.numerics.function.coordinates import flat_all, flat_real
+from gradverify.numerics.pairs.pair import (
+    Outcome,
+    Pair,
+)
+from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.rules.catalogue import asked
+from gradverify.rules.shown import (
+    Findings,
+    element_name,
+    place_name,
+)
+from gradverify.subject.failure import type_name
+from gradverify.subject.forms import out_of_reach
+from gradverify.subject.wide import sixteen_inside
+
+
+# ---- What keeps an element from a verdict, in words: the reason, and what the reader can do
+class Words(NamedTuple):
+    """`because`: what explains the reason. `advice`: in hints and sentences."""
+
+    reason: str
+    because: str = ""
+    advice: str | None = None
+
+    @property
+    def explained(self) -> str:
+        """Without advice."""
+        return f"{self.reason}: {self.because}" if self.because else self.reason
+
+    @property
+    def whole(self) -> str:
+        """With the advice."""
+        return f"{self.explained}: {self.advice}" if self.advice else self.explained
+
+
+OFF_THE_KINK = "keep the inputs off the kink: `avoid`, with a `margin`"
+WORDS: Mapping[Limit, Words] = {
+    Limit.NONE: Words("nothing"),
+    Limit.NOISE: Words(
+        "the forward's own noise is larger than the tolerance",
+        advice="compute in float64 inside, choose inputs of moderate size, or give `rtol` if less "
+        "accuracy will do",
+    ),
+    Limit.TRUNCATION: Words(
+        "estimates from neighbouring steps differ by more than the tolerance allows",
+        advice="choose inputs of moderate size where the function varies less, or give `rtol`",
+    ),
+    Limit.INCONSISTENT: Words(
+        "no two steps agree on a derivative",
+        advice="is the forward an iteration or a table? give `rtol`, or check it against a "
+        "`reference`",
+    ),
+    Limit.KINK: Words(
+        "f has a kink at x, and its slopes from left and right are not sharp enough",
+        advice=OFF_THE_KINK,
+    ),
+    Limit.KINK_SUM: Words(
+        "the gradients at several kinks add up to no slope of f at x, and the slopes nearby are "
+        "not sharp enough",
+        advice=OFF_THE_KINK,
+    ),
+    Limit.TIE: Words(
+        "several equal inputs are tied",
+        "f does not move with one of them, but does with all, and has no derivative there",
+        "keep equal numbers apart: give that input `distinct`",
+    ),
+    Limit.JUMP: Words(
+        "f jumps at x",
+        "there is no derivative",
+        "keep the inputs off the jump: `avoid`, with a `margin`",
+    ),
+    Limit.STAIRCASE: Words(
+        "f moves in steps",
+        "the steps and the trend above them have different derivatives",
+        "a rounded or tabulated forward has no useful derivative at small steps: give `rtol`, "
+        "check against a `reference`, or name the `surrogate` that backward is the gradient of",
+    ),
+    Limit.CANCELS: Words(
+        "f moves in steps of the rounding of larger numbers inside it, which hide the deviation",
+        advice="compute without the cancellation (`expm1`, `log1p`, `erfc`), choose larger inputs, "
+        "or compute in float64 inside",
+    ),
+    Limit.BORDER: Words(
+        "f ends at x",
+        "only one side has values, and no order of convergence is sure there",
+        "say where the function is defined with `domain`, or keep the inputs off the border: "
+        "`avoid`",
+    ),
+    Limit.INFINITE: Words(
+        "the slope of f grows without bound at x, or f has no finite values around it",
+        advice="choose inputs inside the function's domain: `uniform`, `avoid`",
+    ),
+    Limit.MASKED: Words(
+        "f is one and the same infinity at every step", "the element is left out of the comparison"
+    ),
+    Limit.ROUNDED: Words(
+        "float32 rounds f, or the sums inside backward, by as much as that",
+        advice="check with `dtype: float64` as well, choose inputs where less cancels, or give "
+        "`rtol` or `atol`",
+    ),
+    Limit.ANALYTIC_NOISE: Words(
+        "the deviation is within the rounding noise of the backward",
+        advice="compute in float64 inside backward, or give `rtol`",
+    ),
+    Limit.STUCK: Words(
+        "the step does not move the input (x + eps = x)",
+        advice="leave out `eps`, so that the step is chosen for each element, or give a larger one",
+    ),
+    Limit.COMPANY: Words(
+        "elements that were measured together with it turned out right when measured alone",
+        advice="check a smaller input with `mode: entries`",
+    ),
+    Limit.ALONE: Words(
+        "other elements that differ in the same way could not be decided either when measured alone"
+    ),
+    Limit.LINE: Words(
+        "as a whole it is off by more than its tolerance, or rounding hides whether it is, and no "
+        "element of it was found wrong",
+        advice="give `mode: entries`, which judges every element by itself",
+    ),
+    Limit.BUDGET: Words(
+        "the budget or the time limit ended before they were compared, or before it was known "
+        "whether rounding explains a deviation",
+        advice="raise `budget`",
+    ),
+    Limit.RESTLESS: Words(
+        "the module's buffers follow its parameters from call to call and do not come to rest, "
+        "and backward takes them for constants",
+        advice="check the module in evaluation mode, or where its buffers come to rest (singular "
+        "values that lie further apart)",
+    ),
+    Limit.SYMMETRY: Words(
+        "right on symmetric matrices", advice="say `symmetric: true` on that input"
+    ),
+}
+
+
+# ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
+STEP = 1e-3  # of each element: an infinity that such a step does not change is a mask
+
+
+def gv006(evidence: Evidence) -> Findings:
+    moved = None
+    for place, output in zip(evidence.forward.checked, evidence.outputs, strict=True):
+        values = flat_real(output)
+        # By torch: its gelu is five times as fast after its first abs (measured)
+        if values.isfinite().all():
+            continue
+        bad = values.isnan()
+        if values.isinf().any():
+            moved = (
+                evidence.function.values(
+                    [(x * (1 + STEP)).requires_grad_() for x in evidence.subject.inputs]
+                )
+                if moved is None
+                else moved
+            )
+            there = flat_all([moved[evidence.forward.checked.index(place)]])
+            bad = bad | (values.isinf() & (there != values))
+        if bad.any():
+            first = int(bad.nonzero()[0])
+            where = element_name(evidence.name_of(place), output, first)
+            yield Finding(
+                "GV006",
+                f"{int(bad.sum())} of {values.numel()} numbers of {evidence.name_of(place)} are "
+                f"not finite; first at {where}: {float(values[first])}",
+                output=place,
+                hint="repair forward, or choose inputs where it is finite (`uniform`, `avoid`)",
+            )
+        elif values.numel() and bool(torch.isinf(values).all()):
+            yield Finding(
+                "GV006",
+                f"{evidence.name_of(place)} is infinite throughout: there is nothing to compare",
+                output=place,
+            )
+
+
+# ---- GV007 undecided: the error bar is wider than the tolerance
+CODE = "GV007"
+SHARE = 1e-4  # of the elements may stay undecided in a check that passes
+INDICES = "whole numbers that are indices or counts need `dtype: int64`"
+SEEMS = 0.5  # of the larger of both: what rounding leaves open is seldom off by so much
+STEPS = frozenset(
+    {
+        Limit.NOISE,
+        Limit.TRUNCATION,
+        Limit.INCONSISTENT,
+        Limit.JUMP,
+        Limit.STAIRCASE,
+        Limit.CANCELS,
+        Limit.INFINITE,
+        Limit.ROUNDED,
+    }
+)
+"""What the steps of a narrow type look like."""
+
+ALONE = (
+    "it runs in float32 alone, whose rounding is in the way: name a `reference` in torch "
+    "operations, or give `atol: {0}` if that will do"
+)
+INSIDE = (
+    "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or "
+    "compute in float64 inside"
+)
+_OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
+
+
+def not_finished(rule: str, why: object) -> Finding:
+    """Of a comparison of gradients that ended early: nothing is known of the rest."""
+    return Finding(
+        CODE,
+        f"{rule} was not finished: {why}",
+        hint="check a smaller input, or raise `budget` and `timeout`",
+    )
+
+
+def gv007(evidence: Evidence) -> Findings:
+    pairs = evidence.jacobian.pairs
+    total = sum(pair.compared for pair in pairs.values())
+    undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
+    # A single line may be all that was compared
+    least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0
+    few = undecided <= max(least, SHARE * total) and undecided < total
+    if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
+        return
+    worst = max(pairs.values(), key=lambda pair: pair.count(*_OPEN))
+    argument, steps = evidence.inputs[worst.input], any(limit in STEPS for limit, _ in worst.limits)
+    # Rounding to a narrow type inside may hide the derivative; a 16-bit check removes it
+    asks = (
+        steps
+        and evidence.subject.narrow is None
+        and evidence.surrogate is None
+        and evidence.settings.eps == "auto"
+    )
+    narrow = sixteen_inside(evidence.subject) if asks else ""
+    limit = worst.limits[0][0] if worst.limits else Limit.NOISE
+    hint = WORDS[limit].advice
+    if (
+        limit is Limit.JUMP
+        and argument.value.is_floating_point()
+        and bool((argument.value == argument.value.round()).all())
+    ):
+        hint = f"{hint}; {INDICES}"
+    if narrow:
+        hint = INSIDE.format(narrow)
+    # A float32 function that refuses float64
+    elif steps and isinstance(evidence.in_float64, str) and evidence.in_float64:
+        needed = (
+            each.error + each.bar
+            for seen in pairs.values()
+            for each in seen.worst
+            if each.outcome in _OPEN and math.isfinite(each.error + each.bar)
+        )
+        largest = max(needed, default=0.0)
+        hint = (
+            ALONE.format(f"1e{math.ceil(math.log10(largest)):03d}")
+            if largest > 0
+            else WORDS[Limit.STAIRCASE].advice
+        )
+    why = (
+        f"forward computes in {narrow} inside, and moves in its steps"
+        if narrow
+        else _why(evidence, worst)
+    )
+    yield Finding(
+        CODE,
+        f"{undecided:,} of {total:,} {worst.lines or 'elements'} could not be decided: {why}",
+        input=argument.name,
+        output=evidence.forward.checked[worst.output],
+        hint=hint,
+    )
+
+
+def _seems_wrong(pair: Pair) -> bool:
+    """Is an open element off by half and more, and by more than the bar of the finite difference
+    that it is held against?
+
+    At a jump, and on treads too flat for the gradient, that bar bounds no derivative: the imaginary
+    part of a complex logarithm, at its branch cut.
+    """
+    measured = (
+        each
+        for each in pair.worst
+        if each.limit is not Limit.STUCK
+        and (
+            each.outcome is Outcome.UNDECIDED
+            or (each.outcome is Outcome.STAIRCASE and abs(each.analytic) < abs(each.numeric))
+        )
+    )
+    return any(
+        each.error - each.bar > SEEMS * max(abs(each.analytic), abs(each.numeric))
+        for each in measured
+    )
+
+
+def _why(evidence: Evidence, pair: Pair) -> str:
+    element = next((each for each in pair.worst if each.outcome in _OPEN), None)
+    if element is None:
+        return WORDS[pair.limits[0][0] if pair.limits else Limit.NOISE].reason
+    where = f"at {place_name(evidence, pair, element)}"
+    if element.limit is Limit.STUCK:
+        argument = evidence.inputs[pair.input]
+        x = element_name(argument.name, argument.value, element.input_index)
+        return (
+            f"{where} the step does not move the input: {x} + {evidence.settings.eps:g} = {x} in "
+            f"{evidence.settings.dtype}"
+        )
+    reason = WORDS[element.limit].reason
+    if element.outcome is Outcome.UNDECIDED:
+        return (
+            f"{where} the numeric value is {element.numeric:.6g} ± {element.bar:.2g}, the "
+            f"tolerance {element.tolerance:.2g}; {reason}"
+        )
+    return f"{where} {reason}"
+
+
+# ---- GV008 nothing-checked: there is nothing to compare
+PLAIN = "a list of numbers is no tensor: say `{values: …}` or `{shape: …}`"
+# Of what a rule looks for causes in, if it compares gradients
+COMPARE = ("finite differences", "reference", "given numbers")
+
+
+def gv008(evidence: Evidence) -> Findings:
+    reason = _reason(evidence)
+    if reason is not None:
+        yield Finding("GV008", reason, hint=None if evidence.inputs else PLAIN)
+    for argument in evidence.subject.arguments:
+        if not argument.is_tensor and out_of_reach(argument.value):
+            kind = type_name(argument.value)
+            message = (
+                f"the tensors inside {argument.name} (a {kind}) are not differentiated: they "
+                "cannot be taken out of it"
+            )
+            yield Finding(
+                "GV008",
+                message,
+                severity="warning",
+                input=argument.name,
+                hint="check a function that takes them as arguments, or in a dict, list or "
+                "dataclass",
+            )
+
+
+def uncompared(
+    evidence: Evidence, runs: Mapping[str, RuleRun], comparisons: Iterable[Comparison]
+) -> Finding | None:
+    """Of a check under all rules that found no error: that it did not compare what it was asked to
+    compare."""
+    if all(run.status == "ignored" for code, run in runs.items() if not code.startswith("GV0")):
+        return Finding("GV008", "every rule that looks at a gradient is ignored")
+    settings, book = evidence.settings, {info.code: info for info in asked()}
+    compare = [code for code, info in book.items() if info.causes in COMPARE]
+    if not any(not settings.select or code.startswith(settings.select) for code in compare):
+        return None
+    if any(each.elements and each.rule in compare for each in comparisons) or (
+        evidence.empty and runs["GV221"].status == "ran"
+    ):
+        return None
+    if evidence.empty:
+        return Finding(
+            "GV008",
+            "there is no element to compare, and GV221, which looks at empty tensors, is not to "
+            "run",
+            hint="select GV221 too, or give a tensor with elements",
+        )
+    run = next((runs[code] for code in compare if runs[code].status == "ran"), runs["GV101"])
+    if run.status == "ignored":
+        return Finding(
+            "GV008",
+            "GV101 is ignored, and no other rule compared an element of a gradient",
+            hint="for the other rules alone select them, as in `rules: {select: [GV2]}`",
+        )
+    return Finding(
+        "GV008",
+        f"{run.code} compared no element of a gradient" + (f": {run.reason}" if run.reason else ""),
+    )
+
+
+def _may_be_empty(case: Case) -> bool:
+    """Does a zero size come from the spec, or from whoever handed the tensors over, and not from a
+    function or a file that the spec names?"""
+    recipes = [recipe for argument in (*case.inputs, *case.keywords) for recipe in argument.recipes]
+    made = case.inputs_from is not None or any(recipe.draw == "file" for recipe in recipes)
+    return not made or any(
+        0 in (recipe.shape or ()) or recipe.arguments == [] for recipe in recipes
+    )
+
+
+def _graphless(outputs: Sequence[Any]) -> str:
+    """Why no output can be differentiated: there is no tensor, none of floating numbers, or none
+    with a graph."""
+    tensors = [(place, y) for place, y in enumerate(outputs) if isinstance(y, Tensor)]
+    if not tensors:
+        kinds = dict.fromkeys("None" if y is None else type_name(y) for y in outputs)
+        return f"the function returned no tensor: {', '.join(kinds) or 'nothing at all'}"
+    if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
+        place, y = tensors[0]
+        return (
+            f"no output has floating or complex numbers: y{place} is "
+            f"{str(y.dtype).removeprefix('torch.')}"
+        )
+    return "no output has a graph that leads back to the inputs"
+
+
+def _reason(evidence: Evidence) -> str | None:
+    if not evidence.inputs:
+        return (
+            "no input is differentiable: give at least one floating or complex tensor without "
+            "`requires_grad: false`"
+        )
+    seen = evidence.forward
+    missing = [
+        place
+        for place in evidence.settings.outputs or ()
+        if place not in seen.checked and place not in seen.detached
+    ]
+    if missing:
+        returned = "1 output" if len(seen.outputs) == 1 else f"{len(seen.outputs)} outputs"
+        return (
+            f"outputs: there is no floating output {missing[0]}; the function returned {returned}"
+        )
+    if not seen.checked and not evidence.moving:
+        return _graphless(seen.outputs)
+    elements = sum(y.numel() for y in evidence.outputs) * sum(
+        x.numel() for x in evidence.subject.inputs
+    )
+    if (
+        elements == 0
+        and seen.checked
+        and not (evidence.empty and _may_be_empty(evidence.subject.case))
+    ):
+        return "the outputs have no elements, and no input of the spec asks for an empty tensor"
+    return None
+
+
+# ---- GV009 could-not-fail: at these inputs a wrong gradient would pass too
+ELSEWHERE = (
+    "draw inputs at which the function changes, or check an output that does, if there are any"
+)
+
+
+def gv009(evidence: Evidence) -> Findings:
+    pairs = evidence.jacobian.pairs.values()
+    largest = max((pair.largest for pair in pairs), default=0.0)
+    atol, _ = evidence.settings.tolerances()
+    zero = "zero" if all(pair.largest == 0.0 for pair in pairs) else "zero up to rounding"
+    rounding = largest <= 1.0 and atol == 0 and all(pair.verdict == Verdict.PASS for pair in pairs)
+    if zero == "zero" or rounding:
+        yield Finding(
+            "GV009",
+            f"every gradient is {zero} at these inputs: a backward that returns nothing would pass "
+            "too",
+            hint=ELSEWHERE,
+        )
+    elif largest <= 1.0 and atol > 0:
+        yield Finding(
+            "GV009",
+            f"the tolerance (atol {atol:g}) is above every gradient: a backward that returns "
+            "zeros would pass too",
+            hint="lower `atol`, or leave it out",
+        )
