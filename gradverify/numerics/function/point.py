@@ -480,7 +480,7 @@ class Point:
             gradients = rounded(number, self._one(output), self.buffers) if rounded else None
             rows.append(None if gradients is None else self.by_column(gradients))
         given = [row for row in rows[:ways] if row is not None]
-        return (np.std(given, 0, ddof=1)) if len(given) > 1 else None
+        return np.std(given, 0, ddof=1) if len(given) > 1 else None
 
     def spread(self, ways: int) -> tuple[Array, float]:
         """What rounding does to each output [M], one standard deviation of so many ways to round
@@ -496,7 +496,7 @@ class Point:
                     coarsest = max(coarsest, unit)
         if len(found) < 2 or any(len(values) != len(self.f0) for values in found):
             return np.zeros_like(self.f0), coarsest
-        return (np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0)) / ULP, coarsest
+        return np.nan_to_num(np.std(found, 0, ddof=1), posinf=0.0) / ULP, coarsest
 
     def output_tensor(self, output: int) -> int:
         """Which output tensor an output, counted through all of them, is of."""
