@@ -437,10 +437,15 @@ def _summed(apart: Sequence[Gradients]) -> Gradients:
 # Times the cotangent of a sum, 1, which shortcuts of backward ask for: exact, of the other sign
 TIMES = -2.0
 CONTIGUOUS = "call grad_output.contiguous(), or .resolve_conj(), before its memory is read"
+OFFSET = (
+    "read from data_ptr(), and give as_strided the tensor's own storage_offset(): a storage may "
+    "begin before the tensor does"
+)
 SHORTCUT = "backward must treat a grad_output of one number throughout as any other"
 SUM = "a constant with strides 0 (as behind a sum)"
 SLICED = "sliced (every second column of wider rows)"
 PERMUTED = "permuted (its dimensions in another order in memory)"
+BEHIND = "contiguous behind other numbers (as a part of what `torch.cat` gets)"
 
 
 def gv210(evidence: Evidence) -> Iterator[Finding]:
@@ -457,8 +462,8 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
         layouts["stored as its conjugate, with the conjugate bit set"] = lambda c: (
             conjugated(c) if c.is_complex() else c.clone()
         )
-    if evidence.function.reusable:
-        layouts["contiguous behind other numbers (as a part of what `torch.cat` gets)"] = offset
+    if evidence.poisoned.from_the_start:
+        layouts[BEHIND] = offset
     for what, layout in evidence.spending.some(list(layouts.items()), 0, 2, "layouts"):
         if findings := list(_laid_out(evidence, what, list(map(layout, v)))):
             yield from findings
@@ -467,6 +472,7 @@ def gv210(evidence: Evidence) -> Iterator[Finding]:
 
 def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> Iterator[Finding]:
     words = f"with a grad_output that is {what},"
+    hint = OFFSET if what == BEHIND else CONTIGUOUS
     v = evidence.cotangents("base")
     expected = evidence.worked.gradients
     if what == SUM:
@@ -475,7 +481,7 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
             expected = tuple(None if g is None else TIMES * g for g in evidence.for_ones[1])
         except UserCodeError:  # it raises for ones, and need not for others
             expected = copied(evidence.function.vjp(v))
-    with refused("GV210", words, CONTIGUOUS):
+    with refused("GV210", words, hint):
         got = copied(evidence.function.vjp(cotangents))
     apart = list(differences(evidence, expected, got, v))
     if apart and (why := random_backward(evidence)):
@@ -490,7 +496,7 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
         if same is None:  # the number makes it, and not the layout
             yield from _of_ones(evidence, each)
         else:
-            variant = Variant("GV210", words, "as with the same numbers contiguous", CONTIGUOUS)
+            variant = Variant("GV210", words, "as with the same numbers contiguous", hint)
             yield variant.found(same)
 
 
@@ -523,6 +529,7 @@ def _of_ones(evidence: Evidence, apart: Difference) -> Iterator[Finding]:
 CONTIGUOUS_INPUT = (
     "call .contiguous() on it before its memory is read, or refuse what is not contiguous"
 )
+SLICE = "contiguous behind other numbers (as a slice of a larger tensor)"
 Layout = Callable[[Tensor], Tensor]
 
 
@@ -536,12 +543,15 @@ def gv211(evidence: Evidence) -> Told:
         yield wanted[0]
         return
     refused = list[str]()
-    layouts: Sequence[tuple[str, Layout]] = evidence.spending.some(
-        [(SLICED, sliced), (PERMUTED, permuted)], 1, 1, "layouts"
-    )
-    for what, layout in layouts:
-        if all(layout(a.value).is_contiguous() for a in own):
-            continue
+    layouts: list[tuple[str, Layout]] = [
+        (what, layout)
+        for what, layout in ((SLICED, sliced), (PERMUTED, permuted))
+        if not all(layout(a.value).is_contiguous() for a in own)
+    ]
+    if evidence.poisoned.from_the_start:
+        layouts.append((SLICE, offset))
+    chosen = evidence.spending.some(layouts, 1, 1, "layouts")
+    for what, layout in chosen:
         try:
             found = _fault(evidence, f"all inputs {what}", layout)
         except UserCodeError as error:
@@ -562,7 +572,7 @@ def gv211(evidence: Evidence) -> Told:
                 found = replace(found, input=None)
             yield found
             return
-    if len(refused) == len(layouts):
+    if refused and len(refused) == len(chosen):
         raise NotApplicable(refused[0])
     yield from refused
 
@@ -629,9 +639,8 @@ def _fault(
         if all(a.layout in ("contiguous", "expanded") for a in own)
         else "laid out as the spec says"
     )
-    variant = Variant(
-        "GV211", f"with {laid},", f"as with the same numbers {usual}", CONTIGUOUS_INPUT
-    )
+    hint = OFFSET if layout is offset else CONTIGUOUS_INPUT
+    variant = Variant("GV211", f"with {laid},", f"as with the same numbers {usual}", hint)
     try:
         seen = side(evidence.subject.twin(arguments), evidence, evidence.cotangents("base"))
     except UserCodeError as error:
@@ -641,6 +650,8 @@ def _fault(
     found = next(differ(evidence, variant, seen), None)
     if found is not None and found.input is not None and (why := random_backward(evidence)):
         raise NotApplicable(why)
+    if found is not None and found.input is None:
+        return at_forward(found, evidence)
     return found
 
 

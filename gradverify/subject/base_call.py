@@ -348,7 +348,7 @@ class BaseCall:
     @property
     def poisoned(self) -> Memory:
         """The same as far as it was asked for."""
-        return vars(self).get("memory") or Memory()
+        return vars(self).get("memory") or Memory(from_the_start=True)
 
     @property
     def damaging(self) -> bool:
@@ -709,15 +709,17 @@ class Poisoned(Exchanged):
     """Inside, unwritten memory holds NaN, -1 and True (`loud`), or large numbers of both signs, 1
     (0 where there is no sign) and False.
 
-    The results of operations lie between guard elements where there are `guards`. `handed_out`: did
-    it hand out unwritten memory?
+    Arguments and the results of operations lie between guard elements where there are `guards`, and
+    where the arguments are `sliced`, theirs lie within their storage, as those of a slice do.
+    `handed_out`: did it hand out unwritten memory?
     """
 
     kernel = staticmethod(kernel)
 
-    def __init__(self, loud: bool, guards: bool = True) -> None:
+    def __init__(self, loud: bool, guards: bool = True, sliced: bool = False) -> None:
         super().__init__()
         self._loud, self._guards, self.handed_out = loud, guards, False
+        self._start = GUARD if sliced else 0
         self._rooms = dict[int, _Room]()
         self._held = 0
 
@@ -747,14 +749,17 @@ class Poisoned(Exchanged):
                 and _bytes_of(y) == y.numel() * y.element_size()
                 and self._held + _bytes_of(y) <= MOST
             )
-            return self.guarded(y, f"the result of {name} {list(y.shape)}") if is_own else y
+            return self._placed(y, f"the result of {name} {list(y.shape)}") if is_own else y
 
         return pytree.tree_map(moved, returned)
 
     def guarded(self, x: Tensor, name: str) -> Tensor:
-        """A copy of a tensor, laid out as it is, between guard elements. They lie outside of its
-        storage, which has as many bytes as that of `x`: what reads or rebuilds the whole of it
-        finds the same."""
+        """A copy of an argument, laid out as it is, between guard elements."""
+        return self._placed(x, name, self._start)
+
+    def _placed(self, x: Tensor, name: str, start: int = 0) -> Tensor:
+        """A copy between guard elements, which begins `start` bytes into its storage. Where that is
+        0 they lie outside of the storage, as what allocates a tensor may count on."""
         if not self._guards or not _has_memory(x):
             return x
         own, numbers = _memory(x), x.is_floating_point() or x.is_complex()
@@ -765,10 +770,12 @@ class Poisoned(Exchanged):
         if self._loud and numbers and size > 1:
             guard[::size] = PAYLOADS[0] + len(self._rooms) % PAYLOADS[1]
         memory = torch.cat((guard, own, guard))
-        inside = from_dlpack(to_dlpack(memory[GUARD:-GUARD])).untyped_storage()  # keeps it alive
-        self._rooms[inside.data_ptr()] = _Room(name, memory, x.element_size(), guard)
+        inside = memory if start else memory[GUARD:-GUARD]
+        storage = from_dlpack(to_dlpack(inside)).untyped_storage()  # keeps the memory alive
+        self._rooms[storage.data_ptr()] = _Room(name, memory, x.element_size(), guard)
         self._held += len(memory)
-        return x.new_empty(0).set_(inside, int(x.storage_offset()), x.shape, x.stride())
+        offset = int(x.storage_offset()) + start // x.element_size()
+        return x.new_empty(0).set_(storage, offset, x.shape, x.stride())
 
     @contextmanager
     def numpys(self) -> Iterator[None]:
@@ -894,7 +901,9 @@ class Memory(NamedTuple):
     unwritten memory, of which some was `allocated`. Where nothing is wrong with them they count as
     calls like others: `repeats` are their gradients for the base cotangents; `elsewhere` the
     outputs of a call whose generators started elsewhere, and what they would draw after it;
-    `earliest` the outputs of the first call of all, where they differ from those after it."""
+    `earliest` the outputs of the first call of all, where they differ from those after it.
+    `from_the_start`: are results others, or was it not tried, where arguments are slices of larger
+    tensors? (something reads an argument's storage from its start)"""
 
     beside: Beside | None = None
     backward: bool = False
@@ -903,6 +912,7 @@ class Memory(NamedTuple):
     repeats: tuple[Gradients, ...] = ()
     elsewhere: tuple[Tensors, tuple[object, ...]] | None = None
     earliest: Tensors | None = None
+    from_the_start: bool = False
 
 
 def measured(base: BaseCall) -> Memory:
@@ -915,11 +925,12 @@ def measured(base: BaseCall) -> Memory:
     """
     subject, raised = base.subject, None
     unit = max((UNITS[x.dtype] for x in subject.inputs), default=0.0)
-    pulls, guards = False, True  # the base call is known, and there is something to pull back
+    pulls = False  # the base call is known, and there is something to pull back
+    guards = sliced = True
 
     def called(loud: bool) -> Probe:
         """A forward."""
-        mode = Poisoned(loud, guards)
+        mode = Poisoned(loud, guards, sliced)
         probe = Probe(mode)
         leaves = [
             mode.guarded(leaf.detach(), argument.name).requires_grad_()
@@ -977,20 +988,38 @@ def measured(base: BaseCall) -> Memory:
             first = called(True)
     if pulls and pulled(first).beside is not None:
         return Memory(beside=first.beside, backward=True)
-    if raised is None and first.error and (first.graph is None or base.backward.error is None):
+    random, from_the_start = raised is None and base.forward.random, False
+    gradients = base.backward.gradients if pulls else ()
+    own = gradients if _can_be_compared(gradients) else ()
+
+    def as_base(probe: Probe) -> bool:
+        """Does it give what the base call gives? (of what draws, of which the generators started
+        elsewhere, are all finite?)"""
+        if probe.error:
+            return probe.graph is not None and base.backward.error is not None
+        if random:
+            return all(y is None or bool(y.isfinite().all()) for y in probe.results)
+        return close(probe.results, (*base.outputs, *own), unit)
+
+    if raised is None and not as_base(first):
+        sliced = False
+        apart = pulled(called(True))
+        if not as_base(apart):
+            first = apart
+        else:
+            sliced = True
+            second = pulled(called(True))
+            sliced = False
+            # Another first call differs from all others, however its arguments are placed
+            if bool(first.error and second.error) or agree(first, second):
+                first, from_the_start = apart, True
+    if raised is None and first.error and not as_base(first):
         # As what gives its memory back refuses, which lies within another one's
-        guards = False
+        guards, from_the_start = False, True
         first = pulled(called(True))
-    allocated, random = first.mode.handed_out, raised is None and base.forward.random
-    # Is another filling to be tried? (where forward draws, the generators started elsewhere)
-    if raised or first.error or allocated:
-        doubtful = True
-    elif random:
-        doubtful = not all(y is None or bool(y.isfinite().all()) for y in first.results)
-    else:
-        gradients = base.backward.gradients if pulls else ()
-        own = gradients if _can_be_compared(gradients) else ()
-        doubtful = not close(first.results, (*base.outputs, *own), unit)
+    allocated = first.mode.handed_out
+    # Is another filling to be tried?
+    doubtful = bool(raised or first.error or allocated) or not as_base(first)
     quiet = pulled(called(False)) if doubtful else None
     if quiet is not None and not agree(first, quiet):
         # In an order in which no counter of calls that comes round keeps step with the filling
@@ -1007,10 +1036,11 @@ def measured(base: BaseCall) -> Memory:
     if raised is not None:
         raise raised
     if first.error is not None:
-        return Memory(allocated=allocated)
+        return Memory(allocated=allocated, from_the_start=from_the_start)
     same = random or alike(first.outputs, base.outputs)
     found = Memory(
         allocated=allocated,
+        from_the_start=from_the_start,
         elsewhere=(first.outputs if random else base.outputs, first.states) if same else None,
     )
     if random:
@@ -1018,7 +1048,6 @@ def measured(base: BaseCall) -> Memory:
     if not close(first.outputs, base.outputs, unit):
         later = quiet and not quiet.error and close(quiet.outputs, base.outputs, unit)
         return found._replace(earliest=first.outputs if later else None)
-    gradients = base.backward.gradients if pulls else ()
     calls = [probe.gradients for probe in (first, quiet) if probe and probe.gradients is not None]
     if not all(close(each, gradients, unit) for each in calls) and agree(
         pulled(called(True)), first

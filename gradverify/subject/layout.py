@@ -153,10 +153,15 @@ def conjugated(x: Tensor) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """A copy with the same strides (and offset, unless it is contiguous), in a storage of its own
-    that has the same surroundings; without history."""
+    """A copy with the same strides in a storage of its own that has the same surroundings (of a
+    contiguous slice up to as many numbers before it as it has); without history."""
     x = x.detach()
-    if x.layout != torch.strided or x.is_conj() or x.is_neg() or x.is_contiguous():
+    if x.layout != torch.strided or x.is_conj() or x.is_neg():
+        return x.clone()
+    if x.is_contiguous():
+        if before := min(int(x.storage_offset()), x.numel()):
+            wide = x.as_strided((before + x.numel(),), (1,), x.storage_offset() - before)
+            return wide.clone()[before:].view(x.shape)
         return x.clone()
     storage = torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage().clone())  # type: ignore[no-untyped-call]
     return storage.as_strided(x.shape, x.stride(), x.storage_offset())
