@@ -501,7 +501,7 @@ def _screened(
     survey = run.survey
     tensor = directions.tensor
     m = len(run.point.f0)
-    reach = np.zeros(m)
+    reach = survey.reach.copy()  # of all inputs, as that of elements
     alive = np.zeros(m, bool)
     moved = np.zeros(m, bool)
     # The largest change of an output that is none: 0 (bitwise) unless f is noisier than rounding
