@@ -64,3 +64,42 @@ def test_a_saturated_attention_is_decided(seed):
 def test_a_budget_that_affords_no_elements_leaves_the_lines_open():
     result = check(attention(1), *inputs(0), select=("GV0", "GV101"), budget=Budget(calls=400))
     assert result.verdict == "undecided"
+
+
+class Scaled(Function):
+    """x, with a gradient times `factor`."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.factor * g, None
+
+
+class Residual(torch.nn.Module):
+    """x + 1e-6 · MLP(LayerNorm(x)), as a new block with a layer scale begins; `factor` is on the
+    gradient of the MLP."""
+
+    def __init__(self, seed, factor):
+        super().__init__()
+        torch.manual_seed(seed)
+        layers = torch.nn.LayerNorm(6), torch.nn.Linear(6, 12), torch.nn.GELU()
+        self.branch = torch.nn.Sequential(*layers, torch.nn.Linear(12, 6)).double()
+        self.scale = torch.nn.Parameter(torch.full((6,), 1e-6, dtype=torch.float64))
+        self.factor = factor
+
+    def forward(self, x):
+        return x + self.scale * Scaled.apply(self.branch(x), self.factor)
+
+
+@pytest.mark.parametrize("mode", ["rows", "blocks"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_branch_that_hardly_matters_is_decided_as_its_elements_are(seed, mode):
+    """Rounding of x hides of its parameters what an element may be off by, and not less."""
+    x = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    chosen = {"select": ("GV007", "GV101", "GV111"), "mode": mode}
+    assert check(Residual(seed, 1.0), x, **chosen).verdict == "pass"
+    assert codes(check(Residual(seed, 1.001), x, **chosen)) >= {"GV111"}
