@@ -23,7 +23,6 @@ from gradverify.numerics.verdict import Limit, Verdict
 from gradverify.oracles.finite_difference import Filled, Jacobian
 from gradverify.report.names import element as named
 from gradverify.rules.chosen import could_miss
-from gradverify.rules.unjudged import WORDS
 from gradverify.spec.fault import allowed
 from gradverify.subject.failure import UserCodeError
 from gradverify.subject.subject import Subject
@@ -243,14 +242,13 @@ def conclusion(m: Measured, excuse: Excuse = "") -> str:
 
 def in_words(m: Measured) -> Measured:
     """With the words for what limits it in place of a name."""
-    return replace(m, limit=WORDS[Limit(m.limit)].whole) if m.limit else m
+    return replace(m, limit=Limit(m.limit).whole) if m.limit else m
 
 
 def _undecided(m: Measured, limit: Limit) -> str:
     """What limits it, with the numbers where there are any, and what would decide it."""
-    words = WORDS[limit]
     if limit is Limit.MASKED:
-        return words.explained
+        return limit.explained
     if not math.isfinite(m.analytic):
         why = (
             f"the analytic value is {m.analytic:g}, where f has no values on one side, or no "
@@ -259,11 +257,11 @@ def _undecided(m: Measured, limit: Limit) -> str:
     elif m.outcome == "undecided" and math.isfinite(m.bar):
         why = (
             f"the numeric value is {m.numeric:.6g} ± {m.bar:.2g}, the tolerance "
-            f"{m.tolerance.value:.2g}; {words.explained}"
+            f"{m.tolerance.value:.2g}; {limit.explained}"
         )
     else:
-        why = words.explained
-    return f"{why}; {words.advice}" if words.advice else why
+        why = limit.explained
+    return f"{why}; {limit.advice}" if limit.advice else why
 
 
 def _by_fixed_step(m: Measured) -> str:

@@ -23,7 +23,6 @@ from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, WIDE, numb
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
-from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Gives, Jacobian, Split, rounded_anew
 from gradverify.subject.another import beside
 from gradverify.subject.differentiable import Differentiable, Gradients
@@ -345,18 +344,6 @@ def in_float64(
 
 # ---- cast inside
 LEFT_OPEN = (Outcome.UNDECIDED, Outcome.STAIRCASE, Outcome.JUMP, Outcome.NON_FINITE)
-OF_OTHERS = frozenset(
-    {
-        Limit.TIE,
-        Limit.BORDER,
-        Limit.MASKED,
-        Limit.STUCK,
-        Limit.BUDGET,
-        Limit.RESTLESS,
-        Limit.SYMMETRY,
-    }
-)
-"""What no cast is the reason of."""
 
 
 def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jacobian:
@@ -375,7 +362,7 @@ def beside_lifted(found: Jacobian, again: Callable[[], Jacobian | None]) -> Jaco
         found.choice is None
         or any(pair.count(Outcome.MISMATCH) for pair in pairs.values())
         or not any(
-            left(pair) and not dict(pair.limits).keys() <= OF_OTHERS for pair in pairs.values()
+            left(pair) and any(limit.cast for limit, _ in pair.limits) for pair in pairs.values()
         )
     ):
         return found

@@ -21,7 +21,6 @@ from gradverify.evidence import Evidence
 from gradverify.numerics.pairs.pair import Outcome
 from gradverify.numerics.verdict import Limit
 from gradverify.rules.shown import element_name
-from gradverify.rules.unjudged import WORDS
 
 EACH = 2  # elements of a pair, those that do not pass first
 RIGHT = ("pass", "kink")
@@ -162,7 +161,7 @@ def in_words(element):
         return
     if m.verdict == "undecided":
         assert element.conclusion.startswith("neither right nor wrong: ")
-        [words] = [words for words in WORDS.values() if words.whole == m.limit]
+        [words] = [words for words in Limit if words.whole == m.limit]
         advice = words.advice
         assert advice is None or element.conclusion.endswith(f"; {advice}")
     else:
