@@ -52,12 +52,8 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
     if not options.baseline:
         if options.baseline_update:
             raise ProblemsError(
-                [
-                    Problem(
-                        "--baseline-update needs to know the file: --baseline FILE, or `baseline` "
-                        "in [tool.gradverify]"
-                    )
-                ]
+                "--baseline-update needs to know the file: --baseline FILE, or `baseline` "
+                "in [tool.gradverify]"
             )
         return None
     path = Path(options.baseline).absolute()
@@ -91,16 +87,11 @@ def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
         if may_be_new:
             return ()
         raise ProblemsError(
-            [Problem(f"--baseline: there is no file {shown}; --baseline-update writes it")]
+            f"--baseline: there is no file {shown}; --baseline-update writes it"
         ) from None
     except (OSError, ValueError) as error:
         raise ProblemsError(
-            [
-                Problem(
-                    f"--baseline: {shown} cannot be read: "
-                    f"{getattr(error, 'strerror', None) or error}"
-                )
-            ]
+            f"--baseline: {shown} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
     try:
         data: Any = json.loads(text)

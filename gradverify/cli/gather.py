@@ -36,12 +36,8 @@ def torch_is_here() -> None:
     """Raises ProblemsError with a sentence where torch is not installed."""
     if not _is_installed("torch"):
         raise ProblemsError(
-            [
-                Problem(
-                    f"torch is not in this environment ({sys.prefix}): run gradverify with the "
-                    "Python that has torch and what is to be checked, as `PYTHON -m gradverify`"
-                )
-            ]
+            f"torch is not in this environment ({sys.prefix}): run gradverify with the "
+            "Python that has torch and what is to be checked, as `PYTHON -m gradverify`"
         )
 
 

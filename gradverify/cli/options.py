@@ -17,7 +17,7 @@ from gradverify.cli import values
 from gradverify.cli.output import Output, is_set, is_watched, look, terminal
 from gradverify.cli.reports import ReportFile, report_file
 from gradverify.model.case import Json
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.model.report import Gate
 from gradverify.model.result import WORST
 from gradverify.report.formats import NAMES
@@ -419,11 +419,7 @@ def settle(options: Options, out: Output) -> Settled:
     kept = [name for name in (*OF_WORKERS, "timeout") if name in typed]
     if options.no_isolate and kept:
         raise ProblemsError(
-            [
-                Problem(
-                    f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate"
-                )
-            ]
+            f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate"
         )
     gate = Gate(
         typed.get("undecided", "fail" if is_set(os.environ, "CI") else "warn"),

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from gradverify.model.case import Json
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.running.family import end_family, end_orphans, sizes
 from gradverify.running.server import ended_by, lacking, number, status_of
 from gradverify.running.signals import Signals
@@ -453,7 +453,7 @@ class Supervisor:
                 )
                 time.sleep(PAUSE)
         short = lacking(error)
-        raise CannotStart(why) if short is None else ProblemsError([Problem(short)])
+        raise CannotStart(why) if short is None else ProblemsError(short)
 
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
         """Hands tasks to workers that have loaded what they name, else to new ones: as many as

@@ -13,7 +13,7 @@ from rich.text import Text
 from gradverify.model.case import Json
 from gradverify.model.result import Calls, CaseResult, Comparison, RuleRun, left_out
 from gradverify.report.look import Look
-from gradverify.report.names import clean, device_of, one_line, output, title_of
+from gradverify.report.names import device_of, one_line, output, title_of
 from gradverify.report.numbers import bar, counted, error, ratio, seconds
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented
@@ -95,7 +95,7 @@ NAME_LIMIT = 48
 def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[RenderableType]:
     """The line, then one indented line for each reason and each warning."""
     head = (status.word(check).ljust(columns.word - 1) + " ", status.style(check))
-    name = one_line(check.name)
+    name = check.name
     late = max(0, cell_len(head[0]) - columns.word)  # a word that is wider than its column
     body = (
         _reason(check, look, columns)
@@ -211,7 +211,7 @@ def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
 
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if check.verdict in ("undecided", "error") and check.reason:
-        yield Text(clean(check.reason))
+        yield Text(check.reason)
     if check.interpreter:
         yield Text(f"on {device_of(check)}", style="dim")
     if check.verdict == "pass":
@@ -223,7 +223,7 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
         yield from (
-            Text(clean(rule.reason), style="dim")
+            Text(rule.reason, style="dim")
             for rule in check.rules
             if rule.code == LOW and rule.status == "ran" and rule.reason
         )
@@ -247,15 +247,13 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
                 and finding.severity == "error"
                 and finding.message != check.reason
             ):
-                yield Text.assemble(
-                    ("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}"
-                )
+                yield Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {finding.message}")
         for finding in check.findings:
             if finding.severity == "warning" and finding.code not in check.expect:
-                hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
+                hint = f". Remedy: {finding.hint}" if finding.hint else ""
                 yield Text.assemble(
                     ("warning ", "yellow"),
-                    f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}",
+                    f"{title_of(finding)}: {finding.message.removesuffix('.')}{hint}",
                 )
 
 
@@ -289,9 +287,9 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     if settings:
         yield f"settings: {settings}"
     if check.mode:
-        yield f"mode: {check.mode}" + (f", {clean(check.mode_reason)}" if check.mode_reason else "")
+        yield f"mode: {check.mode}" + (f", {check.mode_reason}" if check.mode_reason else "")
     if check.could_miss:
-        yield f"could miss: {clean(check.could_miss)}"
+        yield f"could miss: {check.could_miss}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open_words(check)
     # Those that were ignored without a word of their own share one line, which names them where
@@ -318,28 +316,23 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
 def _settings(check: CaseResult, origins: Mapping[str, str] | None) -> str:
     if origins is None:
         return ", ".join(
-            f"{one_line(name)} {_value(value)}"
-            for name, value in check.settings.items()
-            if value is not None
+            f"{name} {_value(value)}" for name, value in check.settings.items() if value is not None
         )
     named = {name: value for name, value in check.settings.items() if name in origins}
-    return ", ".join(
-        f"{one_line(name)} {_value(value)} ({one_line(origins[name])})"
-        for name, value in named.items()
-    )
+    return ", ".join(f"{name} {_value(value)} ({origins[name]})" for name, value in named.items())
 
 
 def _value(value: Json) -> str:
     if isinstance(value, Mapping):
-        return " ".join(f"{one_line(str(name))}={_value(item)}" for name, item in value.items())
-    return one_line(
+        return " ".join(f"{name}={_value(item)}" for name, item in value.items())
+    return (
         ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value)
     )
 
 
 def _comparison(comparison: Comparison, look: Look) -> str:
     y = output(comparison.output, comparison.output_name)
-    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {y}" if comparison.input else y
+    pair = f"{comparison.input} {look.glyphs.arrow} {y}" if comparison.input else y
     counts = {
         "wrong": comparison.mismatched,
         "at a kink": comparison.kinks,
@@ -374,9 +367,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
 
 def _rule(rule: RuleRun) -> str:
     calls = f", {_calls(rule.calls)}" if rule.status == "ran" and rule.calls != Calls() else ""
-    return f"{rule.code} {STATUS[rule.status]}{calls}" + (
-        f": {clean(rule.reason)}" if rule.reason else ""
-    )
+    return f"{rule.code} {STATUS[rule.status]}{calls}" + (f": {rule.reason}" if rule.reason else "")
 
 
 def _calls(calls: Calls) -> str:

@@ -14,7 +14,7 @@ from gradverify.model.problem import NOT_JUDGED, OK
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line, readable
+from gradverify.report.names import readable
 from gradverify.report.numbers import counted, seconds
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
@@ -38,7 +38,7 @@ def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
         calls = check.calls.forward + check.calls.backward
         yield Text(
             f"{seconds(check.seconds):>10} {calls:>9,} {'call ' if calls == 1 else 'calls'}  "
-            f"{one_line(check.name)}",
+            + check.name,
             no_wrap=True,
         )
     yield Text("")
@@ -62,9 +62,7 @@ SAID = {
 def summary(report: Report, look: Look) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
-        yield Text(
-            f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True
-        )
+        yield Text(f"gradverify itself failed: {report.crashed}", style="bold red", no_wrap=True)
     faulty = sum(bool(check.faults) for check in report.checks)
     if faulty:
         yield Text(
@@ -170,7 +168,7 @@ def check_line(
     check that was not run meets no verbose one."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
-    check = readable(check)
+    check, origins = readable((check, origins))
     what = f"{status.word(check)}  {check.name}: the rest of its line"
     return paint(shielded(what, lambda: _line(check, look, name_width, origins), look), look)
 
@@ -178,7 +176,7 @@ def check_line(
 def _line(
     check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None
 ) -> Iterator[RenderableType]:
-    columns = fitted(name_width or cell_len(one_line(check.name)), look)
+    columns = fitted(name_width or cell_len(check.name), look)
     yield from line(check, look, columns)
     if look.verbosity > 0:
         yield from details(check, look, columns.word, origins)
@@ -202,7 +200,7 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
         yield Text("")
     for check in shown:
         yield from shielded(
-            f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look
+            f"the panel of {check.id}", partial(panel, check, report.argv, look), look
         )
     yield from slowest(report, look.slowest)
     yield from summary(report, look)
