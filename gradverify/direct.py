@@ -90,10 +90,7 @@ def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
 def headline(result: CaseResult) -> str:
     """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the
     verdict and its reason."""
-    found = next(
-        (finding for finding in result.findings if finding.severity == "error"),
-        next(iter(result.findings), None),
-    )
+    found = next(iter((*result.errors, *result.findings)), None)
     head, text = (
         (f"{found.code} {found.name}", found.message)
         if found

@@ -69,7 +69,7 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
     for each in entries:
         spec, _, name = each.check.partition("::")
         id = f"{ours.get(spec)}::{name}"
-        if spec in ours and id in gathered.ids:
+        if spec in ours and id in gathered.origins:
             known[id] = (*known.get(id, ()), each)
         elif spec in ours or not os.path.exists(path.parent / spec):  # noqa: PTH110 - false for what can be no path
             dead.append(each)

@@ -97,7 +97,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     from gradverify.report import jsonl
     from gradverify.report.terminal.view import closing
     from gradverify.running.memory import memory_at, remember
-    from gradverify.running.schedule import run
+    from gradverify.running.schedule import Request, run
     from gradverify.running.server import begin
 
     options, reports = settled.options, settled.reports
@@ -119,17 +119,8 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     show = _shower(chosen.cases, gathered, settled, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else settled.values.get("maxfail")
-    events = worded(
-        run(
-            chosen.cases,
-            argv=out.arguments,
-            selection=chosen.selection,
-            crew=crew,
-            maxfail=limit,
-            gate=gate,
-        ),
-        gate,
-    )
+    request = Request(chosen.cases, argv=out.arguments, selection=chosen.selection, gate=gate)
+    events = worded(run(request, crew, limit), gate)
     lines = (
         (lambda event: out.write(jsonl.line(event, gate, __version__)),)
         if options.format == "jsonl"

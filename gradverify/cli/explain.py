@@ -78,8 +78,7 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     """Show the evidence of one element. Bad arguments are refused before torch is imported."""
     from gradverify.model.codec import as_text
     from gradverify.report.terminal.element import not_run, render
-    from gradverify.running.inline import devices, explain_case, placed
-    from gradverify.running.schedule import skipped
+    from gradverify.running.inline import devices, explain_case, placed, skipped
 
     element = None if settled.options.element is None else halves(settled.options.element)
     gathered = sound(gather((id,), settled.settings))

@@ -88,12 +88,7 @@ def accepted(result: CaseResult) -> CaseResult:
 
 def unexpected(result: CaseResult) -> tuple[Finding, ...]:
     """The errors that the check's `expect` does not name."""
-    named = result.expect if isinstance(result.expect, tuple) else ()
-    return tuple(
-        finding
-        for finding in result.findings
-        if finding.severity == "error" and finding.code not in named
-    )
+    return tuple(error for error in result.errors if error.code not in result.expected_codes)
 
 
 def excused(result: CaseResult) -> bool:
@@ -104,7 +99,7 @@ def excused(result: CaseResult) -> bool:
     ):
         return False
     missing = (
-        set(result.expect if isinstance(result.expect, tuple) else ())
+        set(result.expected_codes)
         - {finding.code for finding in result.findings}
         - set(result.not_judged)
     )
@@ -242,7 +237,7 @@ def _as_expected(result: CaseResult, gate: Gate) -> bool:
     # Exactly the listed codes that are errors, and every listed warning; of a rule that was not to
     # run nothing is
     expected = set(result.expect)
-    errors = {finding.code for finding in result.findings if finding.severity == "error"}
+    errors = {finding.code for finding in result.errors}
     warnings = {finding.code for finding in result.findings if finding.severity == "warning"}
     return errors <= expected and expected <= errors | warnings | set(result.not_judged)
 
@@ -280,7 +275,7 @@ def exit_code(
         return WRONG
     if not_ok:
         return NOT_JUDGED
-    if any(check.verdict not in ("skip", "not_run") for check in checks):
+    if any(check.was_run for check in checks):
         return OK
     return NOTHING_CHECKED
 

@@ -43,7 +43,7 @@ def _outcome(check: CaseResult, report: Report) -> str:
 
 def _message(check: CaseResult) -> str:
     """The first sentence that is told."""
-    worst = next((finding for finding in check.findings if finding.severity == "error"), None)
+    worst = next(iter(check.errors), None)
     return (
         status.broken_expectation(check)
         or (f"{title_of(worst)}: {worst.message}" if worst else check.reason)
@@ -54,7 +54,5 @@ def _message(check: CaseResult) -> str:
 def _type(check: CaseResult) -> str:
     if status.word(check) in WRONG:
         return "mismatch" if check.verdict == "fail" else "unexpected-pass"
-    code = next(
-        (finding.code for finding in check.findings if finding.severity == "error"), check.verdict
-    )
+    code = next((finding.code for finding in check.errors), check.verdict)
     return ERRORS.get(code, code)

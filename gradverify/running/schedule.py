@@ -53,7 +53,7 @@ from gradverify.model.proposal import Proposal, Sought
 from gradverify.model.report import Gate, NoReport, Report, fold, judged, read, written
 from gradverify.model.result import CaseResult
 from gradverify.report.numbers import limit
-from gradverify.running.inline import Devices, cuda_of, devices, lack, placed, run_case
+from gradverify.running.inline import Devices, cuda_of, devices, placed, run_case, skipped
 from gradverify.running.lost import decoded, encoded, faulty, of_lost, without_running
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals, Stopped
@@ -72,29 +72,23 @@ class Here:
     """This process, one case after the other: for debuggers."""
 
     planned: Planned | None = None
-    runner: Callable[[Case, Planned | None], CaseResult] | None = None
-    probe: Callable[[], Devices] = devices
 
     def machine(self) -> Devices:
-        return self.probe()
+        return devices()
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
+        """Whatever comes of a check, the others run. Raises Interrupted where Ctrl-C came, even if
+        the checked code swallowed it."""
         for case in cases:
             yield CheckStarted(case.id, case.name)
-            yield CheckFinished(decoded(case, encoded(case, self._result(case))))
-
-    def _result(self, case: Case) -> CaseResult:
-        """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if
-        the checked code swallowed it."""
-        with interruptible():
-            try:
-                if self.runner:
-                    return self.runner(case, self.planned)
-                return run_case(case, self.planned)
-            except BaseException as error:
-                if is_interrupt(error):
-                    raise
-                return faulty(case, error)
+            with interruptible():
+                try:
+                    result = run_case(case, self.planned)
+                except BaseException as error:
+                    if is_interrupt(error):
+                        raise
+                    result = faulty(case, error)
+            yield CheckFinished(decoded(case, encoded(case, result)))
 
     def close(self) -> None:
         pass
@@ -261,6 +255,19 @@ def _end(died: Died, loading: bool) -> str:
     return f"its process ended {where} ({how}): give inputs that it takes"
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be run, with `folder` as the current folder. Limits: as in `Workers`."""
+
+    cases: tuple[Case, ...]
+    folder: str = "."
+    argv: tuple[str, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    gate: Gate = field(default_factory=Gate)
+    jobs: int = 1
+    timeout: float | None = None
+
+
 @dataclass
 class _Run:
     """How far a run is: what is not yet told of, in order, and why it ended early."""
@@ -309,25 +316,17 @@ class _Run:
                 yield from self.tell(self.skips[case.id])
 
 
-def run(
-    cases: Sequence[Case],
-    *,
-    argv: tuple[str, ...],
-    selection: Selection,
-    crew: Crew,
-    maxfail: int | None = None,
-    gate: Gate | None = None,
-) -> Iterator[Event]:
+def run(request: Request, crew: Crew, maxfail: int | None = None) -> Iterator[Event]:
     """The events of a run; checks end in any order. A signal ends it early, with `not_run` results
     for what is left. Closes the crew."""
-    started, machine = time.perf_counter(), None
-    state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
+    started, machine, cases = time.perf_counter(), None, request.cases
+    state = _Run({case.id: case for case in cases}, request.gate, maxfail)
     try:
         with state.ended_by():
             # Not asked where everything is skipped by word: torch would be imported
             if any(case.skip is None for case in cases):
                 machine = crew.machine()
-        yield _started(cases, argv, selection, environment(machine))
+        yield _started(request, environment(machine))
         with state.ended_by():
             yield from () if state.why else _checks(cases, crew, machine, state)
     finally:
@@ -340,11 +339,10 @@ def run(
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
 
 
-def _started(
-    cases: Sequence[Case], argv: tuple[str, ...], selection: Selection, place: Environment
-) -> RunStarted:
-    begun, ids = datetime.now(UTC).isoformat(timespec="seconds"), tuple(case.id for case in cases)
-    return RunStarted(begun, argv, selection, place, len(ids), ids)
+def _started(request: Request, place: Environment) -> RunStarted:
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    ids = tuple(case.id for case in request.cases)
+    return RunStarted(begun, request.argv, request.selection, place, len(ids), ids)
 
 
 def _checks(
@@ -383,14 +381,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
-    """The result of a case that is not to run here, with the reason."""
-    missing = lack(case, machine)
-    if missing is None:
-        return None
-    return without_running(case, "skip", missing.reason, missing=missing.device)
-
-
 START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from gradverify.running.schedule import serve; serve()"
@@ -402,19 +392,6 @@ ENDS_WITHIN = 5.0  # seconds for a host whose caller has left it: it ends its wo
 KEPT = 4000  # characters of what a host said before it failed
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be run, in the current folder `folder`. Limits: of `schedule.Workers`."""
-
-    cases: tuple[Case, ...]
-    folder: str
-    argv: tuple[str, ...] = ()
-    selection: Selection = field(default_factory=Selection)
-    gate: Gate = field(default_factory=Gate)
-    jobs: int = 1
-    timeout: float | None = None
-
-
 def _report(
     request: Request,
     results: Iterable[CaseResult],
@@ -423,8 +400,7 @@ def _report(
     crashed: str | None = None,
 ) -> Report:
     """Of results that were not made in one run; `machine`: where."""
-    place = machine or environment(None)
-    start = _started(request.cases, request.argv, request.selection, place)
+    start = _started(request, machine or environment(None))
     end = RunFinished(seconds, crashed=crashed)
     return fold([start, *map(CheckFinished, results), end], request.gate, __version__)
 
@@ -482,13 +458,7 @@ def serve() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints while it is imported is no report
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    events = run(
-        request.cases,
-        argv=request.argv,
-        selection=request.selection,
-        crew=Workers(request.jobs, request.timeout),
-        gate=request.gate,
-    )
+    events = run(request, Workers(request.jobs, request.timeout))
     report = fold(events, request.gate, __version__)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError), answer:

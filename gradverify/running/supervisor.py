@@ -77,16 +77,12 @@ CUT = b"\0cut\0"  # how a file begins that was cut
 
 
 def opened(path: Path | None) -> io.FileIO:
-    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where
-    there is no `path`."""
-    if path is None:
-        import tempfile
-
-        with tempfile.TemporaryFile("a+b", buffering=0) as file:
-            return io.FileIO(os.dup(file.fileno()), "a+")
-    file = io.FileIO(path, "a+")
-    file.truncate(0)
-    return file
+    """Empty, under a high number, to be written at its end, whoever writes or cuts it, and read;
+    without a name where there is no `path`."""
+    make = tempfile.TemporaryFile if path is None else path.open
+    with make("a+b", buffering=0) as file:
+        file.truncate(0)
+        return io.FileIO(high(file.fileno()), "a+")
 
 
 def cut(file: io.FileIO) -> None:
@@ -235,8 +231,8 @@ class Worker:
     """A process that takes one task at a time, and what it does now.
 
     `parent`: the process that it was forked from; `server`: of the tasks that it has done, None
-    where there was none; `started`: it said that it can take a task; `ready`: it can now;
-    `loading`: the task has not begun; `alone`: no other runs beside it. `own` is what it says
+    where there was none; `started`: it said that it can take a task; `loading`: the task has not
+    begun; `alone`: no other runs beside it. `own` is what it says
     itself, `said` what is said of the task.
     """
 
@@ -258,8 +254,13 @@ class Worker:
         self.task: Task | None = None
         self.server: str | None = None
         self.deadline = time.monotonic() + START_LIMIT
-        self.started = self.ready = self.alone = False
+        self.started = self.alone = False
         self.loading = True
+
+    @property
+    def ready(self) -> bool:
+        """Can it take a task now?"""
+        return self.started and self.said is None
 
     @property
     def sentinel(self) -> int:
@@ -293,18 +294,14 @@ class Worker:
             send_handle(self.own.pipe, said.fileno(), self.pid)
         said.close()
         self.task, self.server, self.said = task, task.server, Said(heard, token)
-        self.alone, self.ready, self.loading = alone, False, True
+        self.alone, self.loading = alone, True
         self.deadline = time.monotonic() + task.limits[0]
 
     def idle(self) -> None:
         """It can take a task: the first, or another one."""
         if self.said is not None:
             self.said.pipe.close()
-        self.said, self.started, self.ready, self.deadline = None, True, True, float("inf")
-
-    def ended(self) -> Died:
-        """Of a process that has ended by itself."""
-        return self._end_within(ENDS_WITHIN) or self._stopped(ENDS_WITHIN)
+        self.said, self.started, self.deadline = None, True, float("inf")
 
     def child_ended(self, code: int) -> Died:
         """Of the process of a task that has ended by itself."""
@@ -506,7 +503,7 @@ class Supervisor:
             if pipe is worker.own.pipe:
                 yield from self._hear(worker)
             elif pipe == worker.sentinel:
-                yield from self._bury(worker, worker.ended())
+                yield from self._bury(worker, worker.silent())
             elif pipe is not None:
                 yield from self._hear_task(worker)
             elif time.monotonic() >= worker.deadline:

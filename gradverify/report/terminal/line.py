@@ -97,11 +97,7 @@ def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[Renderable
     head = (status.word(check).ljust(columns.word - 1) + " ", status.style(check))
     name = check.name
     late = max(0, cell_len(head[0]) - columns.word)  # a word that is wider than its column
-    body = (
-        _reason(check, look, columns)
-        if check.verdict in ("skip", "not_run")
-        else _body(check, look, columns)
-    )
+    body = _body(check, look, columns) if check.was_run else _reason(check, look, columns)
     whole = Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
     if not look.boxes or (cell_len(name) <= columns.name and whole.cell_len <= look.columns):
         yield whole
@@ -152,7 +148,7 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
     """The comparisons whose elements the line counts: of a failure, those of the rules that failed;
     among them the Jacobian's, or all without any."""
-    failed = {finding.code for finding in check.findings if finding.severity == "error"}
+    failed = {finding.code for finding in check.errors}
     own = tuple(comparison for comparison in check.comparisons if comparison.rule in failed)
     among = own or check.comparisons
     return tuple(comparison for comparison in among if comparison.rule in JACOBIAN) or among
@@ -171,11 +167,10 @@ def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
         )
     if check.verdict == "undecided":
         return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
-    errors = [finding for finding in check.findings if finding.severity == "error"]
     return _fitting(
         width,
-        ", ".join(dict.fromkeys(map(title_of, errors))),
-        ", ".join(dict.fromkeys(finding.code for finding in errors)),
+        ", ".join(dict.fromkeys(map(title_of, check.errors))),
+        ", ".join(dict.fromkeys(finding.code for finding in check.errors)),
     )
 
 
@@ -240,21 +235,15 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if not status.is_red(check):
         # Of a check that is ok for its baseline a known error that the line's reason does not tell
         # already
-        for finding in check.findings:
-            if (
-                check.baselined
-                and finding.known
-                and finding.severity == "error"
-                and finding.message != check.reason
-            ):
+        for finding in check.errors if check.baselined else ():
+            if finding.known and finding.message != check.reason:
                 yield Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {finding.message}")
-        for finding in check.findings:
-            if finding.severity == "warning" and finding.code not in check.expect:
-                hint = f". Remedy: {finding.hint}" if finding.hint else ""
-                yield Text.assemble(
-                    ("warning ", "yellow"),
-                    f"{title_of(finding)}: {finding.message.removesuffix('.')}{hint}",
-                )
+        for finding in check.warnings:
+            hint = f". Remedy: {finding.hint}" if finding.hint else ""
+            yield Text.assemble(
+                ("warning ", "yellow"),
+                f"{title_of(finding)}: {finding.message.removesuffix('.')}{hint}",
+            )
 
 
 KINK = (
@@ -304,7 +293,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
             f"the check {', '.join(check.changed)}: that was put back, or no other check ran in "
             "its process"
         )
-    if check.verdict not in ("skip", "not_run"):
+    if check.was_run:
         held = (
             f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}"
             if check.device_memory is not None

@@ -58,7 +58,7 @@ def has_details(check: CaseResult) -> bool:
 def broken_expectation(check: CaseResult) -> str | None:
     """What `expect` said and what came instead; None where a plain pass was expected, or all is as
     expected."""
-    if check.expect == "pass" or check.ok is not False or check.verdict in ("skip", "not_run"):
+    if check.expect == "pass" or check.ok is not False or not check.was_run:
         return None
     found = list(dict.fromkeys(finding.code for finding in check.findings))
     if check.expect == "fail":
@@ -76,7 +76,7 @@ def left_open(check: CaseResult) -> str | None:
     were."""
     codes = check.not_judged
     which = "whose rules were" if len(codes) > 1 else "whose rule was"
-    if codes and check.verdict not in ("skip", "not_run"):
+    if codes and check.was_run:
         return f"expected {', '.join(codes)}, {which} not to run: not judged"
     return None
 

@@ -25,7 +25,7 @@ from gradverify.report.terminal.panel import panel
 
 def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
     """At most so many, the slowest first; 0: all; None: nothing. Of what was run."""
-    ran = [check for check in report.checks if check.verdict not in ("skip", "not_run")]
+    ran = [check for check in report.checks if check.was_run]
     if most is None or not ran:
         return
     shown = sorted(ran, key=lambda check: -check.seconds)[: most or None]
@@ -102,18 +102,10 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
     """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines
     of what passed."""
-    found = [
-        (
-            check,
-            sum(
-                each.severity == "warning" and each.code not in check.expect
-                for each in check.findings
-            ),
-        )
-        for check in report.checks
-    ]
-    count = sum(each for _, each in found)
-    hidden = sum(each for check, each in found if quiet and not status.is_red(check))
+    count = sum(len(check.warnings) for check in report.checks)
+    hidden = sum(
+        len(check.warnings) for check in report.checks if quiet and not status.is_red(check)
+    )
     if count:
         yield Text(
             counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow"
