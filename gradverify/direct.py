@@ -46,9 +46,8 @@ class Result(CaseResult):
     def to_json(self) -> str:
         """The text of this entry."""
         from gradverify.model.codec import as_text
-        from gradverify.model.report import check_data
 
-        return as_text(check_data(self))
+        return as_text(self)
 
     def __str__(self) -> str:
         """What a terminal would show of it, as plain text."""

@@ -4,7 +4,7 @@ report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gradverify.model.case import Json, Lines, SpecPlace
@@ -75,9 +75,9 @@ class Finding:
     """
 
     code: str
+    name: str = field(default="", kw_only=True)
+    severity: Severity = field(default="error", kw_only=True)
     message: str
-    name: str = ""
-    severity: Severity = "error"
     input: str | None = None
     output: int | None = None
     cause: Cause | None = None
