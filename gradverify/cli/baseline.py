@@ -18,7 +18,7 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Baseline, Known, Report, gone, unknown
-from gradverify.report.numbers import counted
+from gradverify.report.numbers import counted, some
 
 MOST_NAMED = 3
 VERSION = 1
@@ -168,10 +168,9 @@ def _named(found: Known, kept: Kept) -> Known:
 
 
 def _stale(kept: Kept, missing: tuple[Known, ...]) -> str:
-    named = ", ".join(f"{each.code} of {each.check}" for each in missing[:MOST_NAMED])
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    named = some([f"{each.code} of {each.check}" for each in missing], MOST_NAMED)
     verb, them = ("does", "it") if len(missing) == 1 else ("do", "them")
     return (
         f"{kept.shown}: {counted(len(missing), 'known finding')} {verb} not occur any more "
-        f"({named}{more}): --baseline-update takes {them} out"
+        f"({named}): --baseline-update takes {them} out"
     )

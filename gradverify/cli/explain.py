@@ -15,6 +15,7 @@ from gradverify.model.paths import is_file, is_folder
 from gradverify.model.problem import NOT_JUDGED, OK, ProblemsError
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
+from gradverify.report.numbers import some
 
 OF_CHECKS = ("element", "eps", "atol", "rtol", "seed", "device", "dtype", "format")
 
@@ -115,8 +116,5 @@ def one(cases: Sequence[Case], id: str) -> Case:
         return cases[0]
     if not cases:
         raise ProblemsError(f"{id}: there is no check to explain")
-    more = f" and {len(cases) - MOST_NAMED} more" if len(cases) > MOST_NAMED else ""
-    raise ProblemsError(
-        f"{id} names {len(cases)} checks; name one: "
-        f"{', '.join(case.id for case in cases[:MOST_NAMED])}{more}"
-    )
+    known = some([case.id for case in cases], MOST_NAMED)
+    raise ProblemsError(f"{id} names {len(cases)} checks; name one: {known}")

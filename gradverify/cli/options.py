@@ -401,7 +401,7 @@ def settle(options: Options, out: Output) -> Settled:
                 (f"--{name.replace('_', '-')}", text, option.read)
                 for text in (texts if option.many else [texts])
             ]
-    read = values.each_settled(given)
+    read = values.settled(given)
     typed = {option.removeprefix("--").replace("-", "_"): value for option, value in read}
     settings: dict[str, Json] = {
         name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None
@@ -464,9 +464,7 @@ def configured(options: Options, project: Project) -> Options:
         ):
             continue
         if name == "report":  # files count from the project's folder
-            files = values.each_settled(
-                (f"{project.file}: report", text, report_file) for text in value
-            )
+            files = values.settled((f"{project.file}: report", text, report_file) for text in value)
             value = [f"{file.kind}:{folder / file.path}" for _, file in files]
         if name == "baseline":
             value = str(folder / value)

@@ -36,9 +36,7 @@ def _outcome(check: CaseResult, report: Report) -> str:
         return "error"
     if status.is_red(check):
         return "failure" if status.word(check) in WRONG else "error"
-    if check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN"):
-        return "skipped"
-    return "passed"
+    return "skipped" if status.is_open(check) else "passed"
 
 
 def _message(check: CaseResult) -> str:

@@ -17,7 +17,7 @@ from gradverify.report.look import Look
 from gradverify.report.names import element as named
 from gradverify.report.names import readable
 from gradverify.report.plain import plain
-from gradverify.report.terminal.canvas import paint, uncut
+from gradverify.report.terminal.canvas import columns, paint, uncut
 from gradverify.report.terminal.panel import finding
 
 STYLES = {"pass": "green", "kink": "green", "mismatch": "bold red"}
@@ -71,9 +71,7 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
             for rung in m.rungs
         )
     )
-    grid = Table(
-        box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim"
-    )
+    grid = columns(2)
     for header in (
         "",
         "step",

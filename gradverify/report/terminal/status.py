@@ -55,6 +55,13 @@ def has_details(check: CaseResult) -> bool:
     )
 
 
+def is_open(check: CaseResult) -> bool:
+    """Is it neither red nor judged: skipped, not run, undecided, or known?"""
+    return not is_red(check) and (
+        not check.was_run or check.baselined or word(check) == "UNDECIDED"
+    )
+
+
 def broken_expectation(check: CaseResult) -> str | None:
     """What `expect` said and what came instead; None where a plain pass was expected, or all is as
     expected."""
