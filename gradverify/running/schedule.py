@@ -12,7 +12,6 @@ itself only; so does a future that is cancelled, lost with its machine, or canno
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -24,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -97,64 +96,54 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`:
-    seconds for every case, in place of its own;
-    `loading`: for importing what it names. `signals`: those that the caller handles; None: this one
-    handles them."""
+    seconds for every case, in place of its own. `signals`: those that the caller handles; None:
+    this one handles them."""
 
     jobs: int = 1
     timeout: float | None = None
-    loading: float | None = None
     planned: Planned | None = None
     signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
-    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
+    _open: ExitStack = field(default_factory=ExitStack, init=False)
 
     def machine(self) -> Devices:
         return from_json(Devices, self.supervisor().hello())
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
-        known = {str(place): case for place, case in enumerate(cases)}
         # When a task began, and what it found so far
-        begun, found = dict[str, float](), dict[str, Json]()
-        for happening in self.supervisor().run(
-            [self._task(name, case) for name, case in known.items()]
-        ):
-            name = happening.task.name
-            case = known[name]
+        begun, found = dict[int, float](), dict[int, Json]()
+        for happening in self.supervisor().run(list(map(self._task, range(len(cases)), cases))):
+            place = happening.task.place
+            case = cases[place]
             if isinstance(happening, Lost):
-                took = time.perf_counter() - begun[name]
+                took = time.perf_counter() - begun[place]
                 yield CheckFinished(
-                    replace(of_lost(case, happening, found.get(name)), seconds=took)
+                    replace(of_lost(case, happening, found.get(place)), seconds=took)
                 )
             elif happening.kind == BEGAN:
-                if name not in begun:
+                if place not in begun:
                     yield CheckStarted(case.id, case.name)
-                begun[name] = time.perf_counter()
+                begun[place] = time.perf_counter()
             elif happening.kind == "result":
                 yield CheckFinished(decoded(case, happening.payload))
             elif happening.kind == "found":
-                found[name] = happening.payload
+                found[place] = happening.payload
             elif self.planned is not None and happening.kind == "plan":
                 with suppress(ValueError):  # written by what ran there
                     self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
     def close(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.close()
-            if self.signals is None:
-                self._supervisor.signals.close()
-        if self._folder is not None:
-            self._folder.cleanup()
-        self._supervisor, self._folder = None, None
+        self._supervisor = None
+        self._open.close()
 
     def supervisor(self) -> Supervisor:
         if self._supervisor is None:
             from gradverify.running.worker import Setup, serve
 
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="gradverify-", ignore_cleanup_errors=True
+            context, enter = start_method(), self._open.enter_context
+            folder = enter(
+                tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
             )
-            context, folder = start_method(), Path(self._folder.name)
             threads = None if self.jobs == 1 else max(1, (os.cpu_count() or 1) // self.jobs)
             setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads)
 
@@ -162,18 +151,19 @@ class Workers:
                 """With the folder, environment and path of this process as they are now. Where the
                 process that it is forked from has ended, there is a new one."""
                 begin()
-                return Worker(context, serve, setup, folder)
+                return Worker(context, serve, setup, Path(folder))
 
-            self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
+            signals = self.signals or enter(Signals())
+            self._supervisor = enter(closing(Supervisor(hire, signals, self.jobs)))
         return self._supervisor
 
-    def _task(self, name: str, case: Case) -> Task:
+    def _task(self, place: int, case: Case) -> Task:
         # Also for the check itself, which stops before it is ended
         if self.timeout is not None:
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
-        limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
+        limits = max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(
-            name,
+            place,
             json.dumps(to_json(case, exact=True)).encode(),
             limits,
             cuda_of(case),
@@ -220,13 +210,12 @@ def proposals(
     """The place of each in `sought`, and what was found for it, as they end; `began` is told
     before. Raises Stopped where a signal came."""
     tasks = [
-        Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING))
+        Task(place, json.dumps(to_json(each)).encode(), (LOADING, TRYING))
         for place, each in enumerate(sought)
     ]
-    workers = Workers(jobs)
-    try:
+    with closing(Workers(jobs)) as workers:
         for happening in workers.supervisor().run(tasks):
-            place = int(happening.task.name)
+            place = happening.task.place
             if isinstance(happening, Lost):
                 missing = _end(happening.died, happening.while_loading)
                 yield place, Proposal(sought[place].target, missing=missing)
@@ -239,8 +228,6 @@ def proposals(
                     missing = "what its process sent back is no answer"
                     found = Proposal(sought[place].target, missing=missing)
                 yield place, found
-    finally:
-        workers.close()
 
 
 def _end(died: Died, loading: bool) -> str:
@@ -424,12 +411,12 @@ def hosted(request: Request) -> Report:
             return _not_run(request, why)
         assert host.stdin is not None and host.stdout is not None
         try:
-            with contextlib.suppress(BrokenPipeError):
+            with suppress(BrokenPipeError):
                 host.stdin.write(json.dumps(to_json(request, exact=True)).encode() + b"\n")
                 host.stdin.flush()
             text = host.stdout.read().decode(errors="replace")
         finally:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 host.stdin.close()  # at which it ends
             try:
                 host.wait(ENDS_WITHIN)
@@ -461,7 +448,7 @@ def serve() -> None:
     events = run(request, Workers(request.jobs, request.timeout))
     report = fold(events, request.gate, __version__)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError), answer:
+    with suppress(BrokenPipeError), answer:
         answer.write(written(report))
 
 

@@ -174,11 +174,11 @@ its set-up, and its files."""
 
 
 class Task(NamedTuple):
-    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the
-    same time. `server`: which tasks it may share a worker with, in which each of them finds what
-    the others had loaded."""
+    """`place`: among the tasks of the caller. `limits`: seconds to load and to run. Two tasks that
+    share one of `slots` never run at the same time. `server`: which tasks it may share a worker
+    with, in which each of them finds what the others had loaded."""
 
-    name: str
+    place: int
     payload: bytes
     limits: tuple[float, float]
     slots: frozenset[str] = frozenset()
