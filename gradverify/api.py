@@ -52,15 +52,13 @@ def run(
     ]
     project = project_here()
     gate = gate_of(project.options, undecided, fail_on_skip, require_device)
+    processes = project.options.get("jobs") if jobs is None else jobs
     limits = values.settled(
-        [
-            (name, None if own is None else str(own), read)
-            for name, asked_for, read in (
-                ("jobs", jobs, values.jobs),
-                ("timeout", timeout, values.duration),
-            )
-            for own in [project.options.get(name) if asked_for is None else asked_for]
-        ]
+        (name, None if limit is None else str(limit), read)
+        for name, limit, read in (
+            ("jobs", processes, values.jobs),
+            ("timeout", timeout, values.duration),
+        )
     )
     gathered = sound(gather(given, settings, project, origin="run()"))
     cases = select(gathered.cases, keyword=keyword, tags=tags, options=("keyword", "tags"))
@@ -71,7 +69,12 @@ def run(
     }
     selection = Selection(tuple(given), keyword, tags, gathered.written - len(cases))
     request = Request(
-        cases, str(Path.cwd()), tuple(_command(given, settings | asked)), selection, gate, **limits
+        cases,
+        str(Path.cwd()),
+        tuple(_command(given, settings | asked)),
+        selection,
+        gate,
+        **dict(limits),
     )
     if executor is None:
         with_torch(cases)
@@ -91,18 +94,15 @@ def gate_of(
     devices = tuple(
         configured.get("require-device", ()) if require_device is None else require_device
     )
-    typed = values.settled(
+    word = undecided or configured.get("undecided", "warn")
+    values.settled(
         [
-            (
-                "undecided",
-                undecided or configured.get("undecided", "warn"),
-                values.one_of(values.UNDECIDED),
-            ),
+            ("undecided", word, values.one_of(values.UNDECIDED)),
             *(("require_device", device, values.device) for device in devices),
         ]
     )
     skips = configured.get("fail-on-skip", False) if fail_on_skip is None else fail_on_skip
-    return Gate("fail" if typed["undecided"] == "fail" else "warn", skips, devices)
+    return Gate("fail" if word == "fail" else "warn", skips, devices)
 
 
 def _command(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[str]:

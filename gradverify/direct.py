@@ -46,9 +46,8 @@ class Result(CaseResult):
     def to_json(self) -> str:
         """The text of this entry."""
         from gradverify.model.codec import as_text
-        from gradverify.model.report import check_data
 
-        return as_text(check_data(self))
+        return as_text(self)
 
     def __str__(self) -> str:
         """What a terminal would show of it, as plain text."""
@@ -90,10 +89,7 @@ def _one_argument(result: CaseResult, inputs: tuple[Any, ...]) -> str | None:
 def headline(result: CaseResult) -> str:
     """The finding that decides, in a line: `GV101 jacobian: 3 of 16 elements …`; without one, the
     verdict and its reason."""
-    found = next(
-        (finding for finding in result.findings if finding.severity == "error"),
-        next(iter(result.findings), None),
-    )
+    found = next(iter((*result.errors, *result.findings)), None)
     head, text = (
         (f"{found.code} {found.name}", found.message)
         if found

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from gradverify.model.case import Case
     from gradverify.model.report import Gate
     from gradverify.model.result import CaseResult
-    from gradverify.running.inline import Devices
     from gradverify.running.schedule import Crew
     from gradverify.running.signals import Signals
 
@@ -173,9 +171,7 @@ def _text(result: CaseResult) -> str:
 
 
 def _codes(result: CaseResult) -> str:
-    return ", ".join(
-        dict.fromkeys(finding.code for finding in result.findings if finding.severity == "error")
-    )
+    return ", ".join(dict.fromkeys(finding.code for finding in result.errors))
 
 
 def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
@@ -189,36 +185,33 @@ def _properties(result: CaseResult) -> Iterator[tuple[str, Any]]:
 
 # ---- running
 class Running:
-    """Who runs checks in this session, and what there is to run on. `signals` are heard while a
-    check runs; between checks they are pytest's."""
+    """Who runs checks in this session. `signals` are heard while a check runs; between checks they
+    are pytest's."""
 
     def __init__(self, crew: Crew, signals: Signals | None = None) -> None:
         self._crew, self._signals = crew, signals
-
-    @cached_property
-    def _machine(self) -> Devices:
-        return self._crew.machine()
 
     def result(self, case: Case) -> CaseResult:
         """Of one check; a skip where it cannot run here. Raises KeyboardInterrupt where the run was
         told to end, Wrong where no worker can start."""
         from gradverify.model.event import CheckFinished
         from gradverify.model.problem import ProblemsError
-        from gradverify.running.inline import placed
-        from gradverify.running.schedule import skipped
+        from gradverify.running.inline import placed, skipped
         from gradverify.running.signals import Stopped
 
         try:
             with self._signals.during() if self._signals else nullcontext():
-                lacking = skipped(case, None if case.skip is not None else self._machine)
+                machine = self._crew.machine() if case.skip is None else None
+                lacking = skipped(case, machine)
                 if lacking is not None:
                     return lacking
-                events = list(self._crew.run([placed(case, self._machine)]))
+                *_, last = self._crew.run([placed(case, machine)])
         except Stopped as error:
             raise KeyboardInterrupt from error
         except ProblemsError as error:
             raise Wrong(str(error)) from None
-        return next(event.result for event in events if isinstance(event, CheckFinished))
+        assert isinstance(last, CheckFinished)
+        return last.result
 
     def close(self) -> None:
         self._crew.close()

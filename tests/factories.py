@@ -98,7 +98,7 @@ def failing(name="swish[rows=7,act=:fire:]", rows=12, **changes):
         "GV101",
         "64 of 96 elements of the Jacobian differ from the finite differences, by up to 2.0e+06 "
         "times the tolerance.",
-        "jacobian",
+        name="jacobian",
         input="x",
         output=0,
         cause=Cause("scaled", "every mismatched element is -1 times the numeric one"),
@@ -159,7 +159,9 @@ def extreme(
             ),
         ),
         findings=(
-            Finding("GV101", "4 elements differ.", "jacobian", input="projection_weight", output=3),
+            Finding(
+                "GV101", "4 elements differ.", name="jacobian", input="projection_weight", output=3
+            ),
         ),
         captured=None,
     )
@@ -172,8 +174,8 @@ def warned(name="add"):
             Finding(
                 "GV224",
                 "`x` is saved for backward and never read: memory for nothing.",
-                "saved-unused",
-                "warning",
+                name="saved-unused",
+                severity="warning",
             ),
         ),
     )
@@ -187,7 +189,7 @@ def raising(name="op[a=1]"):
     found = Finding(
         "GV002",
         "forward raised ValueError: shape '[3]' is invalid for input of size 4",
-        "forward-raised",
+        name="forward-raised",
         frames=frames,
     )
     return result(
@@ -203,7 +205,7 @@ def undecided(name="norm[a/b]"):
     found = Finding(
         "GV007",
         "20 of 96 elements have a bar above the tolerance; float32 inside forward limits it.",
-        "undecided",
+        name="undecided",
         input="x",
         output=0,
     )
@@ -222,7 +224,7 @@ def of_every_outcome(name="clip"):
     found = Finding(
         "GV007",
         "5 of 96 elements could not be decided: at y0[2] / x[2,0] the function jumps",
-        "undecided",
+        name="undecided",
         input="x",
         output=0,
     )

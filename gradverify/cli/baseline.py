@@ -18,7 +18,7 @@ from gradverify.model.codec import from_json, to_json
 from gradverify.model.paths import shown_path
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.model.report import Baseline, Known, Report, gone, unknown
-from gradverify.report.numbers import counted
+from gradverify.report.numbers import counted, some
 
 MOST_NAMED = 3
 VERSION = 1
@@ -52,12 +52,8 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
     if not options.baseline:
         if options.baseline_update:
             raise ProblemsError(
-                [
-                    Problem(
-                        "--baseline-update needs to know the file: --baseline FILE, or `baseline` "
-                        "in [tool.gradverify]"
-                    )
-                ]
+                "--baseline-update needs to know the file: --baseline FILE, or `baseline` "
+                "in [tool.gradverify]"
             )
         return None
     path = Path(options.baseline).absolute()
@@ -73,7 +69,7 @@ def opened(options: Options, gathered: Gathered) -> Kept | None:
     for each in entries:
         spec, _, name = each.check.partition("::")
         id = f"{ours.get(spec)}::{name}"
-        if spec in ours and id in gathered.ids:
+        if spec in ours and id in gathered.origins:
             known[id] = (*known.get(id, ()), each)
         elif spec in ours or not os.path.exists(path.parent / spec):  # noqa: PTH110 - false for what can be no path
             dead.append(each)
@@ -91,16 +87,11 @@ def parsed(path: Path, may_be_new: bool) -> tuple[Known, ...]:
         if may_be_new:
             return ()
         raise ProblemsError(
-            [Problem(f"--baseline: there is no file {shown}; --baseline-update writes it")]
+            f"--baseline: there is no file {shown}; --baseline-update writes it"
         ) from None
     except (OSError, ValueError) as error:
         raise ProblemsError(
-            [
-                Problem(
-                    f"--baseline: {shown} cannot be read: "
-                    f"{getattr(error, 'strerror', None) or error}"
-                )
-            ]
+            f"--baseline: {shown} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
     try:
         data: Any = json.loads(text)
@@ -177,10 +168,9 @@ def _named(found: Known, kept: Kept) -> Known:
 
 
 def _stale(kept: Kept, missing: tuple[Known, ...]) -> str:
-    named = ", ".join(f"{each.code} of {each.check}" for each in missing[:MOST_NAMED])
-    more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    named = some([f"{each.code} of {each.check}" for each in missing], MOST_NAMED)
     verb, them = ("does", "it") if len(missing) == 1 else ("do", "them")
     return (
         f"{kept.shown}: {counted(len(missing), 'known finding')} {verb} not occur any more "
-        f"({named}{more}): --baseline-update takes {them} out"
+        f"({named}): --baseline-update takes {them} out"
     )

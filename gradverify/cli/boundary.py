@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gradverify.cli.output import NotWritten, Output, ReaderGone, open_streams
-from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, Problem, ProblemsError
+from gradverify.model.problem import INTERNAL, INTERRUPTED, OK, USAGE, ProblemsError
 
 CLOSED_PIPE = 141
 """128 + SIGPIPE: what a shell shows for any program whose reader went away."""
@@ -75,12 +75,8 @@ def _refuse_words(arguments: Sequence[str]) -> None:
     found = next((word for word in options if word.startswith("-") and os.path.lexists(word)), None)
     if found is not None:
         raise ProblemsError(
-            [
-                Problem(
-                    f"{found!r} is an option, and a file here: write `--` before files that are "
-                    "named like options"
-                )
-            ]
+            f"{found!r} is an option, and a file here: write `--` before files that are "
+            "named like options"
         )
 
 

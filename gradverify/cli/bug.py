@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from gradverify.model.fault import distinct
 from gradverify.model.report import Report
+from gradverify.report.numbers import some
 
 FRAMES = 8
 SHOWN = 3  # checks named for one fault
@@ -44,10 +45,7 @@ def bug_reports(report: Report) -> Iterator[str]:
     if report.crashed:
         yield bug_report(report.crashed, report.argv)
     for fault, ids in distinct(report.checks):
-        more = f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else ""
-        yield bug_report(
-            f"  in {fault.during}, of {', '.join(ids[:SHOWN])}{more}\n{fault.trace}", report.argv
-        )
+        yield bug_report(f"  in {fault.during}, of {some(ids, SHOWN)}\n{fault.trace}", report.argv)
 
 
 def last_frames(error: BaseException) -> str:

@@ -45,7 +45,6 @@ from gradverify.model.event import (
 )
 from gradverify.model.problem import INTERRUPTED, NOTHING_CHECKED, OK
 from gradverify.model.report import Gate, judged
-from gradverify.model.result import CaseResult
 from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
     from gradverify.report import jsonl
     from gradverify.report.terminal.view import closing
     from gradverify.running.memory import memory_at, remember
-    from gradverify.running.schedule import run
+    from gradverify.running.schedule import Request, run
     from gradverify.running.server import begin
 
     options, reports = settled.options, settled.reports
@@ -116,26 +115,12 @@ def _run(settled: Settled, project: Project, signals: Signals | None, out: Outpu
         out.keep_stdout()
     beside = out.beside_stderr()
     progress = Progress(beside if settled.watched else None, None if options.quiet else beside)
-    show = _shower(chosen.cases, gathered, settled, out)
+    write = _writer(chosen.cases, gathered, settled, gate, out)
     crew = _crew(settled, progress.planned, signals)
     limit = 1 if options.exitfirst else settled.values.get("maxfail")
-    events = worded(
-        run(
-            chosen.cases,
-            argv=out.arguments,
-            selection=chosen.selection,
-            crew=crew,
-            maxfail=limit,
-            gate=gate,
-        ),
-        gate,
-    )
-    lines = (
-        (lambda event: out.write(jsonl.line(event, gate, __version__)),)
-        if options.format == "jsonl"
-        else ()
-    )
-    report = fold(followed(events, gate, progress, show, *lines), gate, __version__)
+    request = Request(chosen.cases, argv=out.arguments, selection=chosen.selection, gate=gate)
+    events = worded(run(request, crew, limit), gate)
+    report = fold(followed(events, progress, write), gate, __version__)
     remember(memory, gathered.files, gathered.origins, report.checks, chosen.cases)
     failures = written(reports, report)  # before stdout, so that a closed pipe cannot cost them
     notes = brought_up_to_date(baseline, report, failures) if baseline else ()
@@ -259,30 +244,34 @@ def _crew(settled: Settled, planned: Planned, signals: Signals | None) -> Crew:
     return Workers(given.get("jobs", 1), given.get("timeout"), planned=planned, signals=signals)
 
 
-def _shower(
-    cases: Sequence[Case], gathered: Gathered, settled: Settled, out: Output
-) -> Callable[[CaseResult], None]:
-    """What to do with each result as it comes: print its line, unless stdout is for programs."""
-    if settled.for_programs:
-        return lambda result: None
+def _writer(
+    cases: Sequence[Case], gathered: Gathered, settled: Settled, gate: Gate, out: Output
+) -> Callable[[Event], None]:
+    """What to do with each event as it comes: print the line of a result, or of any event where
+    the format is made of those."""
+    from gradverify import __version__
+    from gradverify.report import jsonl
     from gradverify.report.terminal.line import name_width
     from gradverify.report.terminal.view import check_line
 
+    if settled.options.format == "jsonl":
+        return lambda event: out.write(jsonl.line(event, gate, __version__))
     column = name_width(case.name for case in cases)
-    return lambda result: out.write(
-        check_line(result, settled.look, column, gathered.origins.get(result.id))
-    )
+
+    def write(event: Event) -> None:
+        if isinstance(event, CheckFinished) and not settled.for_programs:
+            result = judged(event.result, gate)
+            origins = gathered.origins.get(result.id)
+            out.write(check_line(result, settled.look, column, origins))
+
+    return write
 
 
 def followed(
-    events: Iterable[Event],
-    gate: Gate,
-    progress: Progress,
-    show: Callable[[CaseResult], None],
-    write: Callable[[Event], None] = lambda event: None,
+    events: Iterable[Event], progress: Progress, write: Callable[[Event], None]
 ) -> list[Event]:
-    """All events; after Ctrl-C, those until then and the end of the run. `show` gets each result as
-    the gate judges it."""
+    """All events; after Ctrl-C, those until then and the end of the run. `write` gets each as it
+    comes."""
     seen: list[Event] = []
     try:
         progress.wait("starting torch")
@@ -294,7 +283,6 @@ def followed(
             elif isinstance(event, CheckStarted):
                 progress.show(event.name)
             elif isinstance(event, CheckFinished):
-                show(judged(event.result, gate))
                 progress.ended(event.result.name)
             seen.append(event)
     except KeyboardInterrupt:

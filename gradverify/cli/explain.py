@@ -12,9 +12,10 @@ from gradverify.cli.output import Output
 from gradverify.cli.values import nearest
 from gradverify.model.case import Case
 from gradverify.model.paths import is_file, is_folder
-from gradverify.model.problem import NOT_JUDGED, OK, Problem, ProblemsError
+from gradverify.model.problem import NOT_JUDGED, OK, ProblemsError
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
+from gradverify.report.numbers import some
 
 OF_CHECKS = ("element", "eps", "atol", "rtol", "seed", "device", "dtype", "format")
 
@@ -34,7 +35,7 @@ def explain_command(options: Options, out: Output) -> int:
         read = (
             f"{code!r} is read as a rule's code, and has a page, no element" if code else "name one"
         )
-        raise ProblemsError([Problem(f"--{given} is for a check (PATH::NAME); {read}")])
+        raise ProblemsError(f"--{given} is for a check (PATH::NAME); {read}")
     if code is not None:
         return run_explain(code, settled.look, out)
     out.write(
@@ -65,7 +66,7 @@ def run_explain(code: str, shown: Look, out: Output) -> int:
         known = codes() if re.match(r"(?i)gv\d", code) else names()
         near = nearest(code.upper() if known == codes() else code.lower(), known)
         advice = "; `gradverify explain` lists them, and a check is named PATH::NAME"
-        raise ProblemsError([Problem(f"no rule {code!r}{near or advice}")])
+        raise ProblemsError(f"no rule {code!r}{near or advice}")
     out.write(f"{wrapped(found.page.strip(), shown.columns)}\nseverity: {found.severity}\n")
     return OK
 
@@ -78,8 +79,7 @@ def run_evidence(id: str, settled: Settled, out: Output) -> int:
     """Show the evidence of one element. Bad arguments are refused before torch is imported."""
     from gradverify.model.codec import as_text
     from gradverify.report.terminal.element import not_run, render
-    from gradverify.running.inline import devices, explain_case, placed
-    from gradverify.running.schedule import skipped
+    from gradverify.running.inline import devices, explain_case, placed, skipped
 
     element = None if settled.options.element is None else halves(settled.options.element)
     gathered = sound(gather((id,), settled.settings))
@@ -106,7 +106,7 @@ def halves(text: str) -> tuple[str, str]:
     if not moved:
         seen, _, moved = text.partition(" / ")
     if not moved.strip() or not seen.strip():
-        raise ProblemsError([Problem(f"--element {text!r}: {FORM}")])
+        raise ProblemsError(f"--element {text!r}: {FORM}")
     return moved.strip(), seen.strip()
 
 
@@ -115,13 +115,6 @@ def one(cases: Sequence[Case], id: str) -> Case:
     if len(cases) == 1:
         return cases[0]
     if not cases:
-        raise ProblemsError([Problem(f"{id}: there is no check to explain")])
-    more = f" and {len(cases) - MOST_NAMED} more" if len(cases) > MOST_NAMED else ""
-    raise ProblemsError(
-        [
-            Problem(
-                f"{id} names {len(cases)} checks; name one: "
-                f"{', '.join(case.id for case in cases[:MOST_NAMED])}{more}"
-            )
-        ]
-    )
+        raise ProblemsError(f"{id}: there is no check to explain")
+    known = some([case.id for case in cases], MOST_NAMED)
+    raise ProblemsError(f"{id} names {len(cases)} checks; name one: {known}")

@@ -7,7 +7,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from gradverify.report.numbers import counted
 
 if TYPE_CHECKING:
     from gradverify.spec.project import Project
-    from gradverify.spec.settings import Layer
     from gradverify.spec.walk import LeftOut
 
 
@@ -36,12 +35,8 @@ def torch_is_here() -> None:
     """Raises ProblemsError with a sentence where torch is not installed."""
     if not _is_installed("torch"):
         raise ProblemsError(
-            [
-                Problem(
-                    f"torch is not in this environment ({sys.prefix}): run gradverify with the "
-                    "Python that has torch and what is to be checked, as `PYTHON -m gradverify`"
-                )
-            ]
+            f"torch is not in this environment ({sys.prefix}): run gradverify with the "
+            "Python that has torch and what is to be checked, as `PYTHON -m gradverify`"
         )
 
 
@@ -65,10 +60,8 @@ def project_here() -> Project:
 
 @dataclass(frozen=True)
 class Gathered:
-    """`cases` are those that the paths name; `written` counts all of the files. `origins`: case id
-    → setting → the place that named it.
-    `layers`: case id → where its settings come from, the last one counts; `ids`: of all cases of
-    the files.
+    """`cases` are those that the paths name; `written` counts all of the files. `origins`: id of
+    each case of the files → setting → the place that named it.
 
     `message` says what was searched, where there are no specs; `left_out`: what the folders hold
     beside specs.
@@ -79,8 +72,6 @@ class Gathered:
     written: int
     problems: tuple[Problem, ...]
     origins: Mapping[str, Mapping[str, str]]
-    layers: Mapping[str, tuple[Layer, ...]] = field(default_factory=dict)
-    ids: frozenset[str] = frozenset()
     message: str | None = None
     left_out: tuple[LeftOut, ...] = ()
 
@@ -114,15 +105,12 @@ def gather(
         *map(_as_option, loaded.problems),
         *(missing if not loaded.problems else ()),
     )
-    named = {name: origins(*layers) for name, layers in loaded.layers.items()}
     return Gathered(
         found.files,
         cases,
         len(loaded.cases),
         problems,
-        named,
-        loaded.layers,
-        frozenset(case.id for case in loaded.cases),
+        {id: origins(*layers) for id, layers in loaded.layers.items()},
         found.message,
         found.left_out,
     )

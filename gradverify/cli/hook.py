@@ -6,7 +6,7 @@ from __future__ import annotations
 from gradverify.cli import unaffected
 from gradverify.cli.options import CHECK_FORMAT, Option, Options, command, configured, settle
 from gradverify.cli.output import Output
-from gradverify.model.problem import OK, Problem, ProblemsError
+from gradverify.model.problem import OK, ProblemsError
 
 FILES = Option("", "FILES", "The changed files, deleted ones too.", many=True)
 
@@ -40,12 +40,8 @@ def hook_command(options: Options, out: Output) -> int:
     late = next((file for file in files if file.startswith("-")), None)
     if late is not None and "--" not in out.arguments:
         raise ProblemsError(
-            [
-                Problem(
-                    f"{late!r} follows a file: options come before the files, and `--` between "
-                    "them and files of such names"
-                )
-            ]
+            f"{late!r} follows a file: options come before the files, and `--` between "
+            "them and files of such names"
         )
     changes, specs, total = unaffected.asked(files)
     if not specs:

@@ -165,7 +165,7 @@ def init_command(asked: Options, out: Output) -> int:
     from gradverify.spec.scaffold import Entry, scaffold
     from gradverify.spec.schema import json_schema
 
-    jobs = values.settled([("--jobs", asked.jobs, values.jobs)]).get("--jobs", 1)
+    jobs = dict(values.settled([("--jobs", asked.jobs, values.jobs)])).get("--jobs", 1)
     output = Path(asked.output)
     files = dict[Path, list[Goal]]()
     imports = tuple(asked.imports or ())

@@ -17,7 +17,7 @@ from gradverify.cli import values
 from gradverify.cli.output import Output, is_set, is_watched, look, terminal
 from gradverify.cli.reports import ReportFile, report_file
 from gradverify.model.case import Json
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.model.report import Gate
 from gradverify.model.result import WORST
 from gradverify.report.formats import NAMES
@@ -401,7 +401,7 @@ def settle(options: Options, out: Output) -> Settled:
                 (f"--{name.replace('_', '-')}", text, option.read)
                 for text in (texts if option.many else [texts])
             ]
-    read = values.each_settled(given)
+    read = values.settled(given)
     typed = {option.removeprefix("--").replace("-", "_"): value for option, value in read}
     settings: dict[str, Json] = {
         name: scalar(text) for name in SETTINGS if (text := getattr(options, name)) is not None
@@ -419,11 +419,7 @@ def settle(options: Options, out: Output) -> Settled:
     kept = [name for name in (*OF_WORKERS, "timeout") if name in typed]
     if options.no_isolate and kept:
         raise ProblemsError(
-            [
-                Problem(
-                    f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate"
-                )
-            ]
+            f"--{kept[0].replace('_', '-')} needs worker processes: leave out --no-isolate"
         )
     gate = Gate(
         typed.get("undecided", "fail" if is_set(os.environ, "CI") else "warn"),
@@ -468,9 +464,7 @@ def configured(options: Options, project: Project) -> Options:
         ):
             continue
         if name == "report":  # files count from the project's folder
-            files = values.each_settled(
-                (f"{project.file}: report", text, report_file) for text in value
-            )
+            files = values.settled((f"{project.file}: report", text, report_file) for text in value)
             value = [f"{file.kind}:{folder / file.path}" for _, file in files]
         if name == "baseline":
             value = str(folder / value)

@@ -142,12 +142,7 @@ def promise(path: Path, option: str = "--report") -> Path:
     # A NUL in the name, links in a circle
     except (OSError, ValueError, RuntimeError) as error:
         raise ProblemsError(
-            [
-                Problem(
-                    f"{option}: {path} cannot be written: "
-                    f"{getattr(error, 'strerror', None) or error}"
-                )
-            ]
+            f"{option}: {path} cannot be written: {getattr(error, 'strerror', None) or error}"
         ) from None
     return path.absolute()
 

@@ -40,7 +40,6 @@ class Progress:
     done: int = 0
     running: list[str] = field(default_factory=list)
     _live: Live | None = field(default=None, init=False)
-    _line: _Line | None = field(default=None, init=False)
 
     def begin(self, total: int) -> None:
         self.total = total
@@ -66,9 +65,8 @@ class Progress:
         self.clear()
         if self.stream is None:
             return
-        self._line = _Line(text)
         self._live = Live(
-            self._line,
+            _Line(text),
             console=_console(self.stream),
             transient=True,
             refresh_per_second=REFRESHES,
@@ -85,7 +83,7 @@ class Progress:
     def clear(self) -> None:
         if self._live is not None:
             self._live.stop()
-            self._live = self._line = None
+            self._live = None
 
     def _note(self, text: str) -> None:
         if self.notes is None:

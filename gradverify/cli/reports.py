@@ -11,7 +11,7 @@ from gradverify.cli import values
 from gradverify.cli.output import ACTIONS, NotWritten, is_set, keep, promise
 from gradverify.model.fault import described
 from gradverify.model.paths import shown_path
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.model.report import Report
 from gradverify.report.formats import KINDS, NAMES, meant_by, renderer
 from gradverify.rules.catalogue import rules
@@ -56,12 +56,7 @@ def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[
     for path in (file.path for file in files):
         if path.suffix.lower() in SOURCES:
             raise ProblemsError(
-                [
-                    Problem(
-                        f"--report: a report would take the place of {path}, and that is no "
-                        "report's name"
-                    )
-                ]
+                f"--report: a report would take the place of {path}, and that is no report's name"
             )
         other = (
             "the baseline"
@@ -72,12 +67,7 @@ def promised(files: Sequence[ReportFile], baseline: str | None = None) -> tuple[
         )
         if other:
             raise ProblemsError(
-                [
-                    Problem(
-                        f"--report: a report is to be written to {shown_path(str(path))}, which is "
-                        f"{other}"
-                    )
-                ]
+                f"--report: a report is to be written to {shown_path(str(path))}, which is {other}"
             )
     return tuple(replace(file, path=promise(file.path)) for file in files)
 

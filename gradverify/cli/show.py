@@ -8,7 +8,7 @@ from gradverify.cli import values
 from gradverify.cli.options import SHOWN, Option, Options, command, settle
 from gradverify.cli.output import NotWritten, Output
 from gradverify.cli.reports import annotated, promised, written
-from gradverify.model.problem import OK, Problem, ProblemsError
+from gradverify.model.problem import OK, ProblemsError
 from gradverify.model.report import NoReport, read
 from gradverify.report.formats import NAMES
 
@@ -45,12 +45,12 @@ def show_command(options: Options, out: Output) -> int:
     try:
         report = read(Path(path).read_bytes().decode("utf-8-sig"))
     except NoReport as refused:
-        raise ProblemsError([Problem(f"{path} {refused}")]) from None
+        raise ProblemsError(f"{path} {refused}") from None
     except UnicodeDecodeError:
-        raise ProblemsError([Problem(f"{path} is no text in UTF-8")]) from None
+        raise ProblemsError(f"{path} is no text in UTF-8") from None
     except (OSError, ValueError) as error:
         raise ProblemsError(
-            [Problem(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")]
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
     failures = written(files, report)  # before stdout, so that a closed pipe cannot cost them
     text = (

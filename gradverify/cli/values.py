@@ -6,12 +6,10 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from gradverify.model.problem import Problem, ProblemsError
 from gradverify.spec.fault import nearest as nearest_name
-
-T = TypeVar("T")
 
 DEVICE = re.compile(r"cpu|auto|cuda(:\d+)?")
 WHOLE = re.compile(r"\d{1,19}", re.ASCII)
@@ -25,17 +23,10 @@ class Refused(Exception):  # noqa: N818
     """An option's value is not allowed; the sentence to show."""
 
 
-def settled(readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]]) -> dict[str, T]:
-    """(option, text or None, reader) for each option → option: value, for those given. Raises
+def settled(readings: Iterable[tuple[str, str | None, Reader]]) -> list[tuple[str, Any]]:
+    """(option, text or None, reader) for each option → (option, value) for those given. Raises
     ProblemsError with every refusal."""
-    return dict(each_settled(readings))
-
-
-def each_settled(
-    readings: Iterable[tuple[str, str | None, Callable[[str, str], T]]],
-) -> list[tuple[str, T]]:
-    """The same for options that may be given several times: (option, value) in their order."""
-    values: list[tuple[str, T]] = []
+    values = list[tuple[str, Any]]()
     problems = []
     for option, text, read in readings:
         try:

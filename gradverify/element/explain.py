@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.element import Element, Measured, Part, Place
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.numerics.choose import Choice
 from gradverify.numerics.explain import fixed_step, measure
 from gradverify.numerics.function.coordinates import mirror_of, place
@@ -191,7 +191,7 @@ def _shown(element: Place) -> str:
 
 
 def _refused(message: str) -> ProblemsError:
-    return ProblemsError([Problem(f"--element: {message}")])
+    return ProblemsError(f"--element: {message}")
 
 
 # ---- The verdict on one element in a sentence

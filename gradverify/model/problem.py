@@ -32,10 +32,11 @@ class Problem:
 
 
 class ProblemsError(Exception):
-    """Raised with every problem found; the boundary prints them all and exits with 2."""
+    """Raised with every problem found, or one sentence; the boundary prints them all and exits with
+    2."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: Iterable[Problem] | str) -> None:
+        self.problems = (Problem(problems),) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

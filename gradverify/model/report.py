@@ -88,12 +88,7 @@ def accepted(result: CaseResult) -> CaseResult:
 
 def unexpected(result: CaseResult) -> tuple[Finding, ...]:
     """The errors that the check's `expect` does not name."""
-    named = result.expect if isinstance(result.expect, tuple) else ()
-    return tuple(
-        finding
-        for finding in result.findings
-        if finding.severity == "error" and finding.code not in named
-    )
+    return tuple(error for error in result.errors if error.code not in result.expected_codes)
 
 
 def excused(result: CaseResult) -> bool:
@@ -104,7 +99,7 @@ def excused(result: CaseResult) -> bool:
     ):
         return False
     missing = (
-        set(result.expect if isinstance(result.expect, tuple) else ())
+        set(result.expected_codes)
         - {finding.code for finding in result.findings}
         - set(result.not_judged)
     )
@@ -242,7 +237,7 @@ def _as_expected(result: CaseResult, gate: Gate) -> bool:
     # Exactly the listed codes that are errors, and every listed warning; of a rule that was not to
     # run nothing is
     expected = set(result.expect)
-    errors = {finding.code for finding in result.findings if finding.severity == "error"}
+    errors = {finding.code for finding in result.errors}
     warnings = {finding.code for finding in result.findings if finding.severity == "warning"}
     return errors <= expected and expected <= errors | warnings | set(result.not_judged)
 
@@ -260,9 +255,9 @@ def summarise(checks: Iterable[CaseResult]) -> Summary:
         error,
         skip,
         not_run,
-        sum(check.ok is True for check in checks),
-        sum(finding.severity == "warning" for check in checks for finding in check.findings),
-        sum(check.baselined for check in checks),
+        ok=sum(check.ok is True for check in checks),
+        warnings=sum(each.severity == "warning" for check in checks for each in check.findings),
+        baselined=sum(check.baselined for check in checks),
     )
 
 
@@ -280,7 +275,7 @@ def exit_code(
         return WRONG
     if not_ok:
         return NOT_JUDGED
-    if any(check.verdict not in ("skip", "not_run") for check in checks):
+    if any(check.was_run for check in checks):
         return OK
     return NOTHING_CHECKED
 
@@ -328,9 +323,6 @@ def fold(events: Iterable[Event], gate: Gate, version: str) -> Report:
 RENAMED = {"passed": "pass"}
 """Field names of Summary that Python reserves."""
 
-FINDING_BEGINS = ("code", "name", "severity", "message")
-"""The published order; the model's own differs, because its defaults come last."""
-
 
 class NoReport(ValueError):  # noqa: N818 - it carries the sentence to show
     """A text is no JSON report that this version reads; says why, as the end of a sentence that
@@ -347,17 +339,6 @@ def as_data(report: Report) -> Json:
     """Plain data; non-finite numbers are "nan", "inf" and "-inf"."""
     data = to_json(report)
     data["summary"] = {RENAMED.get(name, name): count for name, count in data["summary"].items()}
-    data["checks"] = [check_data(check) for check in report.checks]
-    return data
-
-
-def check_data(check: CaseResult) -> Json:
-    """One entry of `checks`."""
-    data = to_json(check)
-    data["findings"] = [
-        {name: finding[name] for name in (*FINDING_BEGINS, *finding)}
-        for finding in data["findings"]
-    ]
     return data
 
 

@@ -4,7 +4,7 @@ report."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gradverify.model.case import Json, Lines, SpecPlace
@@ -75,9 +75,9 @@ class Finding:
     """
 
     code: str
+    name: str = field(default="", kw_only=True)
+    severity: Severity = field(default="error", kw_only=True)
     message: str
-    name: str = ""
-    severity: Severity = "error"
     input: str | None = None
     output: int | None = None
     cause: Cause | None = None
@@ -274,12 +274,32 @@ class CaseResult:
     """The most bytes that tensors held on the check's CUDA device at a time; None on the CPU."""
 
     @property
+    def was_run(self) -> bool:
+        return self.verdict not in ("skip", "not_run")
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Those that `expect` does not name."""
+        return tuple(
+            finding
+            for finding in self.findings
+            if finding.severity == "warning" and finding.code not in self.expect
+        )
+
+    @property
+    def expected_codes(self) -> tuple[str, ...]:
+        """The codes that `expect` lists."""
+        return self.expect if isinstance(self.expect, tuple) else ()
+
+    @property
     def not_judged(self) -> tuple[str, ...]:
         """The codes of `expect` whose rules were not to run (`--select`, `--ignore`, `rules`), and
         which did not occur."""
         ignored = {rule.code for rule in self.rules if rule.status == "ignored"} - {
             finding.code for finding in self.findings
         }
-        if isinstance(self.expect, tuple):
-            return tuple(code for code in self.expect if code in ignored)
-        return ()
+        return tuple(code for code in self.expected_codes if code in ignored)

@@ -205,8 +205,7 @@ def mutate(case: Case) -> MutatedCheck:
     if undamaged.outputs and not (some and any(math.prod(y.shape) for y in undamaged.outputs)):
         return replace(blank, left_out="it has no element to compare")
     if undamaged.verdict != "pass":
-        found = (each for each in undamaged.findings if each.severity == "error")
-        finding = next((f" ({each.code} {each.name})" for each in found), "")
+        finding = next((f" ({each.code} {each.name})" for each in undamaged.errors), "")
         why = f"it does not pass undamaged: {undamaged.verdict}{finding}"
         return replace(blank, left_out=why, broken=True)
     sights, measured = Sights(right), Measured(right)
@@ -288,8 +287,8 @@ def _looked_for(settings: Settings, among: tuple[str, ...]) -> tuple[str, ...]:
 
 def _killed_by(result: CaseResult) -> str | None:
     """The code of the first error that says something is wrong."""
-    errors = (finding.code for finding in result.findings if finding.severity == "error")
-    return next((code for code in errors if code in COMPARES + REMEMBERS), None)
+    codes = (finding.code for finding in result.errors)
+    return next((code for code in codes if code in COMPARES + REMEMBERS), None)
 
 
 def _seen(result: CaseResult) -> str:

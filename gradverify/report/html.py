@@ -17,18 +17,13 @@ def render(report: Report) -> str:
     return template("page.html.j2").render(checks=report.checks, report=report)
 
 
-def of_one(check: CaseResult) -> str:
-    """The page of a check that no spec describes."""
-    return template("page.html.j2").render(checks=[readable(check)], report=None)
-
-
 HEIGHT, TALL = 260, 640  # pixels: of a pass, and of what has more to tell
 
 
-def cell(shown: CaseResult | Report) -> str:
-    """HTML to stand inside of another page."""
-    page = render(shown) if isinstance(shown, Report) else of_one(shown)
-    height = HEIGHT if shown.ok and isinstance(shown, CaseResult) and not shown.findings else TALL
+def cell(check: CaseResult) -> str:
+    """A check that no spec describes, as HTML to be shown inside another page."""
+    page = template("page.html.j2").render(checks=[readable(check)], report=None)
+    height = HEIGHT if check.ok and not check.findings else TALL
     return (
         f'<iframe srcdoc="{escape(page)}" style="width:100%;height:{height}px;border:0" '
         'title="gradverify"></iframe>'

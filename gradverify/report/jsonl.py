@@ -7,7 +7,8 @@ import json
 from gradverify.model.case import Json
 from gradverify.model.codec import to_json
 from gradverify.model.event import CheckFinished, CheckStarted, Event, RunStarted
-from gradverify.model.report import SCHEMA_VERSION, Gate, Report, Tool, as_data, check_data, judged
+from gradverify.model.report import SCHEMA_VERSION, Gate, Report, Tool, as_data, judged
+from gradverify.model.result import CaseResult
 
 TOLD = ("schema_version", "tool", "started_at", "argv", "environment", "selection", "checks")
 """Fields of the report that the other lines carry."""
@@ -26,7 +27,7 @@ def render(report: Report) -> str:
     return "".join(
         [
             _started(begun, report.tool.version),
-            *(_finished(check_data(check)) for check in report.checks),
+            *(_finished(check) for check in report.checks),
             last_line(report),
         ]
     )
@@ -39,7 +40,7 @@ def line(event: Event, gate: Gate, version: str) -> str:
     if isinstance(event, CheckStarted):
         return _line("check_started", to_json(event))
     if isinstance(event, CheckFinished):
-        return _finished(check_data(judged(event.result, gate)))
+        return _finished(judged(event.result, gate))
     return ""
 
 
@@ -60,9 +61,8 @@ def _started(event: RunStarted, version: str) -> str:
     )
 
 
-def _finished(check: Json) -> str:
-    """`check` is an entry of `checks` of the JSON report."""
-    return _line("check_finished", {"check": check})
+def _finished(check: CaseResult) -> str:
+    return _line("check_finished", {"check": to_json(check)})
 
 
 def _line(name: str, data: Json) -> str:

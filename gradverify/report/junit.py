@@ -36,14 +36,12 @@ def _outcome(check: CaseResult, report: Report) -> str:
         return "error"
     if status.is_red(check):
         return "failure" if status.word(check) in WRONG else "error"
-    if check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN"):
-        return "skipped"
-    return "passed"
+    return "skipped" if status.is_open(check) else "passed"
 
 
 def _message(check: CaseResult) -> str:
     """The first sentence that is told."""
-    worst = next((finding for finding in check.findings if finding.severity == "error"), None)
+    worst = next(iter(check.errors), None)
     return (
         status.broken_expectation(check)
         or (f"{title_of(worst)}: {worst.message}" if worst else check.reason)
@@ -54,7 +52,5 @@ def _message(check: CaseResult) -> str:
 def _type(check: CaseResult) -> str:
     if status.word(check) in WRONG:
         return "mismatch" if check.verdict == "fail" else "unexpected-pass"
-    code = next(
-        (finding.code for finding in check.findings if finding.severity == "error"), check.verdict
-    )
+    code = next((finding.code for finding in check.errors), check.verdict)
     return ERRORS.get(code, code)

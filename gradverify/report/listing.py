@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from gradverify.model.case import Case, InputRecipe, Json, TensorRecipe
@@ -19,8 +17,8 @@ from gradverify.model.mutation import MutatedCheck, MutationReport, counts
 from gradverify.model.problem import NOTHING_CHECKED, OK, WRONG
 from gradverify.report.look import Look
 from gradverify.report.names import one_line
-from gradverify.report.numbers import counted, seconds
-from gradverify.report.terminal.canvas import paint
+from gradverify.report.numbers import counted, seconds, some
+from gradverify.report.terminal.canvas import columns, paint
 
 UNCUT = 10_000  # columns
 CASE_HEADERS = ("check", "tags", "device", "inputs")
@@ -96,14 +94,7 @@ def _table(
 ) -> RenderableType:
     """In the plain format the same columns without a frame, the last one uncut. `numbers`: so are
     all columns but the first; `first`: its style."""
-    framed = look.boxes and not look.ascii
-    grid = Table(
-        box=SIMPLE_HEAD if framed else None,
-        padding=(0, 1 if look.boxes else 2, 0, 0),
-        show_edge=False,
-        pad_edge=False,
-        header_style="dim",
-    )
+    grid = columns(1 if look.boxes else 2, framed=look.boxes and not look.ascii)
     for place, header in enumerate(headers):
         grid.add_column(
             Text(header),
@@ -267,8 +258,7 @@ def _checks(function: CoveredFunction) -> str:
     if not function.checked:
         return f"nothing: {function.note}" if function.note else "nothing"
     known = function.checks or function.through
-    more = f" and {len(known) - MOST_CHECKS} more" if len(known) > MOST_CHECKS else ""
-    return ("" if function.checks else "through ") + ", ".join(known[:MOST_CHECKS]) + more
+    return ("" if function.checks else "through ") + some(known, MOST_CHECKS)
 
 
 def _coverage_summary(report: CoverageReport) -> str:

@@ -30,12 +30,7 @@ def render(report: Report, limit: int = LIMIT) -> str:
         for check in report.checks
         if status.is_red(check)
     ]
-    open = [
-        check
-        for check in report.checks
-        if not status.is_red(check)
-        and (check.verdict in ("skip", "not_run") or status.word(check) in ("UNDECIDED", "KNOWN"))
-    ]
+    open = [check for check in report.checks if status.is_open(check)]
     most = len(red) + len(open)
     while True:
         failing, others = red[:most], open[: max(0, most - len(red))]

@@ -59,12 +59,12 @@ def one_line(text: str) -> str:
 def element(name: str, index: Index, part: Part = None) -> str:
     """x[3,1], y0[2], z[4].real; a 0-dim tensor is its bare name."""
     place = f"[{','.join(str(i) for i in index)}]" if index else ""
-    return one_line(name) + place + {None: "", "re": ".real", "im": ".imag"}[part]
+    return name + place + {None: "", "re": ".real", "im": ".imag"}[part]
 
 
 def output(number: int | None, name: str | None = None) -> str:
     """Its name; y0, y1… where it has none; `y` where a comparison is over all outputs together."""
-    return "y" if number is None else f"y{number}" if name is None else one_line(name)
+    return "y" if number is None else f"y{number}" if name is None else name
 
 
 def output_element(entry: Entry, number: int | None, name: str | None = None) -> str:
@@ -78,7 +78,7 @@ def input_element(entry: Entry, name: str) -> str:
 def device_of(check: CaseResult) -> str:
     """`cpu`; `cpu, under Triton's interpreter`."""
     return check.device + (
-        f", under {INTERPRETERS.get(check.interpreter, one_line(check.interpreter))}"
+        f", under {INTERPRETERS.get(check.interpreter, check.interpreter)}"
         if check.interpreter
         else ""
     )
@@ -86,18 +86,23 @@ def device_of(check: CaseResult) -> str:
 
 def title_of(found: Finding) -> str:
     """`GV101 jacobian`."""
-    return one_line(f"{found.code} {found.name}".strip())
+    return f"{found.code} {found.name}".strip()
 
 
 def pair_of(found: Finding) -> str:
     """`y0 / x`: the output and the input that a finding stands for, as far as it names them."""
     parts = [output(found.output, found.output_name)] if found.output is not None else []
-    return " / ".join([*parts, *([one_line(found.input)] if found.input else [])])
+    return " / ".join([*parts, *([found.input] if found.input else [])])
 
 
 T = TypeVar("T")
 
-LINES = frozenset({"message", "detail", "hint", "reason", "source", "text", "trace", "crashed"})
+LINES = frozenset(
+    {
+        *("message", "detail", "hint", "reason", "source", "text", "trace", "crashed"),
+        *("conclusion", "in_check", "notes", "limit"),
+    }
+)
 """Fields that may have several lines; names, paths and everything else stay on one."""
 
 
@@ -117,8 +122,8 @@ def _readable(value: Any, field: str) -> Any:
             if field in LINES
             else one_line(value)
         )
-    if isinstance(value, tuple):
-        items = tuple(_readable(item, field) for item in value)
+    if isinstance(value, (tuple, list)):
+        items = type(value)(_readable(item, field) for item in value)
         return value if all(new is old for new, old in zip(items, value, strict=True)) else items
     if isinstance(value, Mapping):
         return {_readable(name, field): _readable(item, field) for name, item in value.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 DIGITS = 6
 MOST_DIGITS = 12
@@ -65,6 +65,12 @@ def memory(size: float) -> str:
     if size >= 0.1 * 2**30:
         return f"{size / 2**30:.1f} GiB"
     return f"{max(1, round(size / 2**20))} MiB"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first names: a, b, c and 3 more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def counted(count: int, noun: str) -> str:

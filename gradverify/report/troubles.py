@@ -94,19 +94,18 @@ def _of(
             ):
                 yield finding.code, "warning", finding, _told(finding)
         return
-    expected = check.expect if isinstance(check.expect, tuple) else ()
     broken = status.broken_expectation(check)
     if broken:
         yield UNEXPECTED, "error", None, broken
     for finding in check.findings:
-        if finding.code not in expected:
+        if finding.code not in check.expected_codes:
             yield (
                 finding.code,
                 "warning" if finding.known else finding.severity,
                 finding,
                 _told(finding),
             )
-    if not broken and not any(finding.severity == "error" for finding in check.findings):
+    if not broken and not check.errors:
         yield REQUIRED if check.verdict == "skip" else OWN_FAULT, "error", None, check.reason or ""
 
 

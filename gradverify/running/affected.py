@@ -154,12 +154,8 @@ def since(ref: str, cwd: Path) -> Changes:
         ask(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     except NoGit:
         raise ProblemsError(
-            [
-                Problem(
-                    f"{option}: there is no commit {ref!r} in this repository (of a remote: git "
-                    "fetch first)"
-                )
-            ]
+            f"{option}: there is no commit {ref!r} in this repository (of a remote: git "
+            "fetch first)"
         ) from None
     try:
         base = os.fsdecode(ask(cwd, "merge-base", "--", ref, "HEAD")).strip()
@@ -168,7 +164,7 @@ def since(ref: str, cwd: Path) -> Changes:
             f"{option}: {ref!r} and HEAD have no commit in common here (a shallow clone? fetch "
             "more of its history)"
         )
-        raise ProblemsError([Problem(sentence)]) from None
+        raise ProblemsError(sentence) from None
     untracked = _names(ask(top, "ls-files", "--others", "--exclude-standard", "-z"))
     return _changes((*_differing(top, base), *(top / name for name in untracked)), cwd)
 

@@ -14,15 +14,16 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from gradverify.model.case import Case, InputRecipe, Search
 from gradverify.model.element import Element
 from gradverify.model.event import Planned
+from gradverify.model.fault import UserCodeError
 from gradverify.model.interrupt import interruptible, is_interrupt
 from gradverify.model.mutation import MutatedCheck
 from gradverify.model.result import CaseResult
-from gradverify.running.lost import undecided
+from gradverify.running.lost import undecided, without_running
 from gradverify.running.supervisor import MOST_PRINTED, cut, end_of, high, opened
 
 MODULE = "module:"
@@ -38,26 +39,16 @@ class Devices:
     reduced: tuple[str, ...] = ()
 
 
-class Lack(NamedTuple):
-    """Why a case is skipped; `device`: the kind of device that is missing, None for something
-    else."""
-
-    reason: str
-    device: str | None = None
-
-
-def lack(case: Case, machine: Devices | None) -> Lack | None:
-    """None where the case can run."""
+def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
+    """The result of a case that is not to run here, with the reason; None where it can run."""
     if case.skip is not None:
-        return Lack(case.skip)
-    for name in (
-        requirement.removeprefix(MODULE)
-        for requirement in case.requires
-        if requirement.startswith(MODULE)
-    ):
-        if not installed(name, case.search):
-            return Lack(f"no module {name!r}")
-    return _device_lack(case, machine) if machine is not None else None
+        return without_running(case, "skip", case.skip)
+    for requirement in case.requires:
+        name = requirement.removeprefix(MODULE)
+        if name != requirement and not installed(name, case.search):
+            return without_running(case, "skip", f"no module {name!r}")
+    missing = _missing_device(case, machine) if machine is not None else None
+    return None if missing is None else without_running(case, "skip", missing, "cuda")
 
 
 def cuda_of(case: Case) -> frozenset[str]:
@@ -69,7 +60,7 @@ def cuda_of(case: Case) -> frozenset[str]:
     )
 
 
-def _device_lack(case: Case, machine: Devices) -> Lack | None:
+def _missing_device(case: Case, machine: Devices) -> str | None:
     wanted = [device for device in _devices(case) if device.startswith("cuda")]
     absent = next(
         (device for device in wanted if int(device.partition(":")[2] or 0) >= len(machine.cuda)),
@@ -82,7 +73,7 @@ def _device_lack(case: Case, machine: Devices) -> Lack | None:
         if machine.cuda
         else "no CUDA device"
     )
-    return Lack(f"{seen}, and no comparison with {case.beside}" if case.beside else seen, "cuda")
+    return f"{seen}, and no comparison with {case.beside}" if case.beside else seen
 
 
 def _devices(case: Case) -> Iterator[str]:
@@ -255,6 +246,24 @@ def run_case(
     )
 
 
+@contextmanager
+def _called_here(case: Case, printed: _Printed) -> Iterator[None]:
+    """Inside, the function of a case is called in this process, which is left as it was. Raises
+    UserCodeError for whatever the user's code raises."""
+    from gradverify.subject.failure import is_users, unnamed
+    from gradverify.subject.find import importable
+    from gradverify.subject.machine import undisturbed
+
+    with undisturbed(), staying():
+        try:
+            with importable(case.search, printed.only_if_raised):
+                yield
+        except BaseException as error:
+            if isinstance(error, UserCodeError) or is_interrupt(error) or not is_users(error):
+                raise
+            raise unnamed(error) from None
+
+
 def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseResult:
     """Prepares one case and measures one element: names of the input's and the output's, or the
     worst. What the user's code raises is a result.
@@ -262,21 +271,17 @@ def explain_case(case: Case, element: tuple[str, str] | None) -> Element | CaseR
     Raises ProblemsError where there is no such element.
     """
     from gradverify.element.explain import Asked, explain
-    from gradverify.subject.failure import UserCodeError, is_users
-    from gradverify.subject.find import importable
-    from gradverify.subject.machine import compute_on_one_thread, undisturbed
+    from gradverify.subject.machine import compute_on_one_thread
     from gradverify.subject.prepare import prepare
     from gradverify.verify import broken
 
-    with captured() as printed, undisturbed(), staying():
+    with captured() as printed:
         try:
-            with importable(case.search, printed.only_if_raised):
+            with _called_here(case, printed):
                 subject = prepare(case)
                 compute_on_one_thread(subject.size)
                 return explain(subject, Asked(*element) if element else None)
-        except BaseException as error:
-            if is_interrupt(error) or not (isinstance(error, UserCodeError) or is_users(error)):
-                raise
+        except UserCodeError as error:
             result = broken(case, error)
     return replace(result, captured=printed.text)
 
@@ -286,11 +291,8 @@ def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[Mu
     begins. Imports torch."""
     machine = devices() if any(case.skip is None for case in cases) else None
     for case in cases:
-        missing = lack(case, machine)
-        if missing is not None:
-            yield MutatedCheck(
-                case.id, case.name, case.target, left_out=f"skipped: {missing.reason}"
-            )
+        if (skip := skipped(case, machine)) is not None:
+            yield MutatedCheck(case.id, case.name, case.target, left_out=f"skipped: {skip.reason}")
             continue
         began(case)
         with interruptible():
@@ -301,24 +303,15 @@ def mutated(cases: Sequence[Case], began: Callable[[Case], None]) -> Iterator[Mu
 def mutate_case(case: Case) -> MutatedCheck:
     """What the user's code raises leaves the case out; only a fault of gradverify itself raises."""
     from gradverify.mutation.mutate import mutate
-    from gradverify.subject.failure import UserCodeError, describe, is_users
-    from gradverify.subject.find import importable
-    from gradverify.subject.machine import undisturbed
 
-    started, why = time.perf_counter(), None
-    result = MutatedCheck(case.id, case.name, case.target)
-    with captured(), undisturbed(), staying():
+    started = time.perf_counter()
+    with captured() as printed:
         try:
-            with importable(case.search):
+            with _called_here(case, printed):
                 result = mutate(case)
         except UserCodeError as error:
             why = f"it does not pass undamaged: {error.message}"
-        except BaseException as error:
-            if is_interrupt(error) or not is_users(error):
-                raise
-            why = f"the function's code raised {describe(error)}"
-    if why is not None:
-        result = replace(result, left_out=why, broken=True)
+            result = MutatedCheck(case.id, case.name, case.target, left_out=why, broken=True)
     return replace(result, seconds=time.perf_counter() - started)
 
 
@@ -371,7 +364,7 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
     `into`: the file that holds it meanwhile, in place of one without a name.
     """
     _flush_native()
-    with _file(into) as file:
+    with opened(into) as file:
         printed = _Printed(file)
         sink = _Sink(file)
         stream = io.TextIOWrapper(
@@ -391,12 +384,6 @@ def captured(into: Path | None = None) -> Iterator[_Printed]:
                     os.close(copy)
             sink.file = None
             printed.text = end_of(file)
-
-
-def _file(path: Path | None) -> io.FileIO:
-    """Empty, to be written and read."""
-    with opened(path) as low:
-        return io.FileIO(high(low.fileno()), "a+")
 
 
 def _flush_native() -> None:

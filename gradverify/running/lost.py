@@ -86,7 +86,7 @@ def _read(data: Json) -> CaseResult:
 
 def _garbled(case: Case, what: str) -> CaseResult:
     finding = Finding(
-        "GV004", f"what the process of this check sent back is {what}", "crashed", hint=GARBLED
+        "GV004", f"what the process of this check sent back is {what}", name="crashed", hint=GARBLED
     )
     return replace(without_running(case, "error", finding.message), findings=(finding,))
 
@@ -129,10 +129,10 @@ def _timed_out(lost: Lost) -> Finding:
         return Finding(
             "GV005",
             f"importing and building what the check names did not end within {limit}",
-            "timed-out",
+            name="timed-out",
             hint="run the import by itself; a longer `timeout`, or `--timeout`, holds for it too",
         )
-    return Finding("GV005", f"the check did not end within {limit}", "timed-out", hint=LONGER)
+    return Finding("GV005", f"the check did not end within {limit}", name="timed-out", hint=LONGER)
 
 
 def _crashed(lost: Lost) -> Finding:
@@ -178,7 +178,7 @@ def _crashed(lost: Lost) -> Finding:
             f"the process of this check went on{while_} but closed the pipe that its result goes "
             "through"
         )
-    return Finding("GV004", message, "crashed", hint=hint)
+    return Finding("GV004", message, name="crashed", hint=hint)
 
 
 def _name(number: int) -> str:
@@ -261,7 +261,7 @@ def undecided(
     finding = Finding(
         "GV007",
         f"{what}, which gradients are measured with: no verdict can be given",
-        "undecided",
+        name="undecided",
         hint="put it back before the call returns; all code of a process shares it",
     )
     return replace(
@@ -276,7 +276,7 @@ def short_of_memory(result: CaseResult) -> CaseResult:
         finding = Finding(
             "GV008",
             f"measuring it takes more memory than there is on {result.device}",
-            "nothing-checked",
+            name="nothing-checked",
             hint=SMALLER,
         )
         return replace(

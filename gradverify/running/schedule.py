@@ -12,7 +12,6 @@ itself only; so does a future that is cancelled, lost with its machine, or canno
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -24,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +52,7 @@ from gradverify.model.proposal import Proposal, Sought
 from gradverify.model.report import Gate, NoReport, Report, fold, judged, read, written
 from gradverify.model.result import CaseResult
 from gradverify.report.numbers import limit
-from gradverify.running.inline import Devices, cuda_of, devices, lack, placed, run_case
+from gradverify.running.inline import Devices, cuda_of, devices, placed, run_case, skipped
 from gradverify.running.lost import decoded, encoded, faulty, of_lost, without_running
 from gradverify.running.server import begin, start_method
 from gradverify.running.signals import Signals, Stopped
@@ -72,29 +71,23 @@ class Here:
     """This process, one case after the other: for debuggers."""
 
     planned: Planned | None = None
-    runner: Callable[[Case, Planned | None], CaseResult] | None = None
-    probe: Callable[[], Devices] = devices
 
     def machine(self) -> Devices:
-        return self.probe()
+        return devices()
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
+        """Whatever comes of a check, the others run. Raises Interrupted where Ctrl-C came, even if
+        the checked code swallowed it."""
         for case in cases:
             yield CheckStarted(case.id, case.name)
-            yield CheckFinished(decoded(case, encoded(case, self._result(case))))
-
-    def _result(self, case: Case) -> CaseResult:
-        """Whatever comes of it, the other checks run. Raises Interrupted where Ctrl-C came, even if
-        the checked code swallowed it."""
-        with interruptible():
-            try:
-                if self.runner:
-                    return self.runner(case, self.planned)
-                return run_case(case, self.planned)
-            except BaseException as error:
-                if is_interrupt(error):
-                    raise
-                return faulty(case, error)
+            with interruptible():
+                try:
+                    result = run_case(case, self.planned)
+                except BaseException as error:
+                    if is_interrupt(error):
+                        raise
+                    result = faulty(case, error)
+            yield CheckFinished(decoded(case, encoded(case, result)))
 
     def close(self) -> None:
         pass
@@ -103,64 +96,54 @@ class Here:
 @dataclass
 class Workers:
     """`jobs` processes, each with a case at a time and with its share of the threads. `timeout`:
-    seconds for every case, in place of its own;
-    `loading`: for importing what it names. `signals`: those that the caller handles; None: this one
-    handles them."""
+    seconds for every case, in place of its own. `signals`: those that the caller handles; None:
+    this one handles them."""
 
     jobs: int = 1
     timeout: float | None = None
-    loading: float | None = None
     planned: Planned | None = None
     signals: Signals | None = None
     _supervisor: Supervisor | None = field(default=None, init=False)
-    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
+    _open: ExitStack = field(default_factory=ExitStack, init=False)
 
     def machine(self) -> Devices:
         return from_json(Devices, self.supervisor().hello())
 
     def run(self, cases: Sequence[Case]) -> Iterator[CheckEvent]:
-        known = {str(place): case for place, case in enumerate(cases)}
         # When a task began, and what it found so far
-        begun, found = dict[str, float](), dict[str, Json]()
-        for happening in self.supervisor().run(
-            [self._task(name, case) for name, case in known.items()]
-        ):
-            name = happening.task.name
-            case = known[name]
+        begun, found = dict[int, float](), dict[int, Json]()
+        for happening in self.supervisor().run(list(map(self._task, range(len(cases)), cases))):
+            place = happening.task.place
+            case = cases[place]
             if isinstance(happening, Lost):
-                took = time.perf_counter() - begun[name]
+                took = time.perf_counter() - begun[place]
                 yield CheckFinished(
-                    replace(of_lost(case, happening, found.get(name)), seconds=took)
+                    replace(of_lost(case, happening, found.get(place)), seconds=took)
                 )
             elif happening.kind == BEGAN:
-                if name not in begun:
+                if place not in begun:
                     yield CheckStarted(case.id, case.name)
-                begun[name] = time.perf_counter()
+                begun[place] = time.perf_counter()
             elif happening.kind == "result":
                 yield CheckFinished(decoded(case, happening.payload))
             elif happening.kind == "found":
-                found[name] = happening.payload
+                found[place] = happening.payload
             elif self.planned is not None and happening.kind == "plan":
                 with suppress(ValueError):  # written by what ran there
                     self.planned(replace(from_json(Plan, happening.payload), check=case.name))
 
     def close(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.close()
-            if self.signals is None:
-                self._supervisor.signals.close()
-        if self._folder is not None:
-            self._folder.cleanup()
-        self._supervisor, self._folder = None, None
+        self._supervisor = None
+        self._open.close()
 
     def supervisor(self) -> Supervisor:
         if self._supervisor is None:
             from gradverify.running.worker import Setup, serve
 
-            self._folder = tempfile.TemporaryDirectory(
-                prefix="gradverify-", ignore_cleanup_errors=True
+            context, enter = start_method(), self._open.enter_context
+            folder = enter(
+                tempfile.TemporaryDirectory(prefix="gradverify-", ignore_cleanup_errors=True)
             )
-            context, folder = start_method(), Path(self._folder.name)
             threads = None if self.jobs == 1 else max(1, (os.cpu_count() or 1) // self.jobs)
             setup = Setup(str(Path.cwd()), dict(os.environ), tuple(python_path()), threads)
 
@@ -168,18 +151,19 @@ class Workers:
                 """With the folder, environment and path of this process as they are now. Where the
                 process that it is forked from has ended, there is a new one."""
                 begin()
-                return Worker(context, serve, setup, folder)
+                return Worker(context, serve, setup, Path(folder))
 
-            self._supervisor = Supervisor(hire, self.signals or Signals().hear(), self.jobs)
+            signals = self.signals or enter(Signals())
+            self._supervisor = enter(closing(Supervisor(hire, signals, self.jobs)))
         return self._supervisor
 
-    def _task(self, name: str, case: Case) -> Task:
+    def _task(self, place: int, case: Case) -> Task:
         # Also for the check itself, which stops before it is ended
         if self.timeout is not None:
             case = replace(case, settings=replace(case.settings, timeout=self.timeout))
-        limits = self.loading or max(LOADING, case.settings.timeout), case.settings.timeout
+        limits = max(LOADING, case.settings.timeout), case.settings.timeout
         return Task(
-            name,
+            place,
             json.dumps(to_json(case, exact=True)).encode(),
             limits,
             cuda_of(case),
@@ -226,13 +210,12 @@ def proposals(
     """The place of each in `sought`, and what was found for it, as they end; `began` is told
     before. Raises Stopped where a signal came."""
     tasks = [
-        Task(str(place), json.dumps(to_json(each)).encode(), (LOADING, TRYING))
+        Task(place, json.dumps(to_json(each)).encode(), (LOADING, TRYING))
         for place, each in enumerate(sought)
     ]
-    workers = Workers(jobs)
-    try:
+    with closing(Workers(jobs)) as workers:
         for happening in workers.supervisor().run(tasks):
-            place = int(happening.task.name)
+            place = happening.task.place
             if isinstance(happening, Lost):
                 missing = _end(happening.died, happening.while_loading)
                 yield place, Proposal(sought[place].target, missing=missing)
@@ -245,8 +228,6 @@ def proposals(
                     missing = "what its process sent back is no answer"
                     found = Proposal(sought[place].target, missing=missing)
                 yield place, found
-    finally:
-        workers.close()
 
 
 def _end(died: Died, loading: bool) -> str:
@@ -259,6 +240,19 @@ def _end(died: Died, loading: bool) -> str:
         return f"it ended the process that it was started from {where}"
     how = f"signal {int(died.number)}" if died.how == "signal" else f"status {int(died.number)}"
     return f"its process ended {where} ({how}): give inputs that it takes"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be run, with `folder` as the current folder. Limits: as in `Workers`."""
+
+    cases: tuple[Case, ...]
+    folder: str = "."
+    argv: tuple[str, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    gate: Gate = field(default_factory=Gate)
+    jobs: int = 1
+    timeout: float | None = None
 
 
 @dataclass
@@ -309,25 +303,17 @@ class _Run:
                 yield from self.tell(self.skips[case.id])
 
 
-def run(
-    cases: Sequence[Case],
-    *,
-    argv: tuple[str, ...],
-    selection: Selection,
-    crew: Crew,
-    maxfail: int | None = None,
-    gate: Gate | None = None,
-) -> Iterator[Event]:
+def run(request: Request, crew: Crew, maxfail: int | None = None) -> Iterator[Event]:
     """The events of a run; checks end in any order. A signal ends it early, with `not_run` results
     for what is left. Closes the crew."""
-    started, machine = time.perf_counter(), None
-    state = _Run({case.id: case for case in cases}, gate or Gate(), maxfail)
+    started, machine, cases = time.perf_counter(), None, request.cases
+    state = _Run({case.id: case for case in cases}, request.gate, maxfail)
     try:
         with state.ended_by():
             # Not asked where everything is skipped by word: torch would be imported
             if any(case.skip is None for case in cases):
                 machine = crew.machine()
-        yield _started(cases, argv, selection, environment(machine))
+        yield _started(request, environment(machine))
         with state.ended_by():
             yield from () if state.why else _checks(cases, crew, machine, state)
     finally:
@@ -340,11 +326,10 @@ def run(
     yield RunFinished(time.perf_counter() - started, state.interrupted, state.crashed)
 
 
-def _started(
-    cases: Sequence[Case], argv: tuple[str, ...], selection: Selection, place: Environment
-) -> RunStarted:
-    begun, ids = datetime.now(UTC).isoformat(timespec="seconds"), tuple(case.id for case in cases)
-    return RunStarted(begun, argv, selection, place, len(ids), ids)
+def _started(request: Request, place: Environment) -> RunStarted:
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    ids = tuple(case.id for case in request.cases)
+    return RunStarted(begun, request.argv, request.selection, place, len(ids), ids)
 
 
 def _checks(
@@ -383,14 +368,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def skipped(case: Case, machine: Devices | None) -> CaseResult | None:
-    """The result of a case that is not to run here, with the reason."""
-    missing = lack(case, machine)
-    if missing is None:
-        return None
-    return without_running(case, "skip", missing.reason, missing=missing.device)
-
-
 START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from gradverify.running.schedule import serve; serve()"
@@ -402,19 +379,6 @@ ENDS_WITHIN = 5.0  # seconds for a host whose caller has left it: it ends its wo
 KEPT = 4000  # characters of what a host said before it failed
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be run, in the current folder `folder`. Limits: of `schedule.Workers`."""
-
-    cases: tuple[Case, ...]
-    folder: str
-    argv: tuple[str, ...] = ()
-    selection: Selection = field(default_factory=Selection)
-    gate: Gate = field(default_factory=Gate)
-    jobs: int = 1
-    timeout: float | None = None
-
-
 def _report(
     request: Request,
     results: Iterable[CaseResult],
@@ -423,8 +387,7 @@ def _report(
     crashed: str | None = None,
 ) -> Report:
     """Of results that were not made in one run; `machine`: where."""
-    place = machine or environment(None)
-    start = _started(request.cases, request.argv, request.selection, place)
+    start = _started(request, machine or environment(None))
     end = RunFinished(seconds, crashed=crashed)
     return fold([start, *map(CheckFinished, results), end], request.gate, __version__)
 
@@ -448,12 +411,12 @@ def hosted(request: Request) -> Report:
             return _not_run(request, why)
         assert host.stdin is not None and host.stdout is not None
         try:
-            with contextlib.suppress(BrokenPipeError):
+            with suppress(BrokenPipeError):
                 host.stdin.write(json.dumps(to_json(request, exact=True)).encode() + b"\n")
                 host.stdin.flush()
             text = host.stdout.read().decode(errors="replace")
         finally:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 host.stdin.close()  # at which it ends
             try:
                 host.wait(ENDS_WITHIN)
@@ -482,16 +445,10 @@ def serve() -> None:
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints while it is imported is no report
     threading.Thread(target=_end_with_caller, daemon=True).start()
-    events = run(
-        request.cases,
-        argv=request.argv,
-        selection=request.selection,
-        crew=Workers(request.jobs, request.timeout),
-        gate=request.gate,
-    )
+    events = run(request, Workers(request.jobs, request.timeout))
     report = fold(events, request.gate, __version__)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError), answer:
+    with suppress(BrokenPipeError), answer:
         answer.write(written(report))
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from gradverify.model.case import Case
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 
 # ---- Which cases run: by keyword expression, by tag expression
 _Match = Callable[[str], bool]
@@ -58,12 +58,7 @@ def _compile(expression: str | None, option: str) -> Callable[[_Match], bool]:
         code = compile(source, "", "eval")
     except (SyntaxError, ValueError):
         raise ProblemsError(
-            [
-                Problem(
-                    f"{option} {expression!r}: not an expression of words with and, or, not and "
-                    "parentheses"
-                )
-            ]
+            f"{option} {expression!r}: not an expression of words with and, or, not and parentheses"
         ) from None
     return lambda match: bool(eval(code, {}, {name: match(word) for word, name in words.items()}))
 

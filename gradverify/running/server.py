@@ -15,7 +15,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.source.modules import python_path
 
 # ---- What the surroundings of a run may lack for worker processes to start: it is the user's to
@@ -86,7 +86,7 @@ def start_method() -> ForkServerContext:
 
     Raises ProblemsError where there is none, which is Windows."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
-        raise ProblemsError([Problem(UNSUPPORTED)])
+        raise ProblemsError(UNSUPPORTED)
     return multiprocessing.get_context("forkserver")
 
 
@@ -104,7 +104,7 @@ def begin() -> None:
         why = lacking(error)
         if why is None:
             raise
-        raise ProblemsError([Problem(why)]) from None
+        raise ProblemsError(why) from None
 
 
 def end() -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from gradverify.model.case import Json
-from gradverify.model.problem import Problem, ProblemsError
+from gradverify.model.problem import ProblemsError
 from gradverify.running.family import end_family, end_orphans, sizes
 from gradverify.running.server import ended_by, lacking, number, status_of
 from gradverify.running.signals import Signals
@@ -77,16 +77,12 @@ CUT = b"\0cut\0"  # how a file begins that was cut
 
 
 def opened(path: Path | None) -> io.FileIO:
-    """Empty, to be written at its end, whoever writes or cuts it, and read; without a name where
-    there is no `path`."""
-    if path is None:
-        import tempfile
-
-        with tempfile.TemporaryFile("a+b", buffering=0) as file:
-            return io.FileIO(os.dup(file.fileno()), "a+")
-    file = io.FileIO(path, "a+")
-    file.truncate(0)
-    return file
+    """Empty, under a high number, to be written at its end, whoever writes or cuts it, and read;
+    without a name where there is no `path`."""
+    make = tempfile.TemporaryFile if path is None else path.open
+    with make("a+b", buffering=0) as file:
+        file.truncate(0)
+        return io.FileIO(high(file.fileno()), "a+")
 
 
 def cut(file: io.FileIO) -> None:
@@ -178,11 +174,11 @@ its set-up, and its files."""
 
 
 class Task(NamedTuple):
-    """`limits`: seconds to load and to run. Two tasks that share one of `slots` never run at the
-    same time. `server`: which tasks it may share a worker with, in which each of them finds what
-    the others had loaded."""
+    """`place`: among the tasks of the caller. `limits`: seconds to load and to run. Two tasks that
+    share one of `slots` never run at the same time. `server`: which tasks it may share a worker
+    with, in which each of them finds what the others had loaded."""
 
-    name: str
+    place: int
     payload: bytes
     limits: tuple[float, float]
     slots: frozenset[str] = frozenset()
@@ -235,8 +231,8 @@ class Worker:
     """A process that takes one task at a time, and what it does now.
 
     `parent`: the process that it was forked from; `server`: of the tasks that it has done, None
-    where there was none; `started`: it said that it can take a task; `ready`: it can now;
-    `loading`: the task has not begun; `alone`: no other runs beside it. `own` is what it says
+    where there was none; `started`: it said that it can take a task; `loading`: the task has not
+    begun; `alone`: no other runs beside it. `own` is what it says
     itself, `said` what is said of the task.
     """
 
@@ -258,8 +254,13 @@ class Worker:
         self.task: Task | None = None
         self.server: str | None = None
         self.deadline = time.monotonic() + START_LIMIT
-        self.started = self.ready = self.alone = False
+        self.started = self.alone = False
         self.loading = True
+
+    @property
+    def ready(self) -> bool:
+        """Can it take a task now?"""
+        return self.started and self.said is None
 
     @property
     def sentinel(self) -> int:
@@ -293,18 +294,14 @@ class Worker:
             send_handle(self.own.pipe, said.fileno(), self.pid)
         said.close()
         self.task, self.server, self.said = task, task.server, Said(heard, token)
-        self.alone, self.ready, self.loading = alone, False, True
+        self.alone, self.loading = alone, True
         self.deadline = time.monotonic() + task.limits[0]
 
     def idle(self) -> None:
         """It can take a task: the first, or another one."""
         if self.said is not None:
             self.said.pipe.close()
-        self.said, self.started, self.ready, self.deadline = None, True, True, float("inf")
-
-    def ended(self) -> Died:
-        """Of a process that has ended by itself."""
-        return self._end_within(ENDS_WITHIN) or self._stopped(ENDS_WITHIN)
+        self.said, self.started, self.deadline = None, True, float("inf")
 
     def child_ended(self, code: int) -> Died:
         """Of the process of a task that has ended by itself."""
@@ -453,7 +450,7 @@ class Supervisor:
                 )
                 time.sleep(PAUSE)
         short = lacking(error)
-        raise CannotStart(why) if short is None else ProblemsError([Problem(short)])
+        raise CannotStart(why) if short is None else ProblemsError(short)
 
     def _feed(self, waiting: deque[Task]) -> Iterator[Happening]:
         """Hands tasks to workers that have loaded what they name, else to new ones: as many as
@@ -506,7 +503,7 @@ class Supervisor:
             if pipe is worker.own.pipe:
                 yield from self._hear(worker)
             elif pipe == worker.sentinel:
-                yield from self._bury(worker, worker.ended())
+                yield from self._bury(worker, worker.silent())
             elif pipe is not None:
                 yield from self._hear_task(worker)
             elif time.monotonic() >= worker.deadline:

@@ -12,7 +12,8 @@ from pathlib import Path
 from gradverify.model.case import Case
 from gradverify.model.paths import resolved
 from gradverify.model.problem import Problem
-from gradverify.spec.fault import allowed, nearest
+from gradverify.spec.fault import allowed
+from gradverify.spec.names import neighbour
 from gradverify.spec.project import Project, project_of
 from gradverify.spec.walk import OWN_SUFFIXES, SPEC_FOLDER, LeftOut, own_specs, specs_below
 
@@ -107,12 +108,7 @@ def _members(place: str, cwd: Path, left_out: list[LeftOut]) -> list[Path] | Pro
             return [_shown(path, cwd, place)]
     except (OSError, ValueError) as error:
         return Problem(f"cannot be read: {getattr(error, 'strerror', None) or error}", place)
-    near = (
-        nearest(path.name, [item.name for item in path.parent.iterdir()])
-        if path.parent.is_dir()
-        else None
-    )
-    return Problem("no such file or folder" + (f"; did you mean {near!r}?" if near else ""), place)
+    return Problem(f"no such file or folder{neighbour(path)}", place)
 
 
 def _shown(file: Path, cwd: Path, given: str = "") -> Path:

@@ -73,5 +73,11 @@ def missing(place: str, folder: Path) -> str:
         return f"{place!r} is a folder, not a file"
     if not is_folder(path.parent):
         return f"no file {place!r}: the folder {path.parent} does not exist"
-    near = nearest(path.name, [item.name for item in path.parent.iterdir()])
-    return f"no file {place!r} (looked for {path})" + (f"; did you mean {near!r}?" if near else "")
+    return f"no file {place!r} (looked for {path}){neighbour(path)}"
+
+
+def neighbour(path: Path) -> str:
+    """The end of a sentence about a file that is not there: one beside it with such a name."""
+    beside = path.parent.iterdir() if is_folder(path.parent) else ()
+    near = nearest(path.name, [item.name for item in beside])
+    return f"; did you mean {near!r}?" if near else ""

@@ -152,8 +152,6 @@ def _said(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...] | None, list[str
                 if isinstance(each, ast.Constant) and isinstance(each.value, str)
             ]
             yield from [(name, None, words)] if words else []
-        case ast.Attribute(ast.Name(name), attribute) if hasattr(Tensor, attribute):
-            yield name, None, []
         case ast.Call(ast.Attribute(_, "save_for_backward"), saved):
             yield from ((each.id, None, []) for each in saved if isinstance(each, ast.Name))
 

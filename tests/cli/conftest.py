@@ -78,18 +78,21 @@ def engine(monkeypatch):
     asked = {}
 
     def replace(*results, interrupted=None, crashed=None):
-        def fake(cases, *, argv, selection, crew, maxfail=None, gate=None, order=None):
+        def fake(request, crew, maxfail=None):
             asked.update(
-                cases=cases,
-                argv=argv,
-                selection=selection,
+                cases=request.cases,
+                argv=request.argv,
+                selection=request.selection,
                 maxfail=maxfail,
-                gate=gate,
+                gate=request.gate,
                 crew=crew,
-                order=order,
             )
             yield RunStarted(
-                "2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, len(results)
+                "2026-01-02T03:04:05+00:00",
+                request.argv,
+                request.selection,
+                ENVIRONMENT,
+                len(results),
             )
             for result in results:
                 yield CheckStarted(result.id, result.name)

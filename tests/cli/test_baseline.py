@@ -19,12 +19,14 @@ checks:
   - {name: b, function: mul, inputs: [1, 2]}
   - {name: "c[n=1]", function: mul, inputs: [1, 2]}
 """
-X = Finding("GV101", "6 of 36 elements differ", "jacobian", input="x", output=0)
-Y = Finding("GV101", "2 of 4 elements differ", "jacobian", input="y", output=0)
-SHAPE = Finding("GV212", "backward returned 1 gradient for 2 inputs", "gradient-metadata")
-OPEN = Finding("GV007", "9 of 9 elements are undecided", "undecided")
-RAISED = Finding("GV002", "forward raised ValueError: no", "forward-raised")
-WARNED = Finding("GV224", "x is saved and never read", "saved-unused", "warning", input="x")
+X = Finding("GV101", "6 of 36 elements differ", name="jacobian", input="x", output=0)
+Y = Finding("GV101", "2 of 4 elements differ", name="jacobian", input="y", output=0)
+SHAPE = Finding("GV212", "backward returned 1 gradient for 2 inputs", name="gradient-metadata")
+OPEN = Finding("GV007", "9 of 9 elements are undecided", name="undecided")
+RAISED = Finding("GV002", "forward raised ValueError: no", name="forward-raised")
+WARNED = Finding(
+    "GV224", "x is saved and never read", name="saved-unused", severity="warning", input="x"
+)
 RAN = tuple(RuleRun(code, "ran") for code in ("GV007", "GV101", "GV212", "GV224"))
 FAULT = Fault("the rule GV110", "KeyError: 'x'", "a.py:3", "")
 

@@ -54,11 +54,11 @@ def test_an_interrupt_between_two_checks_keeps_what_was_seen():
         yield RunStarted("", (), None, None, 2)
         raise KeyboardInterrupt
 
-    assert [type(event) for event in followed(events(), Gate(), Progress(None), print)] == [
+    assert [type(event) for event in followed(events(), Progress(None), print)] == [
         RunStarted,
         RunFinished,
     ]
-    assert followed(events(), Gate(), Progress(None), print)[-1].interrupted == 130
+    assert followed(events(), Progress(None), print)[-1].interrupted == 130
 
 
 def test_an_interrupt_before_anything_was_seen_goes_on():
@@ -67,7 +67,7 @@ def test_an_interrupt_before_anything_was_seen_goes_on():
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        followed(events(), Gate(), Progress(None), print)
+        followed(events(), Progress(None), print)
 
 
 def test_a_fault_of_our_own_is_4_and_a_bug_report_on_stderr(gradverify, engine, spec):

@@ -6,6 +6,8 @@ import shlex
 
 import pytest
 
+from gradverify.report.formats import KINDS, NAMES
+
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{this}: &{this} [{', '.join([f'*{last}'] * 9)}]\n"
     for last, this in zip("abcdefgh", "bcdefghi", strict=True)
@@ -181,6 +183,8 @@ def test_what_is_refused_is_told_as_written_down(golden, gradverify, engine, fil
             re.sub(r"n{300}", "nnn", shown)
             .replace(str(files), "FOLDER")
             .replace(str(files.resolve()), "FOLDER")
+            .replace(", ".join(NAMES), "KINDS")
+            .replace(", ".join(suffix for kind in KINDS for suffix in kind.suffixes), "ENDINGS")
         )
     golden("refused.txt", "\n".join(told))
     # Nothing was written, no tag built anything

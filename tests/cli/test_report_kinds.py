@@ -69,8 +69,9 @@ def test_after_an_interrupt_the_lines_are_whole(gradverify, spec, folder, monkey
 
     from gradverify.model.event import CheckStarted, RunStarted
 
-    def fake(cases, *, argv, selection, **options):
-        yield RunStarted("2026-01-02T03:04:05+00:00", argv, selection, ENVIRONMENT, 1)
+    def fake(request, *others):
+        when = "2026-01-02T03:04:05+00:00"
+        yield RunStarted(when, request.argv, request.selection, ENVIRONMENT, 1)
         yield CheckStarted("a", "a")
         raise KeyboardInterrupt
 

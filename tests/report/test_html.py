@@ -72,7 +72,7 @@ def test_the_page_is_well_formed_and_loads_nothing():
 )
 def test_what_stands_in_names_and_messages_is_text(evil):
     finding = Finding(
-        "GV101", evil, evil, input=evil, output=0, hint=evil, file=evil, line=3, source=evil
+        "GV101", evil, name=evil, input=evil, output=0, hint=evil, file=evil, line=3, source=evil
     )
     text = render(report(failing(name=evil, findings=(finding,), captured=evil), raising(evil)))
     text.encode("utf-8")
@@ -93,7 +93,7 @@ def test_the_page_is_as_written_down(golden):
         failing(
             "given",
             comparisons=(given,),
-            findings=(Finding("GV101", "wrong", "jacobian", input="x"),),
+            findings=(Finding("GV101", "wrong", name="jacobian", input="x"),),
         ),
         *everything(),
     )

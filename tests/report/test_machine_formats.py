@@ -374,7 +374,10 @@ def test_every_red_check_has_an_error(check, gate, rule):
 
 
 def test_only_what_was_not_expected_is_told_and_warnings_beside_it():
-    found = (Finding("GV101", "a", "jacobian"), Finding("GV202", "b", "grad-output-modified"))
+    found = (
+        Finding("GV101", "a", name="jacobian"),
+        Finding("GV202", "b", name="grad-output-modified"),
+    )
     assert [rule for _, rule, _ in told(failing(findings=found, expect=("GV101",)))] == [
         UNEXPECTED,
         "GV202",

@@ -45,9 +45,9 @@ THEIRS = Frame(
     "rearrange",
     "raise EinopsError(shape)",
 )
-GV101 = Finding("GV101", "m", "jacobian", input="x", output=0)
-GV202 = Finding("GV202", "m", "grad-output-modified")
-GV107 = Finding("GV107", "m", "expected-gradient", input="x")
+GV101 = Finding("GV101", "m", name="jacobian", input="x", output=0)
+GV202 = Finding("GV202", "m", name="grad-output-modified")
+GV107 = Finding("GV107", "m", name="expected-gradient", input="x")
 COMPARED = (comparison(elements=36), comparison("GV107", output=None, elements=2, mismatched=1))
 
 
@@ -93,7 +93,15 @@ VARIANTS = {
     "of two the Jacobian's": result(verdict="fail", comparisons=COMPARED, findings=(GV107, GV101)),
     "of a contract all": result(verdict="fail", comparisons=COMPARED, findings=(GV202,)),
     "a warning with its remedy": passing(
-        findings=(Finding("GV109", "silently wrong", "double-backward", "warning", hint="mark it"),)
+        findings=(
+            Finding(
+                "GV109",
+                "silently wrong",
+                name="double-backward",
+                severity="warning",
+                hint="mark it",
+            ),
+        )
     ),
     "an expected warning": replace(warned(), expect=("GV224",)),
     "undecided": undecided(),
@@ -114,9 +122,9 @@ VARIANTS = {
         verdict="fail",
         calls=Calls(0, 1),
         findings=(
-            Finding("GV101", "a", "jacobian"),
-            Finding("GV101", "b", "jacobian", output=1),
-            Finding("GV224", "c", "saved-unused", "warning"),
+            Finding("GV101", "a", name="jacobian"),
+            Finding("GV101", "b", name="jacobian", output=1),
+            Finding("GV224", "c", name="saved-unused", severity="warning"),
         ),
     ),
     "interpreted kernels": failing(interpreter="triton", device_memory=3 << 20),
@@ -177,7 +185,9 @@ VARIANTS = {
     "warnings of a failing check": failing(
         findings=(
             *failing().findings,
-            Finding("GV224", "saved, never read", "saved-unused", "warning", input="x"),
+            Finding(
+                "GV224", "saved, never read", name="saved-unused", severity="warning", input="x"
+            ),
         )
     ),
     "each finding has the table of its pair": result(

@@ -194,7 +194,7 @@ def test_a_check_that_does_not_end_is_ended_and_shows_where_it_was(name, line):
     assert hung.findings[0].frames[-1].text == line
 
 
-def test_time_to_import_is_not_the_checks(tmp_path):
+def test_time_to_import_is_not_the_checks(tmp_path, monkeypatch):
     from live import case, tensor
 
     from gradverify.model.event import CheckFinished
@@ -202,7 +202,7 @@ def test_time_to_import_is_not_the_checks(tmp_path):
 
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(10)\ndef f(x): return 2 * x\n")
     (tmp_path / "never.py").write_text("import time\ntime.sleep(1000)\n")
-    crew = Workers(timeout=8.0, loading=60.0)
+    crew = Workers(timeout=8.0)
     slow, never = (
         case(f"{tmp_path}/{name}.py:f", (tensor(2),), id=name) for name in ("slow", "never")
     )
@@ -212,7 +212,7 @@ def test_time_to_import_is_not_the_checks(tmp_path):
             for event in crew.run([slow])
             if isinstance(event, CheckFinished)
         }
-        crew.loading = 8.0
+        monkeypatch.setattr("gradverify.running.schedule.LOADING", 8.0)
         results |= {
             event.result.id: event.result
             for event in crew.run([never])

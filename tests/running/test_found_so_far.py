@@ -53,7 +53,7 @@ def test_nothing_but_a_failure_stands(verdict):
     found = encoded(
         case, replace(without_running(case, verdict, ""), findings=(Finding("GV101", "wrong"),))
     )
-    result = of_lost(case, Lost(Task("a", b"", (1.0, 1.0)), Died("limit", 300.0), False), found)
+    result = of_lost(case, Lost(Task(0, b"", (1.0, 1.0)), Died("limit", 300.0), False), found)
     codes = [finding.code for finding in result.findings]
     assert (result.verdict, codes) == (
         ("fail", ["GV101", "GV005"]) if verdict == "fail" else ("error", ["GV005"])

@@ -21,7 +21,7 @@ def raised(message, hint=None):
     return replace(
         passing(),
         verdict="error",
-        findings=(Finding("GV003", message, "backward-raised", hint=hint),),
+        findings=(Finding("GV003", message, name="backward-raised", hint=hint),),
     )
 
 

@@ -45,4 +45,6 @@ def test_what_the_users_code_raises_unforeseen_leaves_its_check_out(monkeypatch)
 
     monkeypatch.setattr("gradverify.mutation.mutate.damages", leaves)
     seen = mutate_case(case("torch:sin", [given([1.0, 2.0])]))
-    assert seen.broken and seen.left_out == "the function's code raised SystemExit: 0"
+    assert seen.broken and seen.left_out == (
+        "it does not pass undamaged: the function's code raised SystemExit: 0"
+    )

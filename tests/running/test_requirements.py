@@ -6,7 +6,7 @@ import pytest
 from live import case, tensor
 
 from gradverify.model.case import InputRecipe, Search, TensorRecipe
-from gradverify.running.inline import Devices, Lack, cuda_of, installed, lack, placed
+from gradverify.running.inline import Devices, cuda_of, installed, placed, skipped
 
 NONE, ONE = Devices((), 1), Devices(("a GPU",), 1)
 
@@ -33,18 +33,16 @@ CUDA = InputRecipe("x", TensorRecipe(shape=(2,), device="cuda"))
     ],
 )
 def test_a_device_is_wanted_by_a_setting_a_requirement_or_a_single_input(wants):
-    assert lack(wants, NONE) == Lack("no CUDA device", "cuda")
-    assert lack(wants, ONE) is None
+    missing = skipped(wants, NONE)
+    assert (missing.reason, missing.missing) == ("no CUDA device", "cuda")
+    assert skipped(wants, ONE) is None
 
 
 def test_a_second_device_is_not_the_first():
-    assert (
-        lack(case(inputs=[InputRecipe("x", TensorRecipe(shape=(2,), device="cuda:1"))]), ONE).device
-        == "cuda"
-    )
-    assert (
-        lack(case(requires=("cuda:1",)), ONE).reason == "there is no cuda:1: 1 CUDA device(s) seen"
-    )
+    second = case(inputs=[InputRecipe("x", TensorRecipe(shape=(2,), device="cuda:1"))])
+    assert skipped(second, ONE).missing == "cuda"
+    found = skipped(case(requires=("cuda:1",)), ONE)
+    assert found.reason == "there is no cuda:1: 1 CUDA device(s) seen"
 
 
 @pytest.mark.parametrize(("machine", "device"), [(NONE, "cpu"), (ONE, "cuda"), (None, "cpu")])

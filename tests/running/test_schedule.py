@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -10,8 +11,9 @@ from gradverify.model.case import Case, Settings, SpecPlace
 from gradverify.model.event import CheckFinished, CheckStarted, RunFinished, RunStarted, Selection
 from gradverify.model.report import Gate, fold
 from gradverify.model.result import CaseResult, FunctionInfo
+from gradverify.running import schedule
 from gradverify.running.inline import Devices
-from gradverify.running.schedule import Here, run
+from gradverify.running.schedule import Here, Request, run
 
 
 @pytest.fixture(autouse=True)
@@ -59,20 +61,18 @@ class Runner:
         return result(case, case.name.partition(" ")[0])
 
 
-def events(*cases, cuda=(), gate=None, **options):
-    runner = Runner()
-    crew = Here(runner=runner, probe=lambda: Devices(cuda, 2))
-    seen = list(
-        run(
-            cases,
-            argv=("check",),
-            selection=Selection(("a.yaml",)),
-            crew=crew,
-            gate=gate,
-            **options,
+def run_by(runner, cases, cuda=(), gate=Gate(), maxfail=None):  # noqa: B008 - frozen
+    """The events of a run in this process, in which `runner` stands in for a check."""
+    with patch.multiple(schedule, run_case=runner, devices=lambda: Devices(cuda, 2)):
+        request = Request(
+            tuple(cases), argv=("check",), selection=Selection(("a.yaml",)), gate=gate
         )
-    )
-    return seen, runner
+        return list(run(request, Here(), maxfail))
+
+
+def events(*cases, **options):
+    runner = Runner()
+    return run_by(runner, cases, **options), runner
 
 
 def verdicts(seen):
@@ -157,14 +157,7 @@ def test_no_exception_of_a_check_ends_the_run_or_sets_its_code(error):
             raise error
         return result(case)
 
-    seen = list(
-        run(
-            [made("raises"), made("pass")],
-            argv=(),
-            selection=Selection(),
-            crew=Here(runner=raising, probe=lambda: Devices((), 1)),
-        )
-    )
+    seen = run_by(raising, [made("raises"), made("pass")])
     assert verdicts(seen) == [("raises", "error"), ("pass", "pass")] and code(seen) == 4
 
 
@@ -175,14 +168,7 @@ def test_ctrl_c_that_a_check_swallowed_interrupts_after_it():
         return result(case)
 
     before = signal.getsignal(signal.SIGINT)
-    seen = list(
-        run(
-            [made("a"), made("b")],
-            argv=(),
-            selection=Selection(),
-            crew=Here(runner=swallows, probe=lambda: Devices((), 1)),
-        )
-    )
+    seen = run_by(swallows, [made("a"), made("b")])
     assert (
         verdicts(seen) == [("a", "not_run"), ("b", "not_run")]
         and code(seen) == 130
@@ -197,14 +183,7 @@ def test_a_handler_that_a_check_sets_is_gone_after_it(handler):
         return result(case)
 
     before = signal.getsignal(signal.SIGINT)
-    list(
-        run(
-            [made("a")],
-            argv=(),
-            selection=Selection(),
-            crew=Here(runner=sets, probe=lambda: Devices((), 1)),
-        )
-    )
+    run_by(sets, [made("a")])
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from gradverify.model.fault import described
@@ -43,6 +45,17 @@ def _console(look: Look) -> Console:
         emoji=False,
         highlight=False,
         _environ={},
+    )
+
+
+def columns(gap: int, framed: bool = False) -> Table:
+    """A table without rows; `gap`: blanks between its columns. A frame is a line below the head."""
+    return Table(
+        box=SIMPLE_HEAD if framed else None,
+        padding=(0, gap, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+        header_style="dim",
     )
 
 

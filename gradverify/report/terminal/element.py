@@ -14,10 +14,10 @@ from gradverify.model.element import Element, Measured, Place
 from gradverify.model.result import CaseResult
 from gradverify.report import numbers
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line
 from gradverify.report.names import element as named
+from gradverify.report.names import readable
 from gradverify.report.plain import plain
-from gradverify.report.terminal.canvas import paint, uncut
+from gradverify.report.terminal.canvas import columns, paint, uncut
 from gradverify.report.terminal.panel import finding
 
 STYLES = {"pass": "green", "kink": "green", "mismatch": "bold red"}
@@ -26,19 +26,14 @@ HOW_OFTEN = ("", ", extrapolated once", ", extrapolated twice", ", extrapolated 
 
 
 def render(e: Element, look: Look) -> str:
-    return paint(_pieces(e, look), look)
+    return paint(_pieces(readable(e), look), look)
 
 
 def not_run(check: CaseResult, look: Look) -> str:
     """Why a check could not be run, with the user's own frames; for stderr."""
-    bare = plain(look)
-    head = uncut(
-        Text(
-            f"{one_line(check.id)} could not be run"
-            + (f": {clean(check.reason)}" if check.reason else "")
-        ),
-        bare,
-    )
+    bare, check = plain(look), readable(check)
+    reason = f": {check.reason}" if check.reason else ""
+    head = uncut(Text(f"{check.id} could not be run{reason}"), bare)
     told = (piece for found in check.findings for piece in finding(found, check, bare))
     return paint([head, *told], bare).rstrip("\n")
 
@@ -48,19 +43,17 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
     outcome = m.fixed.outcome if m.fixed else m.outcome
     word = Text(outcome.replace("_", "-").upper(), style=STYLES.get(outcome, "yellow"))
     yield uncut(
-        Text.assemble(
-            word, f"  {one_line(e.name)}  ", (f"{_named(e.input)} : {_named(e.output)}", "bold")
-        ),
+        Text.assemble(word, f"  {e.name}  ", (f"{_named(e.input)} : {_named(e.output)}", "bold")),
         look,
     )
     yield uncut(
         Text(
-            f"{one_line(e.function.target)} on {e.device}, {e.dtype}, from {one_line(e.spec)}",
+            f"{e.function.target} on {e.device}, {e.dtype}, from {e.spec}",
             style="dim",
         ),
         look,
     )
-    yield from (Text(clean(note)) for note in (e.conclusion, e.in_check, *e.notes) if note)
+    yield from (Text(note) for note in (e.conclusion, e.in_check, *e.notes) if note)
     yield Text("")
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
@@ -78,9 +71,7 @@ def _pieces(e: Element, look: Look) -> Iterator[RenderableType]:
             for rung in m.rungs
         )
     )
-    grid = Table(
-        box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="dim"
-    )
+    grid = columns(2)
     for header in (
         "",
         "step",
@@ -164,5 +155,5 @@ def _facts(e: Element, m: Measured, look: Look) -> Iterator[tuple[str, str]]:
             f"about {numbers.bar(m.truncation.factor)} * step^{m.truncation.power:.2f}",
         )
     if m.limit:
-        yield "limited by", clean(m.limit)
+        yield "limited by", m.limit
     yield "calls", f"{m.forward} forward, {m.backward} backward"

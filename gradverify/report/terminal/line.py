@@ -13,7 +13,7 @@ from rich.text import Text
 from gradverify.model.case import Json
 from gradverify.model.result import Calls, CaseResult, Comparison, RuleRun, left_out
 from gradverify.report.look import Look
-from gradverify.report.names import clean, device_of, one_line, output, title_of
+from gradverify.report.names import device_of, one_line, output, title_of
 from gradverify.report.numbers import bar, counted, error, ratio, seconds
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented
@@ -95,13 +95,9 @@ NAME_LIMIT = 48
 def line(check: CaseResult, look: Look, columns: Columns) -> Iterator[RenderableType]:
     """The line, then one indented line for each reason and each warning."""
     head = (status.word(check).ljust(columns.word - 1) + " ", status.style(check))
-    name = one_line(check.name)
+    name = check.name
     late = max(0, cell_len(head[0]) - columns.word)  # a word that is wider than its column
-    body = (
-        _reason(check, look, columns)
-        if check.verdict in ("skip", "not_run")
-        else _body(check, look, columns)
-    )
+    body = _body(check, look, columns) if check.was_run else _reason(check, look, columns)
     whole = Text.assemble(head, name, _without(body, cell_len(name) + late), no_wrap=True)
     if not look.boxes or (cell_len(name) <= columns.name and whole.cell_len <= look.columns):
         yield whole
@@ -152,7 +148,7 @@ def _body(check: CaseResult, look: Look, columns: Columns) -> Text:
 def judged_comparisons(check: CaseResult) -> tuple[Comparison, ...]:
     """The comparisons whose elements the line counts: of a failure, those of the rules that failed;
     among them the Jacobian's, or all without any."""
-    failed = {finding.code for finding in check.findings if finding.severity == "error"}
+    failed = {finding.code for finding in check.errors}
     own = tuple(comparison for comparison in check.comparisons if comparison.rule in failed)
     among = own or check.comparisons
     return tuple(comparison for comparison in among if comparison.rule in JACOBIAN) or among
@@ -171,11 +167,10 @@ def phrase(check: CaseResult, shown: tuple[Comparison, ...], width: int) -> str:
         )
     if check.verdict == "undecided":
         return _fitting(width, _open(shown), _open(shown).split(", ")[-1]) or "undecided"
-    errors = [finding for finding in check.findings if finding.severity == "error"]
     return _fitting(
         width,
-        ", ".join(dict.fromkeys(map(title_of, errors))),
-        ", ".join(dict.fromkeys(finding.code for finding in errors)),
+        ", ".join(dict.fromkeys(map(title_of, check.errors))),
+        ", ".join(dict.fromkeys(finding.code for finding in check.errors)),
     )
 
 
@@ -211,7 +206,7 @@ def _beside(check: CaseResult, look: Look, columns: Columns) -> str:
 
 def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if check.verdict in ("undecided", "error") and check.reason:
-        yield Text(clean(check.reason))
+        yield Text(check.reason)
     if check.interpreter:
         yield Text(f"on {device_of(check)}", style="dim")
     if check.verdict == "pass":
@@ -223,7 +218,7 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
         yield from [Text("; ".join(filter(None, below)))] if any(below) else []
     if check.verdict == "pass":
         yield from (
-            Text(clean(rule.reason), style="dim")
+            Text(rule.reason, style="dim")
             for rule in check.rules
             if rule.code == LOW and rule.status == "ran" and rule.reason
         )
@@ -240,23 +235,15 @@ def _notes(check: CaseResult, look: Look, columns: Columns) -> Iterator[Text]:
     if not status.is_red(check):
         # Of a check that is ok for its baseline a known error that the line's reason does not tell
         # already
-        for finding in check.findings:
-            if (
-                check.baselined
-                and finding.known
-                and finding.severity == "error"
-                and finding.message != check.reason
-            ):
-                yield Text.assemble(
-                    ("known ", "yellow"), f"{title_of(finding)}: {clean(finding.message)}"
-                )
-        for finding in check.findings:
-            if finding.severity == "warning" and finding.code not in check.expect:
-                hint = f". Remedy: {clean(finding.hint)}" if finding.hint else ""
-                yield Text.assemble(
-                    ("warning ", "yellow"),
-                    f"{title_of(finding)}: {clean(finding.message).removesuffix('.')}{hint}",
-                )
+        for finding in check.errors if check.baselined else ():
+            if finding.known and finding.message != check.reason:
+                yield Text.assemble(("known ", "yellow"), f"{title_of(finding)}: {finding.message}")
+        for finding in check.warnings:
+            hint = f". Remedy: {finding.hint}" if finding.hint else ""
+            yield Text.assemble(
+                ("warning ", "yellow"),
+                f"{title_of(finding)}: {finding.message.removesuffix('.')}{hint}",
+            )
 
 
 KINK = (
@@ -289,9 +276,9 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
     if settings:
         yield f"settings: {settings}"
     if check.mode:
-        yield f"mode: {check.mode}" + (f", {clean(check.mode_reason)}" if check.mode_reason else "")
+        yield f"mode: {check.mode}" + (f", {check.mode_reason}" if check.mode_reason else "")
     if check.could_miss:
-        yield f"could miss: {clean(check.could_miss)}"
+        yield f"could miss: {check.could_miss}"
     yield from (_comparison(comparison, look) for comparison in check.comparisons)
     yield from _open_words(check)
     # Those that were ignored without a word of their own share one line, which names them where
@@ -306,7 +293,7 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
             f"the check {', '.join(check.changed)}: that was put back, or no other check ran in "
             "its process"
         )
-    if check.verdict not in ("skip", "not_run"):
+    if check.was_run:
         held = (
             f", at most {check.device_memory / 2**20:,.1f} MiB on {check.device}"
             if check.device_memory is not None
@@ -318,28 +305,23 @@ def _lines(check: CaseResult, look: Look, origins: Mapping[str, str] | None) -> 
 def _settings(check: CaseResult, origins: Mapping[str, str] | None) -> str:
     if origins is None:
         return ", ".join(
-            f"{one_line(name)} {_value(value)}"
-            for name, value in check.settings.items()
-            if value is not None
+            f"{name} {_value(value)}" for name, value in check.settings.items() if value is not None
         )
     named = {name: value for name, value in check.settings.items() if name in origins}
-    return ", ".join(
-        f"{one_line(name)} {_value(value)} ({one_line(origins[name])})"
-        for name, value in named.items()
-    )
+    return ", ".join(f"{name} {_value(value)} ({origins[name]})" for name, value in named.items())
 
 
 def _value(value: Json) -> str:
     if isinstance(value, Mapping):
-        return " ".join(f"{one_line(str(name))}={_value(item)}" for name, item in value.items())
-    return one_line(
+        return " ".join(f"{name}={_value(item)}" for name, item in value.items())
+    return (
         ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value)
     )
 
 
 def _comparison(comparison: Comparison, look: Look) -> str:
     y = output(comparison.output, comparison.output_name)
-    pair = f"{one_line(comparison.input)} {look.glyphs.arrow} {y}" if comparison.input else y
+    pair = f"{comparison.input} {look.glyphs.arrow} {y}" if comparison.input else y
     counts = {
         "wrong": comparison.mismatched,
         "at a kink": comparison.kinks,
@@ -374,9 +356,7 @@ def _comparison(comparison: Comparison, look: Look) -> str:
 
 def _rule(rule: RuleRun) -> str:
     calls = f", {_calls(rule.calls)}" if rule.status == "ran" and rule.calls != Calls() else ""
-    return f"{rule.code} {STATUS[rule.status]}{calls}" + (
-        f": {clean(rule.reason)}" if rule.reason else ""
-    )
+    return f"{rule.code} {STATUS[rule.status]}{calls}" + (f": {rule.reason}" if rule.reason else "")
 
 
 def _calls(calls: Calls) -> str:

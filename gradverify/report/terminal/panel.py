@@ -15,7 +15,7 @@ from rich.text import Text
 from gradverify.model.fault import FAILED
 from gradverify.model.result import CaseResult, Comparison, Finding, Frame
 from gradverify.report.look import Look
-from gradverify.report.names import clean, device_of, folded, one_line, pair_of, title_of, uncolored
+from gradverify.report.names import device_of, folded, pair_of, title_of, uncolored
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
 from gradverify.report.terminal.canvas import indented, shielded, uncut
@@ -44,9 +44,9 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
         (pair, "bold"),
         ("  known" if found.known else "", "yellow"),
     )
-    yield Text(clean(found.message))
+    yield Text(found.message)
     if found.cause:
-        yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {clean(found.cause.detail)}")
+        yield Text.assemble(("cause: ", "bold"), f"{found.cause.name}: {found.cause.detail}")
     for comparison in comparisons_of(found, check):
         yield from shielded("the table of elements", partial(table, comparison, look), look)
         if comparison.error_map:
@@ -54,13 +54,13 @@ def finding(found: Finding, check: CaseResult, look: Look) -> Iterator[Renderabl
                 "the error map", partial(error_map, comparison.error_map, look), look
             )
     if found.hint:
-        yield Text.assemble(("hint: ", "bold"), clean(found.hint))
+        yield Text.assemble(("hint: ", "bold"), found.hint)
     if found.also:
         yield Text(also(found), style="dim")
     if found.file is not None:
         yield uncut(_place(found.file, found.line), look)
         if found.source:
-            yield indented(Text(clean(found.source).strip("\n"), style="cyan"), 4, look, code=True)
+            yield indented(Text(found.source.strip("\n"), style="cyan"), 4, look, code=True)
     yield from _frames(found.frames, check.function.file, look)
 
 
@@ -98,12 +98,12 @@ def _frames(frames: Sequence[Frame], own: str | None, look: Look) -> Iterator[Re
             continue
         yield uncut(_place(frame.file, frame.line, frame.function), look)
         if frame.text:
-            yield indented(Text(clean(frame.text).strip(), style="cyan"), 4, look, code=True)
+            yield indented(Text(frame.text.strip(), style="cyan"), 4, look, code=True)
 
 
 def _place(file: str, line: int | None, function: str | None = None) -> Text:
-    place = one_line(file) + (f":{line}" if line is not None else "")
-    return Text(f"at {place}" + (f" in {one_line(function)}" if function else ""))
+    place = file + (f":{line}" if line is not None else "")
+    return Text(f"at {place}" + (f" in {function}" if function else ""))
 
 
 TITLE_FRAME = 6
@@ -117,7 +117,7 @@ def panel(check: CaseResult, argv: Sequence[str] | None, look: Look) -> Iterator
     """Framed, or as plain lines under a title; below it the command that shows it again, where
     `argv` can be had."""
     word = Text(status.word(check), style=status.style(check))
-    name = Text(one_line(check.name), style="bold")
+    name = Text(check.name, style="bold")
     title, body = Text.assemble(word, "  ", name), tuple(_body(check, look))
     if not look.boxes:
         yield uncut(Text.assemble("== ", title, " =="), look)
@@ -139,15 +139,15 @@ def _framed(title: Text, body: Sequence[RenderableType], look: Look) -> Panel:
 
 def _body(check: CaseResult, look: Look) -> Iterator[RenderableType]:
     place = (
-        f"{one_line(check.function.target)} on {device_of(check)}, {check.dtype}, from "
-        f"{one_line(check.spec.path)}:{check.spec.line}"
+        f"{check.function.target} on {device_of(check)}, {check.dtype}, from "
+        f"{check.spec.path}:{check.spec.line}"
     )
     yield uncut(Text(place, style="dim"), look)
     broken = status.broken_expectation(check)
     if broken:
         yield Text(broken, style="bold red")
     if check.reason and not check.findings:
-        yield Text(clean(check.reason))
+        yield Text(check.reason)
     for found in check.findings:
         yield Text("")
         yield from finding(found, check, look)
@@ -164,7 +164,7 @@ def missing(check: CaseResult) -> Iterator[str]:
                 if fault.costs
                 else "the verdict does not depend on it"
             )
-            yield clean(f"{FAILED} in {fault.during} ({fault.what}); {stands}")
+            yield f"{FAILED} in {fault.during} ({fault.what}); {stands}"
 
 
 def _printed(check: CaseResult, look: Look) -> Iterator[RenderableType]:

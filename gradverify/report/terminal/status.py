@@ -55,10 +55,17 @@ def has_details(check: CaseResult) -> bool:
     )
 
 
+def is_open(check: CaseResult) -> bool:
+    """Is it neither red nor judged: skipped, not run, undecided, or known?"""
+    return not is_red(check) and (
+        not check.was_run or check.baselined or word(check) == "UNDECIDED"
+    )
+
+
 def broken_expectation(check: CaseResult) -> str | None:
     """What `expect` said and what came instead; None where a plain pass was expected, or all is as
     expected."""
-    if check.expect == "pass" or check.ok is not False or check.verdict in ("skip", "not_run"):
+    if check.expect == "pass" or check.ok is not False or not check.was_run:
         return None
     found = list(dict.fromkeys(finding.code for finding in check.findings))
     if check.expect == "fail":
@@ -76,7 +83,7 @@ def left_open(check: CaseResult) -> str | None:
     were."""
     codes = check.not_judged
     which = "whose rules were" if len(codes) > 1 else "whose rule was"
-    if codes and check.verdict not in ("skip", "not_run"):
+    if codes and check.was_run:
         return f"expected {', '.join(codes)}, {which} not to run: not judged"
     return None
 

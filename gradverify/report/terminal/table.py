@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
@@ -17,6 +16,7 @@ from gradverify.report import numbers
 from gradverify.report.look import Look
 from gradverify.report.names import input_element, output_element
 from gradverify.report.numbers import counted
+from gradverify.report.terminal.canvas import columns as columns_of
 
 FRAME = 4
 """Columns that a panel's frame takes."""
@@ -162,13 +162,7 @@ def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]], look: Look) -> 
         if left >= wanted:
             break
     framed = look.boxes and not look.ascii
-    grid = Table(
-        box=SIMPLE_HEAD if framed else None,
-        padding=(0, gap - 1 if framed else gap, 0, 0),
-        show_edge=False,
-        pad_edge=False,
-        header_style="dim",
-    )
+    grid = columns_of(gap - framed, framed=framed)
     for header in headers[:names]:
         grid.add_column(Text(header), overflow="fold", style="cyan", min_width=SMALLEST_NAME)
     for header, width in zip(headers[names:], figures, strict=True):

@@ -14,7 +14,7 @@ from gradverify.model.problem import NOT_JUDGED, OK
 from gradverify.model.report import Report
 from gradverify.model.result import CaseResult
 from gradverify.report.look import Look
-from gradverify.report.names import clean, one_line, readable
+from gradverify.report.names import readable
 from gradverify.report.numbers import counted, seconds
 from gradverify.report.reproduce import again
 from gradverify.report.terminal import status
@@ -25,7 +25,7 @@ from gradverify.report.terminal.panel import panel
 
 def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
     """At most so many, the slowest first; 0: all; None: nothing. Of what was run."""
-    ran = [check for check in report.checks if check.verdict not in ("skip", "not_run")]
+    ran = [check for check in report.checks if check.was_run]
     if most is None or not ran:
         return
     shown = sorted(ran, key=lambda check: -check.seconds)[: most or None]
@@ -38,7 +38,7 @@ def slowest(report: Report, most: int | None) -> Iterator[RenderableType]:
         calls = check.calls.forward + check.calls.backward
         yield Text(
             f"{seconds(check.seconds):>10} {calls:>9,} {'call ' if calls == 1 else 'calls'}  "
-            f"{one_line(check.name)}",
+            + check.name,
             no_wrap=True,
         )
     yield Text("")
@@ -62,9 +62,7 @@ SAID = {
 def summary(report: Report, look: Look) -> Iterator[RenderableType]:
     """The counts as the last line, or the first failure's command where there is one."""
     if report.crashed:
-        yield Text(
-            f"gradverify itself failed: {clean(report.crashed)}", style="bold red", no_wrap=True
-        )
+        yield Text(f"gradverify itself failed: {report.crashed}", style="bold red", no_wrap=True)
     faulty = sum(bool(check.faults) for check in report.checks)
     if faulty:
         yield Text(
@@ -104,18 +102,10 @@ def summary(report: Report, look: Look) -> Iterator[RenderableType]:
 def _warnings(report: Report, quiet: bool) -> Iterator[Text]:
     """How many were not expected, and how many of these are not shown, as `-q` leaves out the lines
     of what passed."""
-    found = [
-        (
-            check,
-            sum(
-                each.severity == "warning" and each.code not in check.expect
-                for each in check.findings
-            ),
-        )
-        for check in report.checks
-    ]
-    count = sum(each for _, each in found)
-    hidden = sum(each for check, each in found if quiet and not status.is_red(check))
+    count = sum(len(check.warnings) for check in report.checks)
+    hidden = sum(
+        len(check.warnings) for check in report.checks if quiet and not status.is_red(check)
+    )
     if count:
         yield Text(
             counted(count, "warning") + (f" ({hidden} not shown)" if hidden else ""), style="yellow"
@@ -170,7 +160,7 @@ def check_line(
     check that was not run meets no verbose one."""
     if look.verbosity < (1 if check.verdict == "not_run" else 0) and not status.is_red(check):
         return ""
-    check = readable(check)
+    check, origins = readable((check, origins))
     what = f"{status.word(check)}  {check.name}: the rest of its line"
     return paint(shielded(what, lambda: _line(check, look, name_width, origins), look), look)
 
@@ -178,7 +168,7 @@ def check_line(
 def _line(
     check: CaseResult, look: Look, name_width: int, origins: Mapping[str, str] | None
 ) -> Iterator[RenderableType]:
-    columns = fitted(name_width or cell_len(one_line(check.name)), look)
+    columns = fitted(name_width or cell_len(check.name), look)
     yield from line(check, look, columns)
     if look.verbosity > 0:
         yield from details(check, look, columns.word, origins)
@@ -202,7 +192,7 @@ def _closing(report: Report, look: Look) -> Iterator[RenderableType]:
         yield Text("")
     for check in shown:
         yield from shielded(
-            f"the panel of {one_line(check.id)}", partial(panel, check, report.argv, look), look
+            f"the panel of {check.id}", partial(panel, check, report.argv, look), look
         )
     yield from slowest(report, look.slowest)
     yield from summary(report, look)
