@@ -285,7 +285,7 @@ def called_again(
         with torch.no_grad():
             try:
                 returned = node(*cotangents)
-            except Exception:  # the engine was told before
+            except Exception:  # the engine reported it before
                 continue
             returned = returned if isinstance(returned, tuple) else (returned,)
             # The engine asks for gradients of tensor arguments only
