@@ -20,7 +20,7 @@ from gradverify.model.case import (
 )
 from gradverify.model.codec import from_json, to_json
 from gradverify.model.result import CaseResult
-from gradverify.subject.prepare import assemble
+from gradverify.subject import prepare
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.target import live
 from gradverify.verify import verify
@@ -67,11 +67,15 @@ def subject(
 ) -> Subject:
     """A subject of a live function; floating tensors are differentiated."""
     made = [
-        value if isinstance(value, Argument) else Argument("", value, _is_differentiable(value))
+        value
+        if isinstance(value, Argument)
+        else Argument("", value, _is_differentiable(value))
+        if isinstance(value, Tensor)
+        else prepare.given([value], {})[0][0]
         for value in values
     ]
     described = case(**changes)
-    return assemble(described, live("live", function, init, torch.float64), made)
+    return prepare.assemble(described, live("live", function, init, torch.float64), made)
 
 
 def _is_differentiable(value: Any) -> bool:

@@ -23,6 +23,7 @@ def python_path() -> list[str]:
 
 
 LARGEST = 1 << 22  # bytes of a file that is read; what is longer was generated
+INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
 LOCALS = "<locals>"  # as in Python's __qualname__
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -186,7 +187,7 @@ def _is_torch(name: str) -> bool:
 def _near(file: Path, importer: Path) -> bool:
     """Is an imported file worth reading? Of what is installed only the importer's own package,
     beside what was read anyway."""
-    if "site-packages" not in file.parts and "dist-packages" not in file.parts:
+    if INSTALLED.isdisjoint(file.parts):
         return True
     root = root_of(importer)
     return (
@@ -307,7 +308,6 @@ def shown(path: Path, cwd: Path) -> str:
     """Relative to the current folder where it lies below it and is not installed there; else
     relative to where it is imported from."""
     root = root_of(path)
-    installed = {"site-packages", "dist-packages"} & set(path.parts)
-    if path.is_relative_to(cwd) and not installed:
+    if path.is_relative_to(cwd) and INSTALLED.isdisjoint(path.parts):
         return path.relative_to(cwd).as_posix()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

@@ -11,13 +11,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from gradverify.subject.fewer_bits import (
+    Float32,
     float32_products,
     reductions,
     set_float32_products,
@@ -52,9 +53,11 @@ class Ambient(NamedTuple):
 
 
 @contextmanager
-def left_as_found(states: Sequence[Ambient]) -> Iterator[list[str]]:
-    """Inside, anything may be set; afterwards each of these is what it was. The names of those that
-    were not."""
+def left_as_found(names: Sequence[str] = ()) -> Iterator[list[str]]:
+    """Inside, anything may be set; afterwards each of the states with these names, in this order,
+    is what it was; without names, all of them. Yields the names of those that were changed."""
+    known = {state.name: state for state in ambient()}
+    states = [known[name] for name in names or known]
     before, changed = [state.read() for state in states], list[str]()
     try:
         yield changed
@@ -190,12 +193,6 @@ EVERY = (
 imported that sets it; the default device first, which is a function mode."""
 
 
-def of_ambient(names: Sequence[str]) -> tuple[Ambient, ...]:
-    """Those of it, in this order."""
-    states = {state.name: state for state in ambient()}
-    return tuple(states[name] for name in names)
-
-
 CUDNN = ("enabled", "benchmark", "deterministic")
 
 
@@ -288,7 +285,7 @@ def _differing(then: Any, now: Any) -> tuple[str, str]:
 
 
 def _parts(state: Any) -> dict[Any, Any] | None:
-    if is_dataclass(state) and not isinstance(state, type):
+    if isinstance(state, Float32):
         return asdict(state)
     return (
         dict(enumerate(state))

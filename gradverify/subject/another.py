@@ -166,10 +166,9 @@ def _moves(x: Tensor, source: torch.Generator) -> Iterator[Tensor]:
             moved = moved.index_select(dim, _cycle(x.shape[dim], source).to(device=x.device))
         yield moved
     if not square:
-        flat = x.reshape(-1).clone()
-        places = flat.nonzero().reshape(-1)
-        flat[places] = flat[places][_cycle(len(places), source).to(device=x.device)]
-        moved = flat.reshape(x.shape)
+        moved = x.clone()
+        held = x != 0
+        moved[held] = x[held][_cycle(int(held.sum()), source).to(device=x.device)]
         yield moved
         yield _exchanged(moved, source)
 
@@ -207,12 +206,11 @@ def _exchanged(x: Tensor, source: torch.Generator) -> Tensor:
     place where more leaves them as they are."""
     if x.is_complex() or is_square(x):
         return x
-    flat = x.reshape(-1).clone()
-    places = flat.nonzero().reshape(-1)
-    signs = flat[places].sign()
-    moved = signs.roll(int(torch.randint(1, max(len(places), 2), (1,), generator=source)))
-    flat[places] = flat[places].abs() * (signs.roll(1) if torch.equal(moved, signs) else moved)
-    return flat.reshape(x.shape)
+    held, other = x != 0, x.clone()
+    signs = x[held].sign()
+    moved = signs.roll(int(torch.randint(1, max(len(signs), 2), (1,), generator=source)))
+    other[held] = x[held].abs() * (signs.roll(1) if torch.equal(moved, signs) else moved)
+    return other
 
 
 def is_square(x: Tensor) -> bool:

@@ -22,12 +22,10 @@ from gradverify.subject.ambient import (
     GRADIENTS_OFF,
     OURS,
     Left,
-    ambient,
     left_as_found,
     noticed,
-    of_ambient,
 )
-from gradverify.subject.differentiable import Differentiable, Returned, copied
+from gradverify.subject.differentiable import Differentiable, Returned
 from gradverify.subject.draw import signed
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import admit_outputs, comparable, is_plain, of_type
@@ -48,6 +46,7 @@ from gradverify.subject.snapshot import (
     Snapshot,
     alike,
     change,
+    copied,
     freed,
     near,
     overlaps,
@@ -267,7 +266,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
     leaves = subject.leaves()
     before = Snapshot([*leaves, *(a.value for a in subject.tensors if not a.differentiable)])
     state = subject.fresh_states()
-    with left_as_found(of_ambient(OURS)) as changed, noticed() as left:
+    with left_as_found(OURS) as changed, noticed() as left:
         graph = counted(leaves)
     subject.meddles = bool(changed)
     drawn = state, subject.states()
@@ -384,7 +383,7 @@ class BaseCall:
     def outputs(self) -> tuple[Tensor, ...]:
         """The checked outputs at the point: copies, as a backward may free or write what forward
         returned."""
-        return tuple(y.detach().clone() for y in self.returned)
+        return copied(self.returned)
 
     @property
     def odd(self) -> str | None:
@@ -454,7 +453,7 @@ class BaseCall:
     def cotangents(self, purpose: str) -> tuple[Tensor, ...]:
         """Dense random signed cotangents, one per checked output, magnitudes in [0.7, 1.4]: fresh
         copies, which backward may write into."""
-        return tuple(cotangent.clone() for cotangent in self._drawn_cotangents(purpose))
+        return copied(self._drawn_cotangents(purpose))
 
     def _drawn_cotangents(self, purpose: str) -> Tensors:
         """Those themselves, which nobody writes into."""
@@ -469,18 +468,18 @@ class BaseCall:
         `Differentiable` knows where that is refused: raw returns, what it wrote into, tensors
         unpacked, what it raised."""
         subject, seen, function = self.subject, self.forward, self.function
-        given, raw, error = self.cotangents("base"), list[RawReturn](), None
+        given, error = self.cotangents("base"), None
         before, custody = Snapshot(given), Custody(held(subject, seen.graph, seen.saved))
         gradients: Gradients = (None,) * len(seen.leaves)
         drawn: Drawn = ((), ())
         first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
-        with self._looked_at(seen.graph, raw, lambda: gradients):
-            with left_as_found(of_ambient(OURS)), noticed() as left:
+        with self._looked_at(seen.graph, lambda: gradients) as raw:
+            with left_as_found(OURS), noticed() as left:
                 found = attempted(
                     subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED
                 )
                 if isinstance(found, UserCodeError):
-                    direct, again = False, tried(function.vjp, [v.clone() for v in given])
+                    direct, again = False, tried(function.vjp, copied(given))
                     found = found if again is None else again
             if isinstance(found, UserCodeError):
                 error = found
@@ -518,17 +517,18 @@ class BaseCall:
 
     @contextmanager
     def _looked_at(
-        self, graph: Graph, raw: list[RawReturn], earlier: Callable[[], Gradients] = tuple
-    ) -> Iterator[None]:
-        """Inside, what every backward of a graph's Functions returns is left in `raw`, beside the
-        tensors whose memory it must not return: the arguments of the call, what the ctx saved; of a
-        Function written in C++, whose ctx cannot be read, all that was packed, and the gradients of
-        an `earlier` call."""
-        own, base = arguments(self.subject, graph), graph is self.base
-        nodes = self.forward.nodes if base else function_nodes(self.function.of(graph))
-        saves, packed = (
-            (self.forward.saved, self._saved.tensors) if base else (saved_tensors(nodes), [])
-        )
+        self, graph: Graph, earlier: Callable[[], Gradients] = tuple
+    ) -> Iterator[list[RawReturn]]:
+        """Inside, what every backward of a graph's Functions returns is left in the list, beside
+        the tensors whose memory it must not return: the arguments of the call, what the ctx saved;
+        of a Function written in C++, whose ctx cannot be read, all that was packed, and the
+        gradients of an `earlier` call."""
+        own, raw = arguments(self.subject, graph), list[RawReturn]()
+        if graph is self.base:
+            nodes, saves, packed = self.forward.nodes, self.forward.saved, self._saved.tensors
+        else:
+            nodes = function_nodes(self.function.of(graph))
+            saves, packed = saved_tensors(nodes), []
 
         def kept(ctx: Any) -> Sequence[Named]:
             return [*own, *((f"saved tensor {n}", x) for n, x in enumerate(saves.get(ctx, ())))]
@@ -541,7 +541,7 @@ class BaseCall:
             called_again(nodes, raw, known, self.subject.counted_backward),
             tapped(self.forward.classes, raw, kept),
         ):
-            yield
+            yield raw
 
     @property
     def worked(self) -> BackwardSeen:
@@ -627,9 +627,8 @@ class BaseCall:
     def for_ones(self) -> tuple[tuple[RawReturn, ...], Gradients]:
         """What backward returns for a cotangent of ones, and what becomes of it. Raises
         UserCodeError."""
-        graph, raw = self.usable(), list[RawReturn]()
-        ones = list(map(torch.ones_like, self.outputs))
-        with self._looked_at(graph, raw):
+        graph, ones = self.usable(), list(map(torch.ones_like, self.outputs))
+        with self._looked_at(graph) as raw:
             gradients = copied(self.function.gradients(graph, ones, retain=True))
         return tuple(raw), gradients
 
@@ -640,8 +639,7 @@ class BaseCall:
         inner = [cls for cls in self.forward.classes if cls is not self.subject.target.subject]
         if not inner:
             return ()
-        found = list[Wrote]()
-        with watched(inner, found):
+        with watched(inner) as found:
             self.subject.probed(self.subject.leaves())
         return tuple(found)
 
@@ -874,11 +872,6 @@ class Probe:
         """What it gave."""
         return (*self.outputs, *(self.gradients or ()))
 
-    @property
-    def beside(self) -> Beside | None:
-        """Where it wrote beside a tensor."""
-        return self.mode.beside()
-
 
 @dataclass(frozen=True, slots=True)
 class Depends:
@@ -942,14 +935,14 @@ def measured(base: BaseCall) -> Memory:
                 graph = subject.probed(leaves)
             return graph, subject.states()
 
-        with left_as_found(ambient()):
+        with left_as_found():
             found = attempted(subject.seeded_elsewhere, call)
         if isinstance(found, UserCodeError):
             probe.error = found
             return probe
         probe.graph, probe.states = found
         probe.places = _compared(probe.graph.outputs, base.settings.outputs)
-        probe.outputs = tuple(probe.graph.outputs[n].detach().clone() for n in probe.places)
+        probe.outputs = copied(probe.graph.outputs[n] for n in probe.places)
         return probe
 
     def pulled(probe: Probe) -> Probe:
@@ -957,7 +950,7 @@ def measured(base: BaseCall) -> Memory:
         if probe.graph is None or not pulls:
             return probe
         given = [probe.mode.guarded(v, "grad_output") for v in base.cotangents("base")]
-        with left_as_found(ambient()), probe.mode.numpys(), probe.mode:
+        with left_as_found(), probe.mode.numpys(), probe.mode:
             found = attempted(base.function.gradients, probe.graph, given, fresh=True)
         if isinstance(found, UserCodeError):
             probe.error = found
@@ -969,8 +962,8 @@ def measured(base: BaseCall) -> Memory:
         return not (some.error or others.error) and close(some.results, others.results, unit)
 
     first, writes = called(True), subject.writes
-    if first.beside is not None:
-        return Memory(beside=first.beside)
+    if beside := first.mode.beside():
+        return Memory(beside)
     seen = attempted(lambda: (base.forward, base.outputs))
     if isinstance(seen, UserCodeError):
         if not first.mode.handed_out:
@@ -986,8 +979,8 @@ def measured(base: BaseCall) -> Memory:
         )
         if subject.writes != writes:  # into its inputs: from now on it gets clones
             first = called(True)
-    if pulls and pulled(first).beside is not None:
-        return Memory(beside=first.beside, backward=True)
+    if pulls and (beside := pulled(first).mode.beside()):
+        return Memory(beside, backward=True)
     random, from_the_start = raised is None and base.forward.random, False
     gradients = base.backward.gradients if pulls else ()
     own = gradients if _can_be_compared(gradients) else ()
@@ -1079,20 +1072,20 @@ def depends(loud: Sequence[Probe], quiet: Sequence[Probe], unit: float) -> tuple
     one, other = loud[0], quiet[0]
     found = list[Depends]()
     for place, a, b in zip(one.places, one.outputs, other.outputs, strict=False):
-        found += _apart(a, b, unit, Depends(a, output=place))
+        found += _apart(Depends(a, output=place), b, unit)
     for place, (g, h) in enumerate(zip(one.gradients or (), other.gradients or (), strict=False)):
         if g is not None and h is not None:
-            found += _apart(g, h, unit, Depends(g, input=place))
+            found += _apart(Depends(g, input=place), h, unit)
     return tuple(found)
 
 
-def _apart(one: Tensor, other: Tensor, unit: float, at: Depends) -> list[Depends]:
-    """What is clearly another number in one than in the other."""
-    if one.shape != other.shape:
+def _apart(at: Depends, other: Tensor, unit: float) -> list[Depends]:
+    """What is clearly another number in its tensor than in the other."""
+    if at.tensor.shape != other.shape:
         return []
-    a, b = flat_real(one), flat_real(other)
+    a, b = flat_real(at.tensor), flat_real(other)
     size = a.nan_to_num(0.0, 0.0, 0.0).abs().max() if a.numel() else 0.0
-    roundings = ROUNDINGS * max(unit, UNITS.get(one.dtype, 0.0)) * size
+    roundings = ROUNDINGS * max(unit, UNITS.get(at.tensor.dtype, 0.0)) * size
     far = ((a - b).abs() > roundings) | (a.isnan() != b.isnan()) | (a.isinf() != b.isinf())
     if not bool(far.any()):
         return []
@@ -1115,7 +1108,7 @@ def close(some: Sequence[Tensor | None], others: Sequence[Tensor | None], unit: 
         and all(
             a is b
             if a is None or b is None
-            else a.shape == b.shape and not _apart(a, b, unit, Depends(a))
+            else a.shape == b.shape and not _apart(Depends(a), b, unit)
             for a, b in zip(some, others, strict=True)
         )
     )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gradverify.subject.differentiable import Differentiable, Gradients, Graph
+from gradverify.subject.snapshot import copied
 from gradverify.subject.subject import Cotangents, Subject, Tensors, as_leaves
 
 TILE = 16  # elements: the smallest tile that kernels for whole tensors walk in
@@ -89,7 +90,7 @@ class Damaged(Differentiable):
 
     def _remember(self, inputs: Tensors) -> None:
         if self._damage.how == "stale":
-            self._last = tuple(x.detach().clone() for x in inputs)
+            self._last = copied(inputs)
 
 
 # ---- the catalogue

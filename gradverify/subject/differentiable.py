@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from math import prod
@@ -18,6 +17,7 @@ from torch.autograd import forward_ad
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.graph import every_node, function_nodes
 from gradverify.subject.snapshot import Snapshot, alike
+from gradverify.subject.snapshot import copied as copied
 from gradverify.subject.subject import Cotangents, Subject, Tensors, Way, as_leaves, filled
 from gradverify.subject.subject import Gradients as Gradients
 from gradverify.subject.subject import Graph as Graph
@@ -38,11 +38,6 @@ class Returned(NamedTuple):
     @classmethod
     def now(cls, gradients: Gradients) -> Returned:
         return cls(gradients, copied(gradients))
-
-
-def copied(gradients: Gradients) -> Gradients:
-    """Gradients in memory of their own: backward may use that of the returned ones again."""
-    return tuple(None if gradient is None else gradient.detach().clone() for gradient in gradients)
 
 
 class Differentiable:
@@ -176,7 +171,7 @@ class Differentiable:
 
     def once(
         self, cotangents: Tensors, through: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[list[Tensor], Gradients]:
+    ) -> tuple[Tensors, Gradients]:
         """The values of the checked outputs of one fresh forward, and their gradients, each output
         passed `through` a last operation; cotangents are cast to the outputs' dtypes, and brought
         to their devices.
@@ -185,7 +180,7 @@ class Differentiable:
         """
         graph = self.graph()
         # Backward may write into what forward returned
-        values = [output.detach().clone() for output in self.of(graph)]
+        values = copied(self.of(graph))
         pairs = zip(values, cotangents, strict=True)
         fitting = [v.to(device=y.device, dtype=y.dtype) for y, v in pairs]
         graphs = [graph]
@@ -207,7 +202,7 @@ class Differentiable:
             self.shared = self.graph()
             here, earlier = self.of(self.shared), self.earlier
             same = earlier if earlier and alike(earlier, here) else None
-            self._here = same or [y.detach().clone() for y in here]
+            self._here = same or copied(here)
         return self.shared
 
     def of(self, graph: Graph) -> list[Tensor]:
@@ -300,7 +295,7 @@ def push(
     places = [place for place, tangent in enumerate(tangents) if tangent is not None]
     before = Snapshot([tangent for tangent in tangents if tangent is not None])
     with forward_ad.dual_level():
-        primals = [x.detach().clone() for x in (subject.inputs if inputs is None else inputs)]
+        primals = copied(subject.inputs if inputs is None else inputs)
         duals = [
             x if tangent is None else forward_ad.make_dual(x, tangent)  # type: ignore[no-untyped-call]
             for x, tangent in zip(primals, tangents, strict=True)
@@ -392,8 +387,6 @@ class Backward:
         """`known`: the gradients at the inputs, where a backward gave them already."""
         self._subject, self._function, self._known = subject, function, known
         self.cotangents, self.inputs = cotangents, function.inputs
-        # What calls at other inputs run in
-        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self._kept: Created | None = None
 
     def here(self) -> list[Tensor]:
@@ -404,8 +397,7 @@ class Backward:
     def values(self, inputs: Tensors | None = None) -> list[Tensor]:
         """The gradients at other inputs, None filled with zeros: one forward and one backward.
         Raises UserCodeError."""
-        given = [cotangent.clone() for cotangent in self.cotangents]
-        return filled(self._function.vjp(given, inputs), self.inputs)
+        return filled(self._function.vjp(copied(self.cotangents), inputs), self.inputs)
 
     def vjp(self, cotangents: Cotangents, inputs: Tensors | None = None) -> list[Tensor]:
         """The double backward for one weight per gradient. Raises UserCodeError (GV109) where it is

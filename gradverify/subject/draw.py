@@ -223,8 +223,6 @@ def draw(
         repeated = (
             recipe.layout == "expanded" and recipe.shape is not None and recipe.draw != "linspace"
         )
-        if repeated and not recipe.shape:
-            refuse(f"{place}: an expanded tensor has at least one dimension, and the shape is []")
         shape = recipe.shape or ()
         one = replace(recipe, shape=(min(shape[0], 1), *shape[1:])) if repeated else recipe
         made = _made(one, dtype, source, place)

@@ -342,20 +342,18 @@ def _import_file(path: Path, key: str) -> ModuleType:
 def _attribute(module: ModuleType, dotted: str, name: str, key: str) -> Any:
     value: Any = module
     for part in dotted.split("."):
+        # A module's own __getattr__ may raise anything
         with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
-            found = hasattr(value, part)  # a module's own __getattr__ may raise anything
-        if not found:
-            shown = (
-                Path(name.rpartition(":")[0]).name
-                if value is module and ".py:" in name
-                else named(value)
-            )
-            with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
-                names = [name for name in dir(value) if isinstance(name, str)]
-            refuse(
-                f"{key}: {name}: {shown!r} has no attribute {part!r}",
-                nearest(part, (other for other in names if not other.startswith("__")), 3),
-            )
-        with blamed(CODE, f"{key}: {name}: looking up {part!r}"):
+            if not hasattr(value, part):
+                shown = (
+                    Path(name.rpartition(":")[0]).name
+                    if value is module and ".py:" in name
+                    else named(value)
+                )
+                others = (each for each in dir(value) if isinstance(each, str))
+                refuse(
+                    f"{key}: {name}: {shown!r} has no attribute {part!r}",
+                    nearest(part, (other for other in others if not other.startswith("__")), 3),
+                )
             value = getattr(value, part)
     return value

@@ -473,7 +473,7 @@ def _opened(value: Any) -> tuple[list[tuple[str, Any]], Built] | None:
         return list(
             zip(keys or map("[{}]".format, range(len(flat))), flat, strict=True)
         ), lambda new: node.unflatten_fn(new, context)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if _is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
         # Frozen ones too, and nothing of `__init__` runs
         return [(f".{name}", getattr(value, name)) for name in names], functools.partial(
@@ -557,7 +557,7 @@ def leaves(returned: Any) -> list[Any]:
     if isinstance(returned, Tensor):
         return [returned]
     flat: list[Any] = []
-    for leaf in pytree.tree_leaves(returned, is_leaf=_is_leaf):
+    for leaf in pytree.tree_leaves(returned, is_leaf=_is_dataclass):
         flat += leaves(_fields(leaf)) if _is_dataclass(leaf) else [leaf]
     return flat
 
@@ -573,7 +573,7 @@ def names(returned: Any) -> tuple[str, ...]:
 
 
 def _paths(returned: Any) -> Iterator[tuple[str, ...]]:
-    keyed, _ = pytree.tree_flatten_with_path(returned, is_leaf=_is_leaf)
+    keyed, _ = pytree.tree_flatten_with_path(returned, is_leaf=_is_dataclass)
     for path, leaf in keyed:
         own = tuple(step(key, depth == 0) for depth, key in enumerate(path))
         if _is_dataclass(leaf):
@@ -591,10 +591,6 @@ def step(key: Any, bare: bool = False) -> str:
         return f".{key.name}"
     word = key.key if isinstance(key, pytree.MappingKey) else key
     return f".{word}" if isinstance(word, str) and word.isidentifier() else f"[{word!r}]"
-
-
-def _is_leaf(value: Any) -> bool:
-    return value is None or _is_dataclass(value)
 
 
 def _is_dataclass(value: Any) -> bool:

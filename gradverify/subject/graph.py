@@ -15,7 +15,7 @@ from torch.autograd.function import Function, FunctionCtx
 
 from gradverify.subject.forms import is_plain
 from gradverify.subject.own_code import FunctionMode, Keywords, own_code, wrapped
-from gradverify.subject.snapshot import Change, Named, Shared, Snapshot, attributes, shared
+from gradverify.subject.snapshot import Change, Named, Shared, Snapshot, attributes, copied, shared
 from gradverify.torch_private import (
     CPP_FUNCTION,
     CPP_NODE,
@@ -144,9 +144,7 @@ def nodes_below(roots: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def tapped(
-    classes: Sequence[type], sink: list[RawReturn], kept: Kept = lambda ctx: ()
-) -> Iterator[None]:
+def tapped(classes: Sequence[type], sink: list[RawReturn], kept: Kept) -> Iterator[None]:
     """Inside, every `backward` (or `vjp`) of these classes leaves what it returns in `sink`.
     Restored whatever happens.
 
@@ -187,9 +185,10 @@ def tapped(
 
 
 @contextmanager
-def watched(classes: Sequence[type], sink: list[Wrote]) -> Iterator[None]:
-    """Inside, every `forward` of these classes leaves the arguments that it changed in `sink`.
+def watched(classes: Sequence[type]) -> Iterator[list[Wrote]]:
+    """Inside, every `forward` of these classes leaves the arguments that it changed in the list.
     Restored whatever happens."""
+    sink = list[Wrote]()
 
     def watching(cls: type, original: Callable[..., Any]) -> Callable[..., Any]:
         takes_ctx = cls.setup_context is torch.autograd.Function.setup_context  # type: ignore[attr-defined]
@@ -214,7 +213,7 @@ def watched(classes: Sequence[type], sink: list[Wrote]) -> Iterator[None]:
         return recorded
 
     with _patched([(cls, "forward") for cls in classes], watching):
-        yield
+        yield sink
 
 
 @contextmanager
@@ -273,9 +272,7 @@ def called_again(
 
     @own_code
     def take(node: Any, cotangents: Given) -> None:
-        taken.setdefault(
-            node, tuple(None if each is None else each.detach().clone() for each in cotangents)
-        )
+        taken.setdefault(node, copied(cotangents))
 
     handles = [node.register_prehook(partial(take, node)) for node in nodes if is_native(node)]
     try:
@@ -285,12 +282,11 @@ def called_again(
             handle.remove()
     for node, cotangents in taken.items():
         count()
-        try:
-            with torch.no_grad():
-                returned = node(*cotangents)
-        except Exception:  # the engine was told before
-            continue
         with torch.no_grad():
+            try:
+                returned = node(*cotangents)
+            except Exception:  # the engine reported it before
+                continue
             returned = returned if isinstance(returned, tuple) else (returned,)
             # The engine asks for gradients of tensor arguments only
             edges = tuple(edge_of(*following) for following in node.next_functions)

@@ -152,7 +152,7 @@ def conjugated(x: Tensor) -> Tensor:
     return x.detach().conj().resolve_conj().conj()
 
 
-def copied(x: Tensor) -> Tensor:
+def with_surroundings(x: Tensor) -> Tensor:
     """A copy with the same strides in a storage of its own that has the same surroundings (of a
     contiguous slice up to as many numbers before it as it has); without history."""
     x = x.detach()

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.multiprocessing import reductions
 
-from gradverify.subject.differentiable import Differentiable, Gradients, copied
+from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.forms import is_plain
 from gradverify.subject.graph import function_nodes
+from gradverify.subject.snapshot import copied
 from gradverify.subject.subject import Subject
 from gradverify.torch_private import function_class
 
@@ -44,7 +45,7 @@ def still_alive(
         # The inputs are results of their own, so that nothing of ours holds them
         leaves = subject.leaves()
         graph = function.graph(leaves, [leaf * 1 for leaf in leaves])
-        values = tuple(y.detach().clone() for y in function.of(graph))
+        values = copied(function.of(graph))
         gradients = copied(function.gradients(graph, cotangents))
         del leaves
         outputs = graph.outputs

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
-from gradverify.subject.ambient import EVERY, ambient, left_as_found, of_ambient, set_filters
+from gradverify.subject.ambient import EVERY, left_as_found, set_filters
 from gradverify.subject.interpreted import interpreting
 
 NUMPY_SEEDS = 2**32  # NumPy's global stream takes no larger seed
@@ -78,7 +78,7 @@ def undisturbed() -> Iterator[None]:
     """Random states and all other global state (`ambient`) are afterwards what they were, whatever
     the user's code did. Triton's kernels run, on a machine without a GPU too (`interpreting`)."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    with interpreting(), _same_randomness(devices), left_as_found(ambient()):
+    with interpreting(), _same_randomness(devices), left_as_found():
         _tell_no_error_of_warnings()
         yield
 
@@ -122,7 +122,7 @@ def imported() -> Iterator[list[str]]:
     """Inside, the user's modules are imported, and what a check needs is built of them. What stands
     in the way of the calls that follow (gradients turned off, inference mode, autocast, a default
     device) is put back at the end; the names of what was."""
-    with torch.inference_mode(False), left_as_found(of_ambient(EVERY)) as changed:
+    with torch.inference_mode(False), left_as_found(EVERY) as changed:
         yield changed
         if torch.is_inference_mode_enabled():
             changed.append("inference mode")

@@ -19,7 +19,7 @@ from torch import Tensor
 from gradverify.model.fault import ToolError
 from gradverify.model.interrupt import is_interrupt
 from gradverify.model.result import Frame
-from gradverify.subject.ambient import ambient, left_as_found
+from gradverify.subject.ambient import left_as_found
 from gradverify.subject.failure import Spent, describe, refuse
 from gradverify.subject.find import returning
 from gradverify.subject.forms import Argument
@@ -115,7 +115,7 @@ class Compiler:
         compiled while this lasts."""
         module = subject.target.subject if subject.target.kind == "module" else None
         own = vars(module).get("forward") if module is not None else None
-        with quiet(), left_as_found(ambient()), modules_untagged():
+        with quiet(), left_as_found(), modules_untagged():
             reset_compiler()
             try:
                 if module is not None:
@@ -164,7 +164,7 @@ class Operator(NamedTuple):
         many = test == "test_aot_dispatch_dynamic"
         self.subject.count(forward=2 if many else 1, backward=2 if many else 0)
         try:
-            with quiet(), left_as_found(ambient()), seeded(self.subject.case.settings.seed):
+            with quiet(), left_as_found(), seeded(self.subject.case.settings.seed):
                 given, named = pytree.tree_map_only(
                     Tensor,
                     lambda x: x.detach().clone().requires_grad_(x.requires_grad),

@@ -121,12 +121,7 @@ def bind(
             misfit("inputs", f"{takes}{missing}")
         elif place < min(last, after) or (extra and place < after):
             ordered.append(Argument(parameter.name, parameter.default))
-    return [
-        *(a for a in ordered if not a.keyword),
-        *extra,
-        *(a for a in ordered if a.keyword),
-        *named,
-    ]
+    return sorted([*ordered, *extra, *named], key=lambda argument: argument.keyword)
 
 
 # ---- Case → Subject: the target found, the inputs made, names bound to positions
@@ -207,13 +202,7 @@ def assemble(case: Case, found: Target, made: Sequence[Argument]) -> Subject:
         ]
     own = {argument.name for argument in parameters}
     overridden = {a.name: a for a in made if a.name in own and not a.keyword}
-    given = [
-        a
-        if a.is_tensor or isinstance(a.value, Apart)
-        else replace(a, value=_taken("", a.value, "the inputs hold", False).value)
-        for a in made
-        if a.name not in overridden
-    ]
+    given = [a for a in made if a.name not in overridden]
     # A dict from the user's own function says no order, and may name what the target takes by
     # keyword only
     if case.inputs_from:

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,12 @@ from gradverify.subject.forms import is_plain
 from gradverify.torch_private import function_class, is_zerotensor
 
 Change = tuple[int, float, float]  # flat index, value before, value after
+Maybe = TypeVar("Maybe", Tensor, Tensor | None)
+
+
+def copied(tensors: Iterable[Maybe]) -> tuple[Maybe, ...]:
+    """Each in memory of its own, without history: what made it may use that memory again."""
+    return tuple(x if x is None else x.detach().clone() for x in tensors)
 
 
 class Snapshot:
@@ -45,28 +51,24 @@ class Snapshot:
         pairs = enumerate(zip(self._tensors, self._values, strict=True))
         return ((i, now, then) for i, (now, then) in pairs if then is not None)
 
-    def value(self, index: int) -> Tensor:
-        """What a tensor held then; it may have held nothing."""
-        then = self._values[index]
-        return self._tensors[index].detach().clone() if then is None else then
-
     def restore(self) -> None:
         """Gives every tensor its numbers again; its memory too, where that was given back."""
         with torch.no_grad():
-            for i in self.freed():
-                now, then = self._tensors[i].detach(), self.value(i)
-                if now.shape != then.shape:
-                    self._tensors[i].data = then.clone()
-                    continue
-                now.untyped_storage().resize_(_bytes(now)[1])
-                now.copy_(then)
-            for i in self.changed():
+            for _, tensor, then in self._pairs:
+                now = tensor.detach()
+                if freed(now, then):
+                    if now.shape != then.shape:
+                        tensor.data = then.clone()
+                        continue
+                    now.untyped_storage().resize_(_bytes(now)[1])
                 with suppress(RuntimeError):  # an expanded tensor takes no copy
-                    self._tensors[i].detach().copy_(self.value(i))
+                    if not same(now, then):
+                        now.copy_(then)
 
     def difference(self, index: int) -> Change | None:
         """How the first changed element of a tensor differs from then."""
-        return change(self.value(index), self._tensors[index])
+        then = self._values[index]
+        return None if then is None else change(then, self._tensors[index])
 
 
 def change(then: Tensor, now: Tensor) -> Change | None:
@@ -112,7 +114,7 @@ def freed(tensor: Tensor, then: Tensor | None = None) -> bool:
     read it ends the process.) `then`: what it held."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return False
-    with suppress(RuntimeError, NotImplementedError):  # a tensor of another kind has none
+    with suppress(RuntimeError):  # a tensor of another kind has none
         held = tensor.numel() > 0 or (then is not None and then.numel() > 0)
         return held and tensor.untyped_storage().nbytes() == 0
     return False

@@ -19,18 +19,18 @@ from gradverify.model.case import Case
 from gradverify.model.interrupt import heed
 from gradverify.model.result import Calls
 from gradverify.numerics.function.point import Clock, Stopwatch
-from gradverify.subject.ambient import OURS, left_as_found, of_ambient
+from gradverify.subject.ambient import OURS, left_as_found
 from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, Value, attempted, blame, blamed
 from gradverify.subject.forms import Argument as Argument
 from gradverify.subject.forms import Members, compared, is_dense, named, names
 from gradverify.subject.forms import leaves as flattened
 from gradverify.subject.graph import every_node
-from gradverify.subject.layout import LAID, copied, laid, relaid
+from gradverify.subject.layout import LAID, laid, relaid, with_surroundings
 from gradverify.subject.machine import next_draws, random_states, seed_all, seeded
 from gradverify.subject.modules import Held, Restless, State, at_rest, hooked, hooks_of, reached
 from gradverify.subject.on_cuda import devices_of, finished
-from gradverify.subject.snapshot import same
+from gradverify.subject.snapshot import copied, same
 from gradverify.subject.target import Target
 from gradverify.torch_private import gradients
 
@@ -116,9 +116,6 @@ class Subject:
         self.around: Callable[[], AbstractContextManager[Any]] | None = None
         self.lent: Callable[[Tensor], Tensor] = lambda buffer: buffer
         self._fence: Callable[[Tensor, str], Tensor] | None = None
-        self._masked = all(
-            argument.form is None or argument.form.masked for argument in self.arguments
-        )
         self._odd_output: str | None = None
         # The same in 16 bits, where this one stands in for it in float64
         self.narrow: Subject | None = None
@@ -141,12 +138,7 @@ class Subject:
             and not self.kwargs
             and not self._held
             and all(
-                a.differentiable
-                and not a.parameter
-                and not a.keyword
-                and not a.of
-                and not a.form
-                and a.layout in LAID
+                a.differentiable and not a.keyword and not a.of and not a.form and a.layout in LAID
                 for a in self.arguments
             )
         )
@@ -284,7 +276,7 @@ class Subject:
         says."""
         plain = torch.contiguous_format
         values = (
-            copied(a.value)
+            with_surroundings(a.value)
             if a.layout is None
             else laid(a.value.detach().clone(memory_format=plain), a.layout)
             for a in self.differentiable
@@ -329,14 +321,18 @@ class Subject:
         with mode():
             values = inputs if self._bare and not self.writes else self._arguments(inputs)
             lent = {} if self._bare else self.parameters(values) | self._buffers()
-            outputs = self._outputs(values, lent)
+            if self.meddles:
+                with left_as_found(OURS):
+                    outputs = self._outputs(values, lent)
+            else:
+                outputs = self._outputs(values, lent)
             self.disables = mode is torch.enable_grad and not torch.is_grad_enabled()
         return Graph(tuple(inputs), tuple(values), lent, tuple(outputs))
 
     def probed(self, inputs: Tensors) -> Graph:
         """`called`, and notices a function that refuses leaves because it writes into its
         inputs."""
-        before, found = [x.detach().clone() for x in inputs], attempted(self.called, inputs)
+        before, found = copied(inputs), attempted(self.called, inputs)
         if not isinstance(found, UserCodeError):
             return found
         if self.writes or LEAF_WRITTEN not in found.message:
@@ -388,12 +384,12 @@ class Subject:
             found: Sequence[Tensor | None]
             if (way or self.way) is Way.LEAVES:
                 # A leaf that is not our own (a closure's parameter) keeps the `.grad` it holds
-                found = [
-                    getattr(node, "variable", None)
+                others = [
+                    node.variable
                     for node in every_node(outputs)
                     if type(node).__name__ == "AccumulateGrad"
+                    and all(node.variable is not leaf for leaf in asked)
                 ]
-                others = [x for x in found if x is not None and all(x is not y for y in asked)]
                 before = [leaf.grad for leaf in others]
                 try:
                     for leaf in others:
@@ -504,13 +500,6 @@ class Subject:
 
     def _outputs(self, values: Sequence[Any], lent: dict[str, Tensor]) -> list[Any]:
         """The flattened outputs. Raises UserCodeError (GV002)."""
-        if self.meddles:
-            self.meddles = False
-            try:
-                with left_as_found(of_ambient(OURS)):
-                    return self._outputs(values, lent)
-            finally:
-                self.meddles = True
         self.reseed()
         try:  # no `with blamed`: that takes a tenth of a small call
             if self.around is None:
@@ -538,7 +527,8 @@ class Subject:
 
     def _compared(self, outputs: Sequence[Any]) -> list[Any]:
         """What of them is compared, some being sparse or nested."""
-        found = [compared(y, self._masked) for y in outputs]
+        masked = all(a.form is None or a.form.masked for a in self.arguments)
+        found = [compared(y, masked) for y in outputs]
         odd = (named(y) for y, x in zip(outputs, found, strict=True) if x is not y)
         self._odd_output = next((f"an output is {kind}" for kind in odd), None)
         return found

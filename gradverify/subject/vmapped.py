@@ -15,9 +15,10 @@ from torch import Tensor
 
 from gradverify.subject.another import inside, stretched
 from gradverify.subject.base_call import Custody, Held, Written, arguments
-from gradverify.subject.differentiable import Differentiable, Gradients, Graph, copied
+from gradverify.subject.differentiable import Differentiable, Gradients, Graph
 from gradverify.subject.failure import UserCodeError, attempted, blamed
 from gradverify.subject.layout import reversed_along
+from gradverify.subject.snapshot import copied
 from gradverify.subject.subject import Subject, Tensors, Way, filled
 
 # ---- Points of the same kind as one batch: outputs and gradients through `torch.vmap` and through
@@ -159,7 +160,7 @@ class Batches:
     ) -> list[Tensor]:
         """The gradient per differentiable argument."""
         found = (
-            self._moving.pull(graph, outputs, [v.clone() for v in cotangents], **options)
+            self._moving.pull(graph, outputs, copied(cotangents), **options)
             if outputs
             else [None] * len(graph.leaves)
         )

@@ -53,7 +53,8 @@ def x():
 
 def record(output, classes=None):
     sink = []
-    with tapped(function_classes(function_nodes([output])) if classes is None else classes, sink):
+    tapping = function_classes(function_nodes([output])) if classes is None else classes
+    with tapped(tapping, sink, kept=lambda ctx: ()):
         output.sum().backward()
     return sink
 
