@@ -8,10 +8,10 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import fault_of
@@ -20,12 +20,42 @@ from gradverify.model.result import LEFT_OUT, Comparison, Fault, Finding, RuleRu
 from gradverify.model.rule import RuleInfo
 from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import asked, book
-from gradverify.rules.shown import Findings, Found, NotApplicable
+from gradverify.rules.shown import Findings
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import not_finished as of_the_rest
 from gradverify.rules.unjudged import uncompared
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
+
+
+# ---- What a rule raises in the place of a further finding
+class NotApplicable(Exception):  # noqa: N818 - no error: an answer
+    """Raised by a rule where only the measurement shows that it cannot run; its text says why, in a
+    few words."""
+
+
+class Found(Exception):  # noqa: N818 - no error: an answer
+    """Raised by a rule with the last of its findings."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+@contextmanager
+def refused(
+    code: str, when: str, hint: str | None = None, only: str | None = None, **about: Any
+) -> Iterator[None]:
+    """What the user's code raises inside is what the rule finds; with `only`, what is raised under
+    that code, and what else is raised makes the rule not applicable. `about`: fields of the
+    finding."""
+    try:
+        yield
+    except UserCodeError as error:
+        message = f"{when} {error.message}"
+        if only not in (None, error.code):
+            raise NotApplicable(message) from None
+        raise Found(Finding(code, message, frames=error.frames, hint=hint, **about)) from None
 
 
 # ---- What has to hold before a rule can say anything: the names that the catalogue uses, and why

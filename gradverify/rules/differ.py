@@ -31,7 +31,7 @@ from gradverify.rules.shown import (
 )
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.rounding import Anew
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
@@ -122,12 +122,11 @@ def varied(
 ) -> Findings:
     """What is found of a variant: that it raises, or where it differs from the base call (or
     `base`)."""
-    try:
-        seen = call()
-    except UserCodeError as error:
-        yield variant.raised(error)
-        return
-    yield from differ(evidence, variant, seen, base, v)
+    seen = attempted(call)
+    if isinstance(seen, UserCodeError):
+        yield variant.raised(seen)
+    else:
+        yield from differ(evidence, variant, seen, base, v)
 
 
 def differ(
@@ -362,7 +361,8 @@ def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tenso
     where it refuses.
     """
     inputs, check = evidence.subject.inputs, evidence.subject.case.check
-    try:
+
+    def measured() -> Tensor | None:
         here, far = measure(inputs), list[Tensor]()
         for way in range(WAYS):
             both = list[Tensor]()
@@ -371,12 +371,12 @@ def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tenso
                     both.append(_finite(measure(inputs) - here).abs())
             far.append(torch.minimum(*both))
         again = measure(inputs)
-    except UserCodeError:
-        return torch.zeros(())
-    size = _finite(here).abs().max() if here.numel() else 0.0
-    second: Tensor = torch.stack(far).sort(0).values[-2]
-    steady = _finite(again - here).abs() <= STEADY * evidence.precision * size
-    return second if bool(steady.all()) else torch.zeros(())
+        size = _finite(here).abs().max() if here.numel() else 0.0
+        steady = _finite(again - here).abs() <= STEADY * evidence.precision * size
+        return torch.stack(far).sort(0).values[-2] if bool(steady.all()) else None
+
+    found = tried(measured)
+    return torch.zeros(()) if found is None else found
 
 
 def nudged(
@@ -388,22 +388,20 @@ def nudged(
     The second largest of all nudges: a tie breaks to one side in each direction, while a call that
     is wrong now and then must not excuse itself.
     """
-    inputs = evidence.subject.inputs
-    far = list[Tensor]()
-    try:
+    inputs, far = evidence.subject.inputs, list[Tensor]()
+
+    def measured() -> None:
         here = measure(inputs)
         for nudge in range(NUDGES):
-            source = generator(
-                evidence.settings.seed, evidence.subject.case.check, f"input nudge {nudge}"
-            )
+            source = evidence.subject.generator(f"input nudge {nudge}")
             signs = [signed(x, source) for x in inputs]
             for side in (size, -size):
                 there = measure(
                     [x + side * x.abs() * sign for x, sign in zip(inputs, signs, strict=True)]
                 )
                 far.append(_finite(there - here).abs())
-    except UserCodeError:
-        pass
+
+    tried(measured)
     if len(far) < 2 * NUDGES:
         return torch.stack(far).amax(0) if far else torch.zeros(())
     return torch.stack(far).sort(0).values[-2]

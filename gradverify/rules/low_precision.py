@@ -17,9 +17,10 @@ from gradverify.numerics.function.coordinates import UNITS, WIDE, flat_real
 from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward_of, at_returned
 from gradverify.rules.differ import Repeats, in_words, largest, off, side, worst_of
-from gradverify.rules.shown import Findings, NotApplicable, Told, element_name, refused
+from gradverify.rules.shown import Findings, Told, element_name
 from gradverify.subject.draw import DTYPES, generator
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
 from gradverify.subject.iterating import Endless, watched

@@ -14,18 +14,19 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
+from gradverify.rules.asking import NotApplicable
 from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
-from gradverify.rules.shown import Findings, NotApplicable, changed, element_name
+from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.another import elsewhere, other_points
 from gradverify.subject.base_call import Depends, arguments, given_back, saved_tensors
 from gradverify.subject.differentiable import Graph
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError, shown, type_name
+from gradverify.subject.failure import shown, tried, type_name
 from gradverify.subject.forms import is_jagged, of_type
 from gradverify.subject.graph import Edge, RawReturn, function_nodes, wrong_number
-from gradverify.subject.lifetime import Alive, still_alive
+from gradverify.subject.lifetime import still_alive
 from gradverify.subject.snapshot import alike, attributes, overlaps
 from gradverify.subject.subject import Argument
 from gradverify.torch_private import is_view, version_preserved
@@ -251,14 +252,18 @@ def gv214(evidence: Evidence) -> Findings:
         raise NotApplicable(
             "Triton's interpreter keeps what kernels got until the garbage collector runs"
         )
-    alive = Alive((), (), ())
-    with suppress(UserCodeError):  # it may refuse inputs that are no leaves
-        own = evidence.subject.target.kind == "autograd.Function"
-        alive = still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, own)
+    own = evidence.subject.target.kind == "autograd.Function"
+    v = evidence.worked.cotangents
+    alive = tried(still_alive, evidence.subject, evidence.function, v, own)
+    if alive is None:  # it refuses inputs that are no leaves
+        return
     if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
-        v, expected = evidence.worked.cotangents, evidence.worked.gradients
         yield from on_another_graph(
-            evidence, expected, alive.gradients, v, "whose inputs are results (x * 1)"
+            evidence,
+            evidence.worked.gradients,
+            alive.gradients,
+            v,
+            "whose inputs are results (x * 1)",
         )
     if alive.outputs or alive.nodes:
         what = " and ".join(
@@ -309,11 +314,10 @@ def gv215(evidence: Evidence) -> Findings:
         ]
         return graph, [*given, *(graph.outputs[place] for place in checked)]
 
-    try:
-        graph, tensors = made()
-    except UserCodeError:
-        return  # it refuses inputs that are no leaves
-    used = False
+    first = tried(made)
+    if first is None:  # it refuses inputs that are no leaves
+        return
+    (graph, tensors), used = first, False
     # A module that recomputes its forward reads all of them in backward
     of_parameters = list[Finding]()
     for n, place in enumerate([*(None for _ in own), *checked]):
@@ -368,20 +372,18 @@ def _stale(
     evidence: Evidence, graph: Graph, argument: Argument, written: Tensor
 ) -> Difference | None:
     """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
-    before = written.detach().clone()
+    before, v = written.detach().clone(), evidence.worked.cotangents
     with version_preserved(written):
         try:
             written.detach().copy_(elsewhere(replace(argument, value=before)))
-            seen = evidence.function.gradients(
-                graph, evidence.worked.cotangents, retain=evidence.reusable
-            )
-        # Backward noticed, or the elements share memory and take no copy
-        except (UserCodeError, RuntimeError):
+            seen = tried(evidence.function.gradients, graph, v, retain=evidence.reusable)
+        except RuntimeError:  # the elements share memory and take no copy
             return None
         finally:
             with suppress(RuntimeError):
                 written.detach().copy_(before)
-    return other_gradient(evidence, seen)
+    # None: backward noticed
+    return None if seen is None else other_gradient(evidence, seen)
 
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
@@ -557,8 +559,9 @@ def gv213(evidence: Evidence) -> Findings:
     ):
         raise NotApplicable("backward of one graph gives another gradient each time")
     returns = [(raw, "") for raw in evidence.worked.raw]
-    with suppress(UserCodeError):  # that backward raises for ones is another rule's
-        returns += [(raw, " for a grad_output of ones") for raw in evidence.for_ones[0]]
+    # That backward raises for ones is another rule's
+    for raw in tried(lambda: evidence.for_ones[0]) or ():
+        returns.append((raw, " for a grad_output of ones"))
     reported = set[tuple[type | str, int]]()
     for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
         if (raw.cls, share.place) in reported:
@@ -737,14 +740,10 @@ def _moves(
         twin = evidence.subject.twin(
             [replace(a, value=value) if i == place else a for i, a in enumerate(point)]
         )
-        try:
-            return [
-                y.detach()
-                for y in twin.called(twin.leaves()).outputs
-                if isinstance(y, torch.Tensor)
-            ]
-        except UserCodeError:
+        seen = tried(twin.called, twin.leaves())
+        if seen is None:
             return None
+        return [y.detach() for y in seen.outputs if isinstance(y, Tensor)]
 
     x: Tensor = point[place].value
     source = generator(evidence.settings.seed, evidence.subject.case.check, "inert")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from gradverify.evidence import Evidence
 from gradverify.model.case import Settings
 from gradverify.model.result import Finding, Reproduced
 from gradverify.numerics.function.coordinates import UNITS, flat_real
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ALL_SUBSETS,
@@ -33,18 +33,10 @@ from gradverify.rules.differ import (
     other_gradient,
     subsets,
 )
-from gradverify.rules.shown import (
-    Findings,
-    NotApplicable,
-    Told,
-    apart,
-    changed,
-    element_name,
-    refused,
-)
+from gradverify.rules.shown import Findings, Told, apart, changed, element_name
 from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.snapshot import change, overlaps, same
 from gradverify.subject.vmapped import Accumulated, accumulated, straight
 from gradverify.torch_private import is_zerotensor
@@ -384,15 +376,16 @@ def _seen(evidence: Evidence) -> Findings:
         leaf_elsewhere(argument, leaf)
         for argument, leaf in zip(evidence.inputs, evidence.forward.leaves, strict=True)
     ]
-    works = False
-    # A function that is not defined there says so, and is left alone
-    with suppress(UserCodeError):
+
+    def works() -> bool:
         graph = evidence.function.graph(leaves)
-        watched += _outputs(evidence, graph)
-        watched += _handed_out(
-            evidence, Returned.now(evidence.function.gradients(graph, evidence.worked.cotangents))
-        )
-        works = True
+        watched.extend(_outputs(evidence, graph))
+        gradients = evidence.function.gradients(graph, evidence.worked.cotangents)
+        watched.extend(_handed_out(evidence, Returned.now(gradients)))
+        return True
+
+    # A function that is not defined there says so, and is left alone
+    defined = tried(works)
     with refused(
         "GV207",
         "a forward and backward with other inputs breaks the backward of an earlier call, which "
@@ -410,11 +403,10 @@ def _seen(evidence: Evidence) -> Findings:
         leaf.stride() == own.stride()
         for leaf, own in zip(leaves, evidence.forward.leaves, strict=True)
     )
-    if works and alike and not evidence.subject.writes and not evidence.forward.freed:
+    if defined and alike and not evidence.subject.writes and not evidence.forward.freed:
         # It is written with them by right
         watched = [each for each in watched if not any(overlaps(each[1], leaf) for leaf in leaves)]
-        with suppress(UserCodeError):
-            yield from _updated(evidence, leaves)
+        yield from tried(list, _updated(evidence, leaves)) or ()
     for found in _other(
         _other_values(evidence, evidence.later),
         "forward gives other values after a call with other inputs",
@@ -522,12 +514,11 @@ def _called(
     """A forward and a backward with the numbers of the base call: where they differ from it, or
     what backward raises. Raises UserCodeError."""
     graph = evidence.function.graph(leaves)
-    try:
-        return graph, _other_values(evidence, graph) or other_gradient(
-            evidence, _backward(evidence, graph)
+    return graph, attempted(
+        lambda: (
+            _other_values(evidence, graph) or other_gradient(evidence, _backward(evidence, graph))
         )
-    except UserCodeError as error:
-        return graph, error
+    )
 
 
 # ---- GV220 accumulation: gradients that accumulate in .grad come out wrong

@@ -23,9 +23,9 @@ from gradverify.numerics.pairs.pair import (
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
+from gradverify.rules.asking import NotApplicable
 from gradverify.rules.shown import (
     Findings,
-    NotApplicable,
     Told,
     apart,
     comparison,
@@ -35,6 +35,7 @@ from gradverify.rules.shown import (
     place_name,
     unfinished,
 )
+from gradverify.subject.failure import tried
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 from gradverify.subject.subject import Argument
 from gradverify.subject.target import Target
@@ -57,7 +58,7 @@ DETACHED = (
 def _meant(evidence: Evidence, pair: Pair) -> str | None:
     """A hint, or None."""
     if evidence.surrogate is not None:
-        detaches = evidence.surrogate.differentiates_to(evidence.cotangents("base"))
+        detaches = tried(evidence.surrogate.differentiates_to, evidence.cotangents("base"))
         return (DETACHED if detaches else EITHER).format(name=evidence.surrogate.name)
     bad = (element for element in pair.worst if element.outcome is Outcome.MISMATCH)
     if all(element.numeric == 0 for element in bad) and pair.output in evidence.flat:
