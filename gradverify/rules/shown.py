@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
@@ -27,15 +28,6 @@ Told = Iterator[Finding | Comparison | str]
 
 DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
-_NAMES: Mapping[Seen, Outcome] = {
-    Seen.PASS: "pass",
-    Seen.MISMATCH: "mismatch",
-    Seen.KINK: "kink",
-    Seen.JUMP: "jump",
-    Seen.STAIRCASE: "staircase",
-    Seen.UNDECIDED: "undecided",
-    Seen.NON_FINITE: "non_finite",
-}
 
 
 def comparison(
@@ -83,10 +75,29 @@ def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
         element.tolerance,
         element.error,
         element.error / size if size else 0.0,
-        _NAMES[element.outcome],
+        cast(Outcome, element.outcome.name.lower()),
         output_part,
         input_part,
     )
+
+
+class Result(NamedTuple):
+    """A checked output (`output`: its place among all) or the gradient of an input (`input`: its
+    name), by a tensor of its shape."""
+
+    input: str | None
+    output: int | None
+    name: str
+    tensor: Tensor
+
+
+def results(evidence: Evidence) -> list[Result]:
+    """The checked outputs, then the gradients."""
+    outputs = zip(evidence.forward.checked, evidence.outputs, strict=True)
+    return [
+        *(Result(None, place, evidence.name_of(place), y) for place, y in outputs),
+        *(Result(each.name, None, each.name, each.value) for each in evidence.inputs),
+    ]
 
 
 def element_name(name: str, x: Tensor, coordinate: int) -> str:
