@@ -37,7 +37,6 @@ from gradverify.oracles.legs import (
     Kernel,
     RefusedError,
     Standing,
-    as_reference,
     beside_lifted,
     in_float64,
 )
@@ -258,7 +257,7 @@ class Evidence(Checked):
         function = self._given_by(twin)
         if isinstance(self.in_float64, str):
             return function
-        found = attempted(lambda: self._in_float64(twin, function, function.values(twin.leaves())))
+        found = self._in_float64(twin, function)
         return function if isinstance(found, UserCodeError) else found
 
     def _given_by(self, twin: Subject) -> Surrogate | Differentiable:
@@ -268,15 +267,19 @@ class Evidence(Checked):
         return Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
 
     def _in_float64(
-        self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]
+        self,
+        subject: Subject,
+        function: Surrogate | Differentiable,
+        outputs: Sequence[Tensor] | None = None,
     ) -> InFloat64 | UserCodeError:
-        """What the function raises where it refuses float64."""
-
-        def reference(twin: Subject) -> Differentiable:
-            return self._differentiate(as_reference(twin), self.forward.checked)
-
-        return in_float64(
-            subject, function, outputs, self._given_by, reference, lifts=self.surrogate is None
+        """What the function raises where it refuses float64. `outputs`: called for if not given."""
+        return attempted(
+            lambda: in_float64(
+                subject,
+                function,
+                function.values(subject.leaves()) if outputs is None else outputs,
+                self._given_by,
+            )
         )
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
@@ -311,13 +314,10 @@ class Evidence(Checked):
             )
         ):
             return ""
-        function = self.surrogate or self.function
-        found = attempted(
-            lambda: self._in_float64(
-                self.subject,
-                function,
-                self.outputs if self.surrogate is None else function.values(self.subject.leaves()),
-            )
+        found = (
+            self._in_float64(self.subject, self.function, self.outputs)
+            if self.surrogate is None
+            else self._in_float64(self.subject, self.surrogate)
         )
         if isinstance(found, UserCodeError):
             given = "" if isinstance(found, RefusedError) else "given float64 "

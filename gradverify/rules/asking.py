@@ -90,6 +90,9 @@ NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
     "not empty": lambda e, found: e.empty and "the spec asks for an empty tensor",
     "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
     "no draws": lambda e, found: e.draws and "the function draws random numbers",
+    "reference": lambda e, found: (
+        not e.subject.case.oracles.reference and "the spec names no `reference`"
+    ),
     "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
     "float64": lambda e, found: (
         not all(

@@ -446,7 +446,7 @@ def gv226(evidence: Evidence) -> Findings:
 
     def usual(point: Point) -> Point:
         with itself():
-            subject = _cast(_at(evidence, [x.to(WIDE[x.dtype]) for x in point]), NARROW, WIDE)
+            subject = _cast(_at(evidence, point), NARROW, WIDE)
         return _filled(evidence, subject, v)
 
     def seen(point: Point) -> Point:

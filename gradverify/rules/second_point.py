@@ -32,7 +32,6 @@ from gradverify.subject.another import (
     other_points,
     with_other_numbers,
 )
-from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import specified
 from gradverify.subject.snapshot import alike, same
@@ -109,9 +108,7 @@ def look_at(
         specified(given),
         evidence.wishes.seed,
     )
-    source = generator(
-        evidence.settings.seed, evidence.subject.case.check, "second point's direction"
-    )
+    source = evidence.subject.generator("second point's direction")
     function = evidence.measured_at(twin)
     invented = any(each.invented for each in given)
     return Look(
@@ -161,24 +158,17 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
     where the tolerance is that of float32, by element too: there a few percent hide in the sum of
     all."""
     coarse = evidence.rtol > COARSE
+
+    def differs(look: Look, by_element: bool) -> bool:
+        if look.seen is Screen.DIFFERS or not by_element:
+            return look.seen is Screen.DIFFERS
+        pairs = _jacobian_at(evidence, look).pairs.values()
+        return any(pair.count(Outcome.MISMATCH) for pair in pairs)
+
     for name in varied.numbers:
         look = _varied(evidence, arguments, BOLD, name)
         near = _varied(evidence, arguments, MILD, name)
-        if (
-            look is not None
-            and look.seen is Screen.DIFFERS
-            and near is not None
-            and (
-                near.seen is Screen.DIFFERS
-                or (
-                    coarse
-                    and any(
-                        pair.count(Outcome.MISMATCH)
-                        for pair in _jacobian_at(evidence, near).pairs.values()
-                    )
-                )
-            )
-        ):
+        if look and near and differs(look, False) and differs(near, coarse):
             yield from _by_element(evidence, look)
             return
     yield (

@@ -27,7 +27,7 @@ from gradverify.rules.shown import (
     place_name,
 )
 from gradverify.subject.failure import type_name
-from gradverify.subject.forms import out_of_reach
+from gradverify.subject.forms import dtype_name, out_of_reach
 from gradverify.subject.wide import sixteen_inside
 
 
@@ -411,10 +411,7 @@ def _graphless(outputs: Sequence[Any]) -> str:
         return f"the function returned no tensor: {', '.join(kinds) or 'nothing at all'}"
     if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
         place, y = tensors[0]
-        return (
-            f"no output has floating or complex numbers: y{place} is "
-            f"{str(y.dtype).removeprefix('torch.')}"
-        )
+        return f"no output has floating or complex numbers: y{place} is {dtype_name(y)}"
     return "no output has a graph that leads back to the inputs"
 
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -46,11 +46,10 @@ from gradverify.rules.differ import (
     worst_of,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.shown import Findings, Told, element_name
+from gradverify.rules.shown import Findings, Told, element_name, results
 from gradverify.rules.shown import apart as in_digits
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, batched_gradients, copied
-from gradverify.subject.draw import generator
 from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.fewer_bits import in_all_bits
 from gradverify.subject.graph import lacking
@@ -706,14 +705,10 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
             hint=None if by_hand else LOUD,
         )
     looped, hint = batches.looped(dims), AS_A_LOOP if by_hand else GENERATED
-    names = [
-        *map(evidence.name_of, evidence.forward.checked),
-        *(f"grad_{argument.name}" for argument in evidence.inputs),
-    ]
-    for name, vmapped, loop in zip(
-        names, (*seen.outputs, *seen.gradients), (*looped.outputs, *looped.gradients), strict=True
-    ):
+    both = (*seen.outputs, *seen.gradients), (*looped.outputs, *looped.gradients)
+    for result, vmapped, loop in zip(results(evidence), *both, strict=True):
         if vmapped.shape != loop.shape:
+            name = result.name if result.input is None else f"grad_{result.name}"
             return Finding(
                 "GV110",
                 f"{shown} {name} has shape {list(vmapped.shape)}, but {list(loop.shape)} from a "
@@ -940,7 +935,7 @@ class _Halves:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self.v = evidence, evidence.worked.cotangents
-        source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
+        source = evidence.subject.generator("mask")
         drawn = [torch.randint(0, 2, y.shape, generator=source) for y in evidence.outputs]
         count, ones = sum(mask.numel() for mask in drawn), sum(int(mask.sum()) for mask in drawn)
         if ones in (0, count):
@@ -963,19 +958,15 @@ class _Halves:
             if self._whole
             else [v - half for v, half in zip(self.v, self._large, strict=True)]
         )
-        self._together: list[Tensor] | None = None
 
-    @property
+    @cached_property
     def together(self) -> list[Tensor]:
         """Asked for when the halves were, on a graph that nobody watches: if that refused the
         second, there are no repeats."""
-        if self._together is None:
-            repeats = self._evidence.repeats
-            again = repeats and self._evidence.reusable
-            self._together = (
-                self._known(repeats[0].values) if repeats and again else self.gradients(self.v)
-            )
-        return self._together
+        repeats = self._evidence.repeats
+        if repeats and self._evidence.reusable:
+            return self._known(repeats[0].values)
+        return self.gradients(self.v)
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
         """The gradients of the halves, each divided by its factor, added; of a single element their
@@ -1007,14 +998,10 @@ class _Halves:
     def share(self, grow: float, shrink: float) -> float:
         """How far the halves under these factors are from the whole, as a share of its largest
         number."""
-        each = [
-            (largest(whole), (apart - whole).abs())
-            for whole, apart in zip(self.together, self.apart(grow, shrink), strict=True)
-        ]
-        return max(
-            (float(off.nan_to_num(nan=torch.inf).max()) / size for size, off in each if size),
-            default=0.0,
-        )
+        pairs = zip(self.together, self.apart(grow, shrink), strict=True)
+        off = ((largest(whole), (apart - whole).abs()) for whole, apart in pairs)
+        shares = (float(by.nan_to_num(nan=torch.inf).max()) / size for size, by in off if size)
+        return max(shares, default=0.0)
 
     def linear_at(self, grow: float, shrink: float) -> bool:
         """Within `rtol`."""
