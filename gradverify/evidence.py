@@ -79,6 +79,10 @@ class Evidence(Checked):
         # open
         self.cast_inside = False
 
+    def place_of(self, name: str | None) -> int | None:
+        """Of a differentiable input among all."""
+        return next((n for n, each in enumerate(self.inputs) if each.name == name), None)
+
     def spared(self, what: str, measure: Callable[[], Value | None]) -> Value | None:
         """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's
         code, or gradverify, fails over it."""

@@ -116,10 +116,9 @@ def _cause(
 
 def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None:
     """The pattern of a finding; None where its elements are not known one by one."""
-    argument = next((each for each in evidence.inputs if each.name == finding.input), None)
-    if argument is None or argument.symmetric:
+    place = evidence.place_of(finding.input)
+    if place is None or (argument := evidence.inputs[place]).symmetric:
         return None
-    place = evidence.inputs.index(argument)
     checked = evidence.forward.checked
     pairs = evidence.jacobian.pairs
     wrong = (
@@ -137,9 +136,9 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
         return None
     x, y, name = argument.value, evidence.outputs[pair.output], evidence.name_of(number)
     others = [
-        (evidence.inputs[n], other.entries)
-        for (n, output), other in pairs.items()
-        if output == pair.output and n != place
+        (_side(evidence.inputs[n].name, evidence.inputs[n].value), _bars(evidence, e))
+        for (n, output), each in pairs.items()
+        if output == pair.output and n != place and (e := each.entries) is not None and e.complete
     ]
     unknown = ~np.isin(entries.outcome, (Outcome.PASS, Outcome.MISMATCH))
     tensors = {
@@ -166,11 +165,7 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
         max(pair.unit, UNITS.get(x.dtype, U64)),
         values,
         integers,
-        [
-            (_side(a.name, a.value), _bars(evidence, e))
-            for a, e in others
-            if e is not None and e.complete
-        ],
+        others,
         entries is not kept,
         pair.count(Outcome.MISMATCH),
     )
@@ -244,9 +239,7 @@ def _wrong(rests: Causes, e: Entries) -> Mask:
 def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
     """By a few more backwards: does backward give the same numbers for all of several different
     cotangents? Raises UserCodeError."""
-    place = next(
-        (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
-    )
+    place = evidence.place_of(finding.input)
     if place is None:
         return None
     cotangents = [

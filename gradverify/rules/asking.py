@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -162,11 +161,11 @@ def examine(
     )
     if finding is None:
         return examined
-    return (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
+    return (*examined, Examined(RuleRun(finding.code, "ran"), (with_severity(finding),)))
 
 
 def _has_error(examined: Examined) -> bool:
-    return any(with_severity(finding).severity == "error" for finding in examined.findings)
+    return any(finding.severity == "error" for finding in examined.findings)
 
 
 def with_severity(finding: Finding) -> Finding:
@@ -204,12 +203,9 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 if each.code not in found or each.code == info.code or each.code < "GV1"
             )
             examined = examined._replace(findings=own)
-            found |= {finding.code for finding in own if with_severity(finding).severity == "error"}
-            stops = (
-                finding.code
-                for finding in own
-                if book()[finding.code].stops and finding.severity == "error"
-            )
+            errors = [finding.code for finding in own if finding.severity == "error"]
+            found |= set(errors)
+            stops = (code for code in errors if book()[code].stops)
             # Once a rule explains why backward raises, nothing that needs a backward can run
             refused = (
                 code
@@ -246,8 +242,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
 
 
 def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
-    name = f"gradverify.rules.{info.file or info.module}"
-    module = sys.modules.get(name) or importlib.import_module(name)
+    module = importlib.import_module(f"gradverify.rules.{info.file or info.module}")
     seen, before = list[Finding | Comparison | str](), evidence.subject.calls
     ran, fault = True, None
     try:
@@ -283,10 +278,9 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     run = RuleRun(
         info.code, "ran" if ran else "not_applicable", reason, evidence.subject.calls - before
     )
-    findings = tuple(each for each in seen if isinstance(each, Finding))
-    return Examined(
-        run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault
-    )
+    findings = tuple(with_severity(each) for each in seen if isinstance(each, Finding))
+    comparisons = tuple(each for each in seen if isinstance(each, Comparison))
+    return Examined(run, findings, comparisons, fault)
 
 
 # ---- One fault, one code: which finding stands where several rules found the same, by the ranks

@@ -151,9 +151,7 @@ def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
         classes = (evidence.subject.target.subject,) if own else evidence.forward.classes
         found = [line for cls in classes if (line := method_line(cls, method)) is not None]
         return at(finding, found[0] if len(found) == 1 else None)
-    place = next(
-        (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
-    )
+    place = evidence.place_of(finding.input)
     if own or (place is None and finding.input is not None):
         return finding
     if (

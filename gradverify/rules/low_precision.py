@@ -90,24 +90,17 @@ def gv112(evidence: Evidence) -> Told:
         "in float64",
         f"look for what differs in {kernel.name} from float32",
     ):
-        at = _at_kernel(found, evidence)
-        if found.message.endswith(OVERFLOW):
-            at = replace(
-                at,
-                hint=f"something before it leaves the range of {kernel.name}: scale first, or "
-                "compute it in float32",
+        found = _at_kernel(found, evidence)
+        if doubtful:
+            message = f"{found.message}; {INTEGERS}"
+            found = replace(found, code="GV007", severity="error", message=message, hint=CAST)
+        elif found.message.endswith(OVERFLOW):
+            hint = (
+                f"something before it leaves the range of {kernel.name}: scale first, or compute "
+                "it in float32"
             )
-        yield (
-            replace(
-                at,
-                code="GV007",
-                severity="error",
-                message=f"{found.message}; {INTEGERS}",
-                hint=CAST,
-            )
-            if doubtful
-            else at
-        )
+            found = replace(found, hint=hint)
+        yield found
     repeats = list[Reproduced]()  # the different results of identical calls
     for of, given in zip(results(evidence), kernel.repeated, strict=True):
         name = of.name if of.input is None else f"grad of {of.name}"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.case import Settings
-from gradverify.model.result import Finding, Reproduced
+from gradverify.model.result import Finding, Reproduced, Severity
 from gradverify.numerics.function.coordinates import UNITS, flat_real
 from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
@@ -58,6 +58,16 @@ DRAWS = (
 )
 
 
+def explained(evidence: Evidence, off: float, size: float, rounding: float) -> tuple[Severity, str]:
+    """How severe it is that two identical calls differ by `off` in a tensor of that size and
+    rounding, and a hint."""
+    if off <= ATOMIC * rounding:
+        return "warning", ORDER_OF_SUMS
+    if off <= evidence.rtol * size and off <= evidence.leftover * size:
+        return "warning", LEFT
+    return "error", ANOTHER
+
+
 def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ...]:
     """As severe as the spec wants them, when all is found: under `strict` every one is an error,
     under `deterministic` what differs between calls."""
@@ -71,6 +81,10 @@ def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ..
 
 # ---- GV205 forward-deterministic: the forward gives other values when it is called again
 MORE = 3  # calls, to count the different results of a forward that has some
+ACCEPTS = {
+    ORDER_OF_SUMS: ", `nondeterminism` accepts it",
+    ANOTHER: "; `nondeterminism` accepts small differences",
+}
 
 
 def gv205(evidence: Evidence) -> Told:
@@ -113,29 +127,21 @@ def gv205(evidence: Evidence) -> Told:
             if worst <= accepted:
                 continue
             size = largest(flat_real(first))
-            found = Finding("GV205", f"the forward is not deterministic: {words}", output=place)
-            if worst <= ATOMIC * evidence.precision * size:
-                slight.append(
-                    replace(
-                        found,
-                        severity="warning",
-                        hint=f"{ORDER_OF_SUMS}, `nondeterminism` accepts it",
-                    )
-                )
-            elif worst <= evidence.rtol * size and worst <= evidence.leftover * size:
-                yield replace(found, severity="warning", hint=LEFT)
+            severity, hint = explained(evidence, worst, size, evidence.precision * size)
+            drawn = not evidence.settings.reseed and not torch.equal(
+                before, torch.default_generator.get_state()
+            )
+            found = Finding(
+                "GV205",
+                f"the forward is not deterministic: {words}",
+                severity=severity,
+                output=place,
+                hint=DRAWS if drawn and severity == "error" else f"{hint}{ACCEPTS.get(hint, '')}",
+            )
+            if hint != ORDER_OF_SUMS:
+                yield found
                 return
-            else:
-                drawn = not evidence.settings.reseed and not torch.equal(
-                    before, torch.default_generator.get_state()
-                )
-                yield replace(
-                    found,
-                    hint=DRAWS
-                    if drawn
-                    else f"{ANOTHER}; `nondeterminism` accepts small differences",
-                )
-                return
+            slight.append(found)
     # What differs is called a few times more
     for _ in range(MORE if any(each.told(1.0).distinct > 1 for each in counts) else 0):
         count(evidence.function.here())
@@ -227,14 +233,13 @@ def gv206(evidence: Evidence) -> Told:
         if not odd:
             yield f"call {first} of one graph differs, but fresh graphs agree: not for this rule"
     for each in odd:
-        error = each.off > ATOMIC * each.rounding
-        left = error and each.off <= evidence.leftover * each.size
+        severity, hint = explained(evidence, each.off, each.size, each.rounding)
         yield Finding(
             "GV206",
             f"backward is not deterministic: {each.sentence(number)}",
             input=evidence.inputs[each.place].name,
-            severity="error" if error and not left else "warning",
-            hint=LEFT if left else ANOTHER if error else ORDER_OF_SUMS,
+            severity=severity,
+            hint=hint,
         )
     drawn, ended = evidence.worked.drawn
     if (
