@@ -170,13 +170,8 @@ class Evidence(Checked):
                 asked,
             )
 
-        found = without_leftovers(
-            measure() if self.draws else subject.seldom_seeded(measure),
-            subject.inputs,
-            wishes,
-            lambda: self.leftover,
-            lambda: self.iterated_on(subject, wishes),
-        )
+        found = measure() if self.draws else subject.seldom_seeded(measure)
+        found = self.converged(found, subject, wishes)
         found = left_open(found, Limit.RESTLESS) if subject.restless else noise_left_open(found)
         return zeros_left_open(found, wishes, self._uncast) if self.surrogate is None else found
 
@@ -222,21 +217,24 @@ class Evidence(Checked):
         `rtol` where the function iterates, else 0."""
         return self.rtol if self.stopping_tests else 0.0
 
-    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Value]) -> Value:
-        """What is measured of the subject, or of the same function elsewhere, where it iterates to
-        a tighter tolerance."""
+    def tighter(self, measure: Callable[[Differentiable], Value]) -> Value:
+        """What is measured of the function where it iterates to a tighter tolerance."""
         with Tightened(self.stopping_tests):
-            twin = subject.twin(subject.arguments)
+            twin = self.subject.twin(self.subject.arguments)
             return measure(self._differentiate(twin, self.forward.checked))
 
-    def iterated_on(self, subject: Subject, wishes: Wishes) -> Jacobian:
-        """Backward against finite differences where the function iterates to a tighter
-        tolerance."""
-        with Tightened(self.stopping_tests):
-            twin = subject.twin(subject.arguments)
-            return twin.seldom_seeded(
-                lambda: jacobian(self.measured_at(twin), self.settings, wishes)
-            )
+    def converged(self, found: Jacobian, subject: Subject, wishes: Wishes) -> Jacobian:
+        """A comparison of the subject, or of the same function elsewhere, without what an iteration
+        leaves: it is made again where the function iterates to a tighter tolerance."""
+
+        def again() -> Jacobian:
+            with Tightened(self.stopping_tests):
+                twin = subject.twin(subject.arguments)
+                return twin.seldom_seeded(
+                    lambda: jacobian(self.measured_at(twin), self.settings, wishes)
+                )
+
+        return without_leftovers(found, subject.inputs, wishes, lambda: self.leftover, again)
 
     @cached_property
     def wishes(self) -> Wishes:

@@ -142,15 +142,11 @@ class Kernel:
     @property
     def outputs(self) -> tuple[TensorResult, ...]:
         """One for each checked output."""
-        return self._judged[: len(self._checked)]
-
-    @property
-    def gradients(self) -> tuple[TensorResult, ...]:
-        """One for each differentiable input."""
-        return self._judged[len(self._checked) :]
+        return self.judged[: len(self._checked)]
 
     @cached_property
-    def _judged(self) -> tuple[TensorResult, ...]:
+    def judged(self) -> tuple[TensorResult, ...]:
+        """One for each checked output, then one for each differentiable input."""
         cotangents = self._cotangents
         kernel = self._called(cotangents)
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]

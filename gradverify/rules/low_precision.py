@@ -79,7 +79,7 @@ def gv112(evidence: Evidence) -> Told:
         return
     # Triton's interpreter, which computes with bfloat16 as with integers, may be at fault
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
-    seen = [*kernel.outputs, *kernel.gradients]
+    seen = kernel.judged
     for of, each in zip(results(evidence), seen, strict=True):
         yield _comparison(of, each)
     for found in beyond_native(

@@ -18,7 +18,6 @@ from gradverify.numerics.pairs.pair import (
     Pair,
 )
 from gradverify.oracles.along import Screen, screened
-from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
 from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_culprit
@@ -179,14 +178,8 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
 
 # ---- by element
 def _jacobian_at(evidence: Evidence, look: Look) -> Jacobian:
-    compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
-    return without_leftovers(
-        compared,
-        look.function.inputs,
-        look.wishes,
-        lambda: evidence.leftover,
-        lambda: evidence.iterated_on(look.twin, look.wishes),
-    )
+    found = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
+    return evidence.converged(found, look.twin, look.wishes)
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
