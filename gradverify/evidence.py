@@ -37,7 +37,6 @@ from gradverify.oracles.legs import (
     Kernel,
     RefusedError,
     Standing,
-    as_reference,
     beside_lifted,
     in_float64,
 )
@@ -79,6 +78,10 @@ class Evidence(Checked):
         # A part of a function of float64 computes in float32, as far as its own steps left elements
         # open
         self.cast_inside = False
+
+    def place_of(self, name: str | None) -> int | None:
+        """Of a differentiable input among all."""
+        return next((n for n, each in enumerate(self.inputs) if each.name == name), None)
 
     def spared(self, what: str, measure: Callable[[], Value | None]) -> Value | None:
         """What is nice to know (a cause, a hint), and not worth a verdict: None where the user's
@@ -167,13 +170,8 @@ class Evidence(Checked):
                 asked,
             )
 
-        found = without_leftovers(
-            measure() if self.draws else subject.seldom_seeded(measure),
-            subject.inputs,
-            wishes,
-            lambda: self.leftover,
-            lambda: self.iterated_on(subject, wishes),
-        )
+        found = measure() if self.draws else subject.seldom_seeded(measure)
+        found = self.converged(found, subject, wishes)
         found = left_open(found, Limit.RESTLESS) if subject.restless else noise_left_open(found)
         return zeros_left_open(found, wishes, self._uncast) if self.surrogate is None else found
 
@@ -219,21 +217,24 @@ class Evidence(Checked):
         `rtol` where the function iterates, else 0."""
         return self.rtol if self.stopping_tests else 0.0
 
-    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Value]) -> Value:
-        """What is measured of the subject, or of the same function elsewhere, where it iterates to
-        a tighter tolerance."""
+    def tighter(self, measure: Callable[[Differentiable], Value]) -> Value:
+        """What is measured of the function where it iterates to a tighter tolerance."""
         with Tightened(self.stopping_tests):
-            twin = subject.twin(subject.arguments)
+            twin = self.subject.twin(self.subject.arguments)
             return measure(self._differentiate(twin, self.forward.checked))
 
-    def iterated_on(self, subject: Subject, wishes: Wishes) -> Jacobian:
-        """Backward against finite differences where the function iterates to a tighter
-        tolerance."""
-        with Tightened(self.stopping_tests):
-            twin = subject.twin(subject.arguments)
-            return twin.seldom_seeded(
-                lambda: jacobian(self.measured_at(twin), self.settings, wishes)
-            )
+    def converged(self, found: Jacobian, subject: Subject, wishes: Wishes) -> Jacobian:
+        """A comparison of the subject, or of the same function elsewhere, without what an iteration
+        leaves: it is made again where the function iterates to a tighter tolerance."""
+
+        def again() -> Jacobian:
+            with Tightened(self.stopping_tests):
+                twin = subject.twin(subject.arguments)
+                return twin.seldom_seeded(
+                    lambda: jacobian(self.measured_at(twin), self.settings, wishes)
+                )
+
+        return without_leftovers(found, subject.inputs, wishes, lambda: self.leftover, again)
 
     @cached_property
     def wishes(self) -> Wishes:
@@ -258,7 +259,7 @@ class Evidence(Checked):
         function = self._given_by(twin)
         if isinstance(self.in_float64, str):
             return function
-        found = attempted(lambda: self._in_float64(twin, function, function.values(twin.leaves())))
+        found = self._in_float64(twin, function)
         return function if isinstance(found, UserCodeError) else found
 
     def _given_by(self, twin: Subject) -> Surrogate | Differentiable:
@@ -268,15 +269,19 @@ class Evidence(Checked):
         return Surrogate(twin, function, self.forward.checked, function.values(twin.leaves()))
 
     def _in_float64(
-        self, subject: Subject, function: Surrogate | Differentiable, outputs: Sequence[Tensor]
+        self,
+        subject: Subject,
+        function: Surrogate | Differentiable,
+        outputs: Sequence[Tensor] | None = None,
     ) -> InFloat64 | UserCodeError:
-        """What the function raises where it refuses float64."""
-
-        def reference(twin: Subject) -> Differentiable:
-            return self._differentiate(as_reference(twin), self.forward.checked)
-
-        return in_float64(
-            subject, function, outputs, self._given_by, reference, lifts=self.surrogate is None
+        """What the function raises where it refuses float64. `outputs`: called for if not given."""
+        return attempted(
+            lambda: in_float64(
+                subject,
+                function,
+                function.values(subject.leaves()) if outputs is None else outputs,
+                self._given_by,
+            )
         )
 
     def at(self, arguments: Sequence[Argument]) -> Evidence:
@@ -311,13 +316,10 @@ class Evidence(Checked):
             )
         ):
             return ""
-        function = self.surrogate or self.function
-        found = attempted(
-            lambda: self._in_float64(
-                self.subject,
-                function,
-                self.outputs if self.surrogate is None else function.values(self.subject.leaves()),
-            )
+        found = (
+            self._in_float64(self.subject, self.function, self.outputs)
+            if self.surrogate is None
+            else self._in_float64(self.subject, self.surrogate)
         )
         if isinstance(found, UserCodeError):
             given = "" if isinstance(found, RefusedError) else "given float64 "

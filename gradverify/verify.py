@@ -93,10 +93,9 @@ def verify(
 def _result(
     subject: Subject, evidence: Evidence, examined: Sequence[Examined], brief: bool
 ) -> CaseResult:
-    # With its rule's name and severity, its output's name, and the line of backward for what is
-    # wrong with it
+    # With its output's name, and the line of backward for what is wrong with it
     said = (
-        placed(_named(of_a_list(with_severity(finding), evidence.subject.case), evidence), evidence)
+        placed(_named(of_a_list(finding, evidence.subject.case), evidence), evidence)
         for each in examined
         for finding in each.findings
     )

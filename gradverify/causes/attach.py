@@ -21,7 +21,7 @@ from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import copied
-from gradverify.subject.failure import Spent, UserCodeError
+from gradverify.subject.failure import Spent, tried
 
 # Of the cotangents: a backward that keeps no more than their signs differs for the second
 SIDES = (1.0, -1.0, 1.0)
@@ -50,21 +50,18 @@ class Elsewhere:
         """None where the function is defined at no other point, or where that is not afforded."""
         here, choice = self._here, self._here.choice
         forward, backward = (choice.cost.forward, choice.cost.backward) if choice else (0, 0)
+
+        def alike(there: Evidence) -> bool:
+            own = there.infinite == here.infinite and there.forward.checked == here.forward.checked
+            return own and bool(there.jacobian.pairs)
+
         try:
             with here.spending.bound(forward, backward):
-                for there in map(here.at, other_points(here.subject)):
-                    try:
-                        alike = (there.infinite, there.forward.checked) == (
-                            here.infinite,
-                            here.forward.checked,
-                        )
-                        if alike and there.jacobian.pairs:
-                            return there
-                    except UserCodeError:
-                        continue
+                points = map(here.at, other_points(here.subject))
+                return next((there for there in points if tried(alike, there)), None)
         except Spent:
             self.afforded = False
-        return None
+            return None
 
 
 def with_causes(findings: Iterable[Finding], evidence: Evidence, book: Book) -> tuple[Finding, ...]:
@@ -119,10 +116,9 @@ def _cause(
 
 def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None:
     """The pattern of a finding; None where its elements are not known one by one."""
-    argument = next((each for each in evidence.inputs if each.name == finding.input), None)
-    if argument is None or argument.symmetric:
+    place = evidence.place_of(finding.input)
+    if place is None or (argument := evidence.inputs[place]).symmetric:
         return None
-    place = evidence.inputs.index(argument)
     checked = evidence.forward.checked
     pairs = evidence.jacobian.pairs
     wrong = (
@@ -140,9 +136,9 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
         return None
     x, y, name = argument.value, evidence.outputs[pair.output], evidence.name_of(number)
     others = [
-        (evidence.inputs[n], other.entries)
-        for (n, output), other in pairs.items()
-        if output == pair.output and n != place
+        (_side(evidence.inputs[n].name, evidence.inputs[n].value), _bars(evidence, e))
+        for (n, output), each in pairs.items()
+        if output == pair.output and n != place and (e := each.entries) is not None and e.complete
     ]
     unknown = ~np.isin(entries.outcome, (Outcome.PASS, Outcome.MISMATCH))
     tensors = {
@@ -169,11 +165,7 @@ def _seen(finding: Finding, rests: Causes, evidence: Evidence) -> Pattern | None
         max(pair.unit, UNITS.get(x.dtype, U64)),
         values,
         integers,
-        [
-            (_side(a.name, a.value), _bars(evidence, e))
-            for a, e in others
-            if e is not None and e.complete
-        ],
+        others,
         entries is not kept,
         pair.count(Outcome.MISMATCH),
     )
@@ -196,26 +188,23 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
 
     Those of column groups come from compressed cotangents: right where backward is zero outside of
     f's structure, which one random cotangent tells. Else a backward for each output element, if
-    they are few; None if not.
+    they are few; None if not. Raises UserCodeError.
     """
     y = evidence.outputs[pair.output]
     m = len(numbers(evidence.outputs[pair.output]))
     n = len(numbers(evidence.inputs[pair.input].value))
-    try:
-        cotangent = evidence.cotangents("elements")[pair.output]
-        parts = e.analytic * numbers(cotangent)[e.output]
-        gradient, size = np.bincount(e.input, parts, n), np.bincount(e.input, np.abs(parts), n)
-        slack = SLACK_LOW if evidence.unit > U64 else SLACK
-        off = np.abs(_gradient(evidence, pair, cotangent) - gradient)
-        if (off <= slack * size + slack * slack * size.max(initial=0.0)).all():
-            return e
-        if not e.complete or m > ROWS or m * n > DENSE or pair.elements != m * n:
-            return None
-        rows = np.stack(
-            [_gradient(evidence, pair, one_hot(y.shape, y.dtype, y.device, j)) for j in range(m)]
-        )
-    except UserCodeError:
+    cotangent = evidence.cotangents("elements")[pair.output]
+    parts = e.analytic * numbers(cotangent)[e.output]
+    gradient, size = np.bincount(e.input, parts, n), np.bincount(e.input, np.abs(parts), n)
+    slack = SLACK_LOW if evidence.unit > U64 else SLACK
+    off = np.abs(_gradient(evidence, pair, cotangent) - gradient)
+    if (off <= slack * size + slack * slack * size.max(initial=0.0)).all():
+        return e
+    if not e.complete or m > ROWS or m * n > DENSE or pair.elements != m * n:
         return None
+    rows = np.stack(
+        [_gradient(evidence, pair, one_hot(y.shape, y.dtype, y.device, j)) for j in range(m)]
+    )
     analytic, wrong = rows[e.output, e.input], e.outcome == Outcome.MISMATCH
     outcome = np.where(wrong & (np.abs(analytic - e.numeric) <= e.bar), Outcome.PASS, e.outcome)
     rows[e.output, e.input] = 0.0
@@ -249,20 +238,14 @@ def _wrong(rests: Causes, e: Entries) -> Mask:
 
 def _of_linearity(finding: Finding, evidence: Evidence) -> Cause | None:
     """By a few more backwards: does backward give the same numbers for all of several different
-    cotangents?"""
-    place = next(
-        (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
-    )
+    cotangents? Raises UserCodeError."""
+    place = evidence.place_of(finding.input)
     if place is None:
         return None
-    try:
-        cotangents = [
-            [side * v for v in evidence.cotangents(f"ignored {n // 2}")]
-            for n, side in enumerate(SIDES)
-        ]
-        replies = [copied(evidence.function.vjp(v))[place] for v in cotangents]
-    except UserCodeError:
-        return None
+    cotangents = [
+        [side * v for v in evidence.cotangents(f"ignored {n // 2}")] for n, side in enumerate(SIDES)
+    ]
+    replies = [copied(evidence.function.vjp(v))[place] for v in cotangents]
     first, *others = [numbers(torch.zeros(0) if reply is None else reply) for reply in replies]
     size = float(np.abs(first).max(initial=0.0))
     if (

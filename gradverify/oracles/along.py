@@ -67,7 +67,7 @@ class Along:
         tolerance is right, anything else is no news.
         """
         # Whose bits may tell of a finer rounding
-        s = self._ladders(direction).samples(self._everything, [GUESS])
+        s = self._ladders(direction).samples(self._asked(), [GUESS])
         magnitude = s.magnitude if s.rounds_x else None
         found = secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, self._rounding(), s.unit, magnitude)
         return as_derivative(found)
@@ -80,8 +80,7 @@ class Along:
         column; 0: it does not move. `only`: of these outputs. `sigma`: the noise of f, where it is
         not that of repeated calls."""
         noise = np.maximum(self._repeated, self._rounding()) if sigma is None else sigma
-        asked = self._everything if only is None else only
-        return self._ladders(direction).under(noise).solve(asked, QUICK, False)
+        return self._ladders(direction).under(noise).solve(self._asked(only), QUICK, False)
 
     @np.errstate(all="ignore")
     def thorough(self, direction: Array, only: Index | None = None) -> Derivative:
@@ -100,19 +99,18 @@ class Along:
         )
         size = np.where(np.isfinite(point.f0), np.abs(point.f0), 0.0)
         beyond = (
-            ladders.samples(self._everything, known).up
+            ladders.samples(self._asked(), known).up
             if len(known := ladders.known) >= len(QUICK)
             else np.arange(2)[:, None]
         )
         moves = np.broadcast_to((beyond[1:] != beyond[0]).any(0), size.shape)
         found = noise_along(ray, size, moves)[0]
         noise = np.maximum(repeated, pooled(found, size, point.parts, point.shared(size)))
-        asked = self._everything if only is None else only
-        return ladders.under(noise).solve(asked, range(RUNGS), True)
+        return ladders.under(noise).solve(self._asked(only), range(RUNGS), True)
 
-    @property
-    def _everything(self) -> Index:
-        return np.arange(len(self.value))
+    def _asked(self, only: Index | None = None) -> Index:
+        """These outputs, or all."""
+        return np.arange(len(self.value)) if only is None else only
 
     def _ladders(self, direction: Array) -> Ladders:
         """Of an f without noise; what was sampled along the direction before is not sampled

@@ -166,7 +166,7 @@ def beside_largest(pair: Pair, checked: Checked, again: Callable[[Differentiable
     size = float(np.abs(seen.numeric[np.isfinite(seen.numeric)]).max(initial=0.0))
     share = checked.leftover
     small = share > 0 and bool((wrong.off <= wrong.tolerance + share * size).all())
-    if small and _shrinks(pair, checked.tighter(checked.subject, again)):
+    if small and _shrinks(pair, checked.tighter(again)):
         return _passed(pair)
     return pair
 

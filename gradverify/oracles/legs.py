@@ -141,15 +141,11 @@ class Kernel:
     @property
     def outputs(self) -> tuple[TensorResult, ...]:
         """One for each checked output."""
-        return self._judged[: len(self._checked)]
-
-    @property
-    def gradients(self) -> tuple[TensorResult, ...]:
-        """One for each differentiable input."""
-        return self._judged[len(self._checked) :]
+        return self.judged[: len(self._checked)]
 
     @cached_property
-    def _judged(self) -> tuple[TensorResult, ...]:
+    def judged(self) -> tuple[TensorResult, ...]:
+        """One for each checked output, then one for each differentiable input."""
         cotangents = self._cotangents
         kernel = self._called(cotangents)
         exact = [_pulled(self._wide, self._checked, each) for each in cotangents]
@@ -308,30 +304,25 @@ class RefusedError(UserCodeError):
 
 
 def in_float64(
-    subject: Subject,
-    function: Gives,
-    outputs: Tensors,
-    given_by: Callable[[Subject], Gives],
-    reference: Callable[[Subject], Gives],
-    *,
-    lifts: bool,
+    subject: Subject, function: Gives, outputs: Tensors, given_by: Callable[[Subject], Gives]
 ) -> InFloat64 | UserCodeError:
-    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one;
-    `reference`: that of the spec.
+    """`function`: of the subject, with its `outputs`; `given_by`: the same of another one.
 
-    `lifts`: what it casts to float32 inside is float64 first. Then nothing is, then the reference
-    takes its place, then float64 says that it is float32, if the function asserts that, or branches
-    on it. Where none of these is the same function: why it is not."""
-    ways = [(given_by, InDouble(lifts=lifts))]
+    Where there is no surrogate, what it casts to float32 inside is float64 first. Then nothing is,
+    then the reference takes its place, then float64 says that it is float32, if the function
+    asserts that, or branches on it. Where none of these is the same function: why it is not."""
+    lifts = subject.case.oracles.surrogate is None
+    ways = [(False, InDouble(lifts=lifts))]
     if lifts and is_narrow(subject):
-        ways.append((given_by, InDouble(lifts=False)))
+        ways.append((False, InDouble(lifts=False)))
         if subject.case.oracles.reference is not None and not subject.parameter_names:
-            ways.append((reference, InDouble(lifts=True)))
-        ways.append((given_by, InDouble(lifts=True, shows=True)))
+            ways.append((True, InDouble(lifts=True)))
+        ways.append((False, InDouble(lifts=True, shows=True)))
 
-    def taken(given: Callable[[Subject], Gives], mode: InDouble) -> InFloat64:
-        full = given(widened(subject, mode))
-        return InFloat64(function, full, outputs, subject, mode, given is reference)
+    def taken(of_reference: bool, mode: InDouble) -> InFloat64:
+        twin = widened(subject, mode)
+        full = given_by(as_reference(twin) if of_reference else twin)
+        return InFloat64(function, full, outputs, subject, mode, of_reference)
 
     refused: UserCodeError = RefusedError()
     for number, way in enumerate(ways):

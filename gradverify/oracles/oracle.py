@@ -10,7 +10,6 @@ from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Value
 from gradverify.subject.spending import Spending
-from gradverify.subject.subject import Subject
 
 
 class Checked(BaseCall):
@@ -46,6 +45,6 @@ class Checked(BaseCall):
         where it has those."""
         raise NotImplementedError
 
-    def tighter(self, subject: Subject, measure: Callable[[Differentiable], Value]) -> Value:
+    def tighter(self, measure: Callable[[Differentiable], Value]) -> Value:
         """What is measured where the function iterates to a tighter tolerance."""
         raise NotImplementedError

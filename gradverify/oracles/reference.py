@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -41,6 +40,7 @@ from gradverify.numerics.sparsity.pattern import NO_ENTRY, RowGroups, dense
 from gradverify.numerics.survey import survey
 from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
+from gradverify.oracles.along import parts
 from gradverify.oracles.convergence import ByPlace, beside_largest, by_place
 from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian
 from gradverify.oracles.given import beside_rounding, exactly
@@ -90,8 +90,8 @@ def reference_gradients(
     point, other = (Point(each, columns) for each in (function, reference))
     unit, seed = float(point.unit.max(initial=U64)), Seed(settings.seed).within("reference")
     atol, rtol = settings.tolerances()
-    tensors = [slice(a, b) for a, b in pairwise(point.starts.tolist())]
-    widths, heights = np.diff(point.starts).tolist(), [p.stop - p.start for p in point.parts]
+    tensors = parts(function.inputs)
+    widths, heights = ([p.stop - p.start for p in each] for each in (tensors, point.parts))
     tallies = {
         (t, o): Tally(t, o, (height, width), WORST)
         for t, width in enumerate(widths)
@@ -140,8 +140,7 @@ def reference_gradients(
 
     def row_of(output: int, row: int, which: Iterable[int]) -> Read:
         """The elements of a row by input tensor."""
-        one = np.zeros(heights[output])
-        one[row] = 1.0
+        one = (np.arange(heights[output]) == row) * 1.0
         return read(output, one, {t: np.full(widths[t], row) for t in which})[0]
 
     def add(output: int, found: Read) -> None:

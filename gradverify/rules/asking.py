@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradverify.evidence import Evidence
 from gradverify.model.fault import fault_of
@@ -20,12 +19,42 @@ from gradverify.model.result import LEFT_OUT, Comparison, Fault, Finding, RuleRu
 from gradverify.model.rule import RuleInfo
 from gradverify.numerics.function.coordinates import DOUBLE
 from gradverify.rules.catalogue import asked, book
-from gradverify.rules.shown import Findings, Found, NotApplicable
+from gradverify.rules.shown import Findings
 from gradverify.rules.unjudged import CODE as UNDECIDED
 from gradverify.rules.unjudged import not_finished as of_the_rest
 from gradverify.rules.unjudged import uncompared
 from gradverify.subject.failure import UserCodeError, is_users, unnamed
 from gradverify.subject.on_cuda import lost
+
+
+# ---- What a rule raises in the place of a further finding
+class NotApplicable(Exception):  # noqa: N818 - no error: an answer
+    """Raised by a rule where only the measurement shows that it cannot run; its text says why, in a
+    few words."""
+
+
+class Found(Exception):  # noqa: N818 - no error: an answer
+    """Raised by a rule with the last of its findings."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+@contextmanager
+def refused(
+    code: str, when: str, hint: str | None = None, only: str | None = None, **about: Any
+) -> Iterator[None]:
+    """What the user's code raises inside is what the rule finds; with `only`, what is raised under
+    that code, and what else is raised makes the rule not applicable. `about`: fields of the
+    finding."""
+    try:
+        yield
+    except UserCodeError as error:
+        message = f"{when} {error.message}"
+        if only not in (None, error.code):
+            raise NotApplicable(message) from None
+        raise Found(Finding(code, message, frames=error.frames, hint=hint, **about)) from None
 
 
 # ---- What has to hold before a rule can say anything: the names that the catalogue uses, and why
@@ -60,6 +89,9 @@ NEEDS: Mapping[str, Callable[[Evidence, frozenset[str]], object]] = {
     "not empty": lambda e, found: e.empty and "the spec asks for an empty tensor",
     "no writes": lambda e, found: e.subject.writes and "the function writes into its inputs",
     "no draws": lambda e, found: e.draws and "the function draws random numbers",
+    "reference": lambda e, found: (
+        not e.subject.case.oracles.reference and "the spec names no `reference`"
+    ),
     "bars": lambda e, found: e.settings.eps != "auto" and "a fixed `eps` has no error bars",
     "float64": lambda e, found: (
         not all(
@@ -129,11 +161,11 @@ def examine(
     )
     if finding is None:
         return examined
-    return (*examined, Examined(RuleRun(finding.code, "ran"), (finding,)))
+    return (*examined, Examined(RuleRun(finding.code, "ran"), (with_severity(finding),)))
 
 
 def _has_error(examined: Examined) -> bool:
-    return any(with_severity(finding).severity == "error" for finding in examined.findings)
+    return any(finding.severity == "error" for finding in examined.findings)
 
 
 def with_severity(finding: Finding) -> Finding:
@@ -171,12 +203,9 @@ def _examine_all(evidence: Evidence, briefly: bool) -> Iterator[Examined]:
                 if each.code not in found or each.code == info.code or each.code < "GV1"
             )
             examined = examined._replace(findings=own)
-            found |= {finding.code for finding in own if with_severity(finding).severity == "error"}
-            stops = (
-                finding.code
-                for finding in own
-                if book()[finding.code].stops and finding.severity == "error"
-            )
+            errors = [finding.code for finding in own if finding.severity == "error"]
+            found |= set(errors)
+            stops = (code for code in errors if book()[code].stops)
             # Once a rule explains why backward raises, nothing that needs a backward can run
             refused = (
                 code
@@ -213,8 +242,7 @@ def _waiting(evidence: Evidence) -> Iterator[RuleInfo]:
 
 
 def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examined:
-    name = f"gradverify.rules.{info.file or info.module}"
-    module = sys.modules.get(name) or importlib.import_module(name)
+    module = importlib.import_module(f"gradverify.rules.{info.file or info.module}")
     seen, before = list[Finding | Comparison | str](), evidence.subject.calls
     ran, fault = True, None
     try:
@@ -250,10 +278,9 @@ def _tried(info: RuleInfo, evidence: Evidence, found: frozenset[str]) -> Examine
     run = RuleRun(
         info.code, "ran" if ran else "not_applicable", reason, evidence.subject.calls - before
     )
-    findings = tuple(each for each in seen if isinstance(each, Finding))
-    return Examined(
-        run, findings, tuple(each for each in seen if isinstance(each, Comparison)), fault
-    )
+    findings = tuple(with_severity(each) for each in seen if isinstance(each, Finding))
+    comparisons = tuple(each for each in seen if isinstance(each, Comparison))
+    return Examined(run, findings, comparisons, fault)
 
 
 # ---- One fault, one code: which finding stands where several rules found the same, by the ranks

@@ -15,7 +15,7 @@ from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.oracles.finite_difference import Gives
 from gradverify.rules.catalogue import book
 from gradverify.subject.differentiable import Differentiable
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import tried
 from gradverify.subject.find import run_folder
 from gradverify.subject.graph import Graphs, forward_of
 from gradverify.subject.lines import (
@@ -84,7 +84,7 @@ def at_culprit(finding: Finding, evidence: Evidence, function: Gives, pair: Pair
         return finding
     named = evidence.spared(
         "the line of a finding",
-        lambda: [cls for cls in classes if _repairs(cls, function, pair)],
+        lambda: [cls for cls in classes if tried(_repairs, cls, function, pair)],
     )
     return at(finding, backward_of(named[0]) if named and len(named) == 1 else None)
 
@@ -93,19 +93,16 @@ def _repairs(cls: type, function: Differentiable, pair: Pair) -> bool:
     """Is the element right where torch differentiates the forward of this Function itself?"""
     worst = pair.worst[0]
     graphs = Graphs()
-    try:
-        with forward_of(cls, graphs):
-            graph = function.graph(as_leaves(function.inputs))
-            graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
-            cotangents = [
-                one_hot(y.shape, y.dtype, y.device, worst.output_index)
-                if place == pair.output
-                else torch.zeros_like(y)
-                for place, y in enumerate(function.of(graph))
-            ]
-            gradient = function.gradients(graph, cotangents, under_modes=True)[pair.input]
-    except UserCodeError:
-        return False
+    with forward_of(cls, graphs):
+        graph = function.graph(as_leaves(function.inputs))
+        graph = replace(graph, outputs=tuple(graphs.put_back(graph.outputs)))
+        cotangents = [
+            one_hot(y.shape, y.dtype, y.device, worst.output_index)
+            if place == pair.output
+            else torch.zeros_like(y)
+            for place, y in enumerate(function.of(graph))
+        ]
+        gradient = function.gradients(graph, cotangents, under_modes=True)[pair.input]
     seen = 0.0 if gradient is None else float(numbers(gradient)[worst.input_index])
     return abs(seen - worst.numeric) <= worst.bar + worst.tolerance
 
@@ -154,9 +151,7 @@ def _at_method(finding: Finding, evidence: Evidence, method: Method) -> Finding:
         classes = (evidence.subject.target.subject,) if own else evidence.forward.classes
         found = [line for cls in classes if (line := method_line(cls, method)) is not None]
         return at(finding, found[0] if len(found) == 1 else None)
-    place = next(
-        (n for n, argument in enumerate(evidence.inputs) if argument.name == finding.input), None
-    )
+    place = evidence.place_of(finding.input)
     if own or (place is None and finding.input is not None):
         return finding
     if (

@@ -37,7 +37,7 @@ def codes() -> tuple[str, ...]:
 
 def names() -> tuple[str, ...]:
     """All rule names in the order of their codes."""
-    return tuple(info.name for info in sorted(_table(), key=lambda info: info.code))
+    return tuple(info.name for info in rules())
 
 
 @cache

@@ -24,11 +24,12 @@ from gradverify.numerics.tolerance import FLOOR, RTOL, RTOL_LOW
 from gradverify.oracles.along import Along, change, coordinates, moduli, parts, shaped
 from gradverify.oracles.finite_difference import Filled
 from gradverify.oracles.legs import InFloat64
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.differ import DUST, SINGLE, loosened, nudged, rounded_anew, tolerance
-from gradverify.rules.shown import Findings, NotApplicable, apart, coordinate_name, refused
+from gradverify.rules.shown import Findings, apart, coordinate_name
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Backward, Differentiable, Pushed, Second, push
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.graph import lacking
 from gradverify.subject.wide import InDouble, wide, widened
 
@@ -393,16 +394,12 @@ def backwards(evidence: Evidence) -> Backward:
     if not isinstance(evidence.in_float64, InFloat64):
         return own
     full = _InFloat64(evidence, InDouble(lifts=evidence.in_float64.lifted))
-    try:
-        pairs = [
-            (numbers(mine), numbers(theirs))
-            for mine, theirs in zip(own.here(), full.here(), strict=True)
-        ]
-        if all((np.abs(a - b) <= SAME * np.abs(b).max(initial=0.0)).all() for a, b in pairs):
-            return full
-        return own
-    except UserCodeError:
-        return own
+
+    def same() -> bool:
+        pairs = zip(map(numbers, own.here()), map(numbers, full.here()), strict=True)
+        return all((np.abs(a - b) <= SAME * np.abs(b).max(initial=0.0)).all() for a, b in pairs)
+
+    return full if tried(same) else own
 
 
 def known(evidence: Evidence) -> Second:
@@ -682,13 +679,12 @@ def gv109(evidence: Evidence) -> Iterator[Finding]:
             hint="make backward differentiable, or leave out `second_order: true`",
         )
         return
-    try:
-        wrong = _wrong(evidence)
+    wrong = attempted(_wrong, evidence)
     # For other weights, or at another point, as the singular vectors of torch
-    except UserCodeError as error:
-        if evidence.settings.second_order is True or error.code != "GV109":
-            raise
-        raise NotApplicable(f"it says so itself: {error.message}") from None
+    if isinstance(wrong, UserCodeError):
+        if evidence.settings.second_order is True or wrong.code != "GV109":
+            raise wrong
+        raise NotApplicable(f"it says so itself: {wrong.message}")
     if wrong is not None:
         yield _finding(evidence, wrong)
     elif evidence.settings.second_order is True:
@@ -698,19 +694,18 @@ def gv109(evidence: Evidence) -> Iterator[Finding]:
 def _elsewhere(evidence: Evidence) -> Iterator[Finding]:
     """The same at the first other point at which everything is finite: what a double backward keeps
     between calls belongs to the first inputs."""
-    for arguments in other_points(evidence.subject):
-        there = evidence.at(arguments)
-        try:
-            if there.infinite > evidence.infinite or isinstance(
-                there.modes.double_backward, UserCodeError
-            ):
-                continue
-            wrong = _wrong(there)
-        except UserCodeError:
+
+    def defined(there: Evidence) -> bool:
+        return there.infinite <= evidence.infinite and known(there) is not None
+
+    for there in map(evidence.at, other_points(evidence.subject)):
+        if not tried(defined, there):
             continue
-        if wrong is not None:
-            yield _finding(there, wrong, ELSEWHERE)
-        return
+        wrong = attempted(_wrong, there)
+        if not isinstance(wrong, UserCodeError):
+            if wrong is not None:
+                yield _finding(there, wrong, ELSEWHERE)
+            return
 
 
 def _wrong(evidence: Evidence) -> Wrong | None:

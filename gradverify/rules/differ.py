@@ -24,14 +24,11 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Reproduced
 from gradverify.numerics.function.coordinates import flat_all, flat_real, numbers
 from gradverify.numerics.roundoff import Bits
-from gradverify.rules.shown import (
-    Findings,
-    apart,
-    element_name,
-)
+from gradverify.rules.shown import Findings, Result, apart, element_name, results
 from gradverify.subject.differentiable import Differentiable, Gradients, copied
 from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
+from gradverify.subject.forms import dtype_name
 from gradverify.subject.rounding import Anew
 from gradverify.subject.snapshot import same
 from gradverify.subject.subject import Argument, Subject
@@ -55,9 +52,9 @@ class Variant(NamedTuple):
     usual: str
     hint: str
 
-    def found(self, each: Difference) -> Finding:
+    def found(self, each: Difference, more: str = "") -> Finding:
         """Where the two differ."""
-        text = f"{self.words} {each.text} {self.usual}"
+        text = f"{self.words} {each.text} {self.usual}{more}"
         return Finding(self.code, text, input=each.input, output=each.output, hint=self.hint)
 
     def raised(self, error: UserCodeError) -> Finding:
@@ -87,6 +84,12 @@ class Difference(NamedTuple):
         """The one that was seen and the one that was expected, with as many digits as tell them
         apart."""
         return apart(self.seen, self.expected)
+
+
+def difference(of: Result, coordinate: int, expected: float, seen: float) -> Difference:
+    """Of one real coordinate."""
+    where = element_name(of.name, of.tensor, coordinate)
+    return Difference(of.input, of.output, where, expected, seen)
 
 
 # Roundoffs from which a forward computes in float32, in 16 bits
@@ -122,12 +125,11 @@ def varied(
 ) -> Findings:
     """What is found of a variant: that it raises, or where it differs from the base call (or
     `base`)."""
-    try:
-        seen = call()
-    except UserCodeError as error:
-        yield variant.raised(error)
-        return
-    yield from differ(evidence, variant, seen, base, v)
+    seen = attempted(call)
+    if isinstance(seen, UserCodeError):
+        yield variant.raised(seen)
+    else:
+        yield from differ(evidence, variant, seen, base, v)
 
 
 def differ(
@@ -144,7 +146,7 @@ def differ(
     for place, y, usual in zip(evidence.forward.checked, seen.outputs, here.outputs, strict=True):
         if not isinstance(y, Tensor) or (y.dtype, y.shape) != (usual.dtype, usual.shape):
             given, wanted = (
-                f"{str(each.dtype).removeprefix('torch.')} {list(each.shape)}"
+                f"{dtype_name(each)} {list(each.shape)}"
                 if isinstance(each, Tensor)
                 else "no tensor"
                 for each in (y, usual)
@@ -180,17 +182,11 @@ def differences(
     `v`: the cotangents (none for `outputs`) of two computations, which may round differently. The
     function is called again where they differ.
     """
-    named = (
-        [
-            (None, place, evidence.name_of(place), y)
-            for place, y in zip(evidence.forward.checked, evidence.outputs, strict=True)
-        ]
-        if outputs
-        else [(argument.name, None, argument.name, argument.value) for argument in evidence.inputs]
-    )
-    for n, (input_, output, name, x) in enumerate(named):
+    named = [each for each in results(evidence) if outputs is (each.input is None)]
+    for n, of in enumerate(named):
         if equal(expected[n], seen[n]):
             continue
+        x = of.tensor
         wanted, given = (
             flat_real(torch.zeros_like(x) if each is None else each.clone())
             for each in (expected[n], seen[n])
@@ -214,11 +210,7 @@ def differences(
         allowed: Tensor | float = size * tolerance(unit) + own
         worst = worst_of(off_by, allowed)
         if worst is not None and v is not None:
-            measure = (
-                partial(_output_at, evidence, n)
-                if outputs
-                else partial(gradient_at, evidence, v, n)
-            )
+            measure = partial(_output_at if outputs else gradient_at, evidence, v, n)
             for spread in (
                 partial(nudged, size=NUDGE * tolerance(evidence.precision)),
                 rounded_anew,
@@ -230,9 +222,7 @@ def differences(
             evidence.leftover and worst_of(off_by, allowed + size * evidence.leftover) is None
         ):
             continue
-        yield Difference(
-            input_, output, element_name(name, x, worst), float(wanted[worst]), float(given[worst])
-        )
+        yield difference(of, worst, float(wanted[worst]), float(given[worst]))
 
 
 def other_gradient(evidence: Evidence, seen: Gradients) -> Difference | None:
@@ -362,7 +352,8 @@ def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tenso
     where it refuses.
     """
     inputs, check = evidence.subject.inputs, evidence.subject.case.check
-    try:
+
+    def measured() -> Tensor | None:
         here, far = measure(inputs), list[Tensor]()
         for way in range(WAYS):
             both = list[Tensor]()
@@ -371,12 +362,12 @@ def rounded_anew(evidence: Evidence, measure: Callable[[Sequence[Tensor]], Tenso
                     both.append(_finite(measure(inputs) - here).abs())
             far.append(torch.minimum(*both))
         again = measure(inputs)
-    except UserCodeError:
-        return torch.zeros(())
-    size = _finite(here).abs().max() if here.numel() else 0.0
-    second: Tensor = torch.stack(far).sort(0).values[-2]
-    steady = _finite(again - here).abs() <= STEADY * evidence.precision * size
-    return second if bool(steady.all()) else torch.zeros(())
+        size = _finite(here).abs().max() if here.numel() else 0.0
+        steady = _finite(again - here).abs() <= STEADY * evidence.precision * size
+        return torch.stack(far).sort(0).values[-2] if bool(steady.all()) else None
+
+    found = tried(measured)
+    return torch.zeros(()) if found is None else found
 
 
 def nudged(
@@ -388,22 +379,20 @@ def nudged(
     The second largest of all nudges: a tie breaks to one side in each direction, while a call that
     is wrong now and then must not excuse itself.
     """
-    inputs = evidence.subject.inputs
-    far = list[Tensor]()
-    try:
+    inputs, far = evidence.subject.inputs, list[Tensor]()
+
+    def measured() -> None:
         here = measure(inputs)
         for nudge in range(NUDGES):
-            source = generator(
-                evidence.settings.seed, evidence.subject.case.check, f"input nudge {nudge}"
-            )
+            source = evidence.subject.generator(f"input nudge {nudge}")
             signs = [signed(x, source) for x in inputs]
             for side in (size, -size):
                 there = measure(
                     [x + side * x.abs() * sign for x, sign in zip(inputs, signs, strict=True)]
                 )
                 far.append(_finite(there - here).abs())
-    except UserCodeError:
-        pass
+
+    tried(measured)
     if len(far) < 2 * NUDGES:
         return torch.stack(far).amax(0) if far else torch.zeros(())
     return torch.stack(far).sort(0).values[-2]
@@ -418,8 +407,10 @@ def gradient_at(
     )
 
 
-def _output_at(evidence: Evidence, among: int, inputs: Sequence[Tensor]) -> Tensor:
-    return flat_real(evidence.function.values([x.detach().clone() for x in inputs])[among])
+def _output_at(
+    evidence: Evidence, _: Sequence[Tensor], place: int, inputs: Sequence[Tensor]
+) -> Tensor:
+    return flat_real(evidence.function.values([x.detach().clone() for x in inputs])[place])
 
 
 # ---- Identical calls compared: how many different results they gave, and how far apart these are

@@ -8,7 +8,8 @@ from dataclasses import replace
 from gradverify.evidence import Evidence
 from gradverify.model.fault import legible
 from gradverify.model.result import Finding
-from gradverify.rules.shown import NotApplicable, Told
+from gradverify.rules.asking import NotApplicable
+from gradverify.rules.shown import Told
 from gradverify.subject.failure import describe, user_frames
 from gradverify.subject.on_device import Operator, Test, operator_of
 

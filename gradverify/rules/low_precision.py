@@ -13,18 +13,30 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.result import Comparison, Entry, Finding, Reproduced
-from gradverify.numerics.function.coordinates import UNITS, WIDE, flat_real
+from gradverify.numerics.function.coordinates import DOUBLE, UNITS, WIDE, flat_real
 from gradverify.numerics.function.coordinates import place as index_of
 from gradverify.numerics.rungs import U32
 from gradverify.numerics.sixteen_bit import ELEMENT, TensorResult
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward_of, at_returned
-from gradverify.rules.differ import Repeats, in_words, largest, off, side, worst_of
-from gradverify.rules.shown import Findings, NotApplicable, Told, element_name, refused
-from gradverify.subject.draw import DTYPES, generator
+from gradverify.rules.differ import (
+    Difference,
+    Repeats,
+    Variant,
+    difference,
+    in_words,
+    largest,
+    off,
+    side,
+    worst_of,
+)
+from gradverify.rules.shown import Findings, Result, Told, results
+from gradverify.subject.draw import DTYPES
 from gradverify.subject.fewer_bits import in_all_bits, reduced_sums, tf32
+from gradverify.subject.forms import dtype_name
 from gradverify.subject.iterating import Endless, watched
 from gradverify.subject.rounding import ROUNDOFF, TF32, Perturbed, Rounded, shaken
-from gradverify.subject.subject import Subject
+from gradverify.subject.subject import Subject, filled
 from gradverify.torch_private import without_modes
 
 # ---- GV112 low-precision: in bfloat16 or float16 the function is further off than that dtype costs
@@ -67,12 +79,9 @@ def gv112(evidence: Evidence) -> Told:
         return
     # Triton's interpreter, which computes with bfloat16 as with integers, may be at fault
     doubtful = evidence.interpreter is not None and kernel.dtype == torch.bfloat16
-    seen = [*kernel.outputs, *kernel.gradients]
-    for n, (each, tensor) in enumerate(
-        zip(seen, [*evidence.outputs, *evidence.subject.inputs], strict=True)
-    ):
-        place, name, _ = where(evidence, n, each.index)
-        yield _comparison(name or "", place, tensor, each)
+    seen = kernel.judged
+    for of, each in zip(results(evidence), seen, strict=True):
+        yield _comparison(of, each)
     for found in beyond_native(
         evidence,
         "GV112",
@@ -81,32 +90,22 @@ def gv112(evidence: Evidence) -> Told:
         "in float64",
         f"look for what differs in {kernel.name} from float32",
     ):
-        at = _at_kernel(found, evidence)
-        if found.message.endswith(OVERFLOW):
-            at = replace(
-                at,
-                hint=f"something before it leaves the range of {kernel.name}: scale first, or "
-                "compute it in float32",
+        found = _at_kernel(found, evidence)
+        if doubtful:
+            message = f"{found.message}; {INTEGERS}"
+            found = replace(found, code="GV007", severity="error", message=message, hint=CAST)
+        elif found.message.endswith(OVERFLOW):
+            hint = (
+                f"something before it leaves the range of {kernel.name}: scale first, or compute "
+                "it in float32"
             )
-        yield (
-            replace(
-                at,
-                code="GV007",
-                severity="error",
-                message=f"{found.message}; {INTEGERS}",
-                hint=CAST,
-            )
-            if doubtful
-            else at
-        )
-    names = [
-        *map(evidence.name_of, evidence.forward.checked),
-        *(f"grad of {argument.name}" for argument in evidence.inputs),
-    ]
+            found = replace(found, hint=hint)
+        yield found
     repeats = list[Reproduced]()  # the different results of identical calls
-    for name, results in zip(names, kernel.repeated, strict=True):
+    for of, given in zip(results(evidence), kernel.repeated, strict=True):
+        name = of.name if of.input is None else f"grad of {of.name}"
         count = Repeats(f"{name} in {kernel.name}")
-        for result in results:
+        for result in given:
             count.add(result)
         repeats.append(count.told(UNITS[kernel.dtype]))
     evidence.reproduced += repeats
@@ -129,12 +128,12 @@ def _at_kernel(finding: Finding, evidence: Evidence) -> Finding:
     return at_returned(finding, subject)
 
 
-def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResult) -> Comparison:
-    index = index_of(tensor.shape, False, each.index)[0] if each.elements else ()
+def _comparison(of: Result, each: TensorResult) -> Comparison:
+    index = index_of(of.tensor.shape, False, each.index)[0] if each.elements else ()
     error = abs(each.kernel - each.exact)
     entry = Entry(
-        (),
-        index,
+        index if of.input is None else (),
+        () if of.input is None else index,
         each.kernel,
         each.exact,
         0.0,
@@ -143,11 +142,10 @@ def _comparison(name: str, number: int | None, tensor: Tensor, each: TensorResul
         error / abs(each.exact) if each.exact else 0.0,
         "mismatch" if each.miss else "pass",
     )
-    entry = entry if name else replace(entry, output_index=index, input_index=())
     return Comparison(
         "GV112",
-        name,
-        number,
+        of.input or "",
+        of.output,
         each.elements,
         mismatched=max(each.wrong, int(bool(each.miss))),
         max_abs_error=each.max_error,
@@ -240,31 +238,22 @@ def _rows(tensors: Point) -> list[Tensor]:
     return found
 
 
-def worst_element(each: Judged) -> tuple[int, float, float, float, float]:
-    """Of the wrong row that is furthest off: its worst element, that number here and as it should
-    be, how far the row is off, the native error."""
+def worst_element(of: Result, each: Judged) -> tuple[Difference, float, float]:
+    """Of the wrong row that is furthest off: its worst element, how far the row is off, the native
+    error."""
     row = int(
         torch.where(each.wrong, each.off / (each.cost + each.usual.norm(dim=1)), -1.0).argmax()
     )
     column = int((each.seen[row] - each.usual[row]).abs().nan_to_num(nan=torch.inf).argmax())
     at = row * each.usual.shape[1] + column
-    return (
-        at,
-        float(each.seen[row, column]),
-        float(each.usual[row, column]),
-        float(each.off[row]),
-        float(each.cost[row]),
-    )
+    found = difference(of, at, float(each.usual[row, column]), float(each.seen[row, column]))
+    return found, float(each.off[row]), float(each.cost[row])
 
 
 def _filled(evidence: Evidence, subject: Subject, v: Sequence[Tensor]) -> list[Tensor]:
     """All outputs of one call, then all gradients, zeros where there is none."""
     seen = side(subject, evidence, v)
-    gradients = (
-        torch.zeros_like(x) if g is None else g
-        for g, x in zip(seen.gradients, evidence.subject.inputs, strict=True)
-    )
-    return [*seen.outputs, *gradients]
+    return [*seen.outputs, *filled(seen.gradients, evidence.subject.inputs)]
 
 
 def _at(evidence: Evidence, point: Point) -> Subject:
@@ -286,7 +275,7 @@ def gv117(evidence: Evidence) -> Told:
             "an input is not float32: autocast leaves float64 alone (`dtype: float32`)"
         )
     dtype, here = DTYPES[name], evidence.subject.leaves()
-    source = generator(evidence.settings.seed, evidence.subject.case.check, "autocast")
+    source = evidence.subject.generator("autocast")
     v = [c.float() for c in evidence.cotangents("base")]
 
     def usual(point: Point) -> Point:
@@ -310,18 +299,13 @@ def gv117(evidence: Evidence) -> Told:
             native,
             ROUNDOFF[dtype],
         )
-    for n, each in enumerate(judged):
+    variant = Variant("GV117", f"under autocast in {name}", "as without", CASTS)
+    for of, each in zip(results(evidence), judged, strict=True):
         if each.wrong.any():
-            at, given, wanted, off_by, cost = worst_element(each)
-            place, of, what = where(evidence, n, at)
-            yield Finding(
-                "GV117",
-                f"under autocast in {name} {what} is {given:.6g}, and not {wanted:.6g} as without: "
-                "its row is off by "
-                f"{off_by:.2g}, where rounding every number costs {cost:.2g}",
-                input=of,
-                output=place,
-                hint=CASTS,
+            found, off_by, cost = worst_element(of, each)
+            yield variant.found(
+                found,
+                f": its row is off by {off_by:.2g}, where rounding every number costs {cost:.2g}",
             )
     unjudged = sum(int((~each.known).sum()) for each in judged)
     if unjudged:
@@ -329,44 +313,21 @@ def gv117(evidence: Evidence) -> Told:
         yield f"{unjudged} rows {lost}"
 
 
-def where(evidence: Evidence, n: int, index: int) -> tuple[int | None, str | None, str]:
-    """Of tensor n of outputs, then gradients: the output's place, or the input's name; and the
-    element in words."""
-    places = evidence.forward.checked
-    if n < len(places):
-        return (
-            places[n],
-            None,
-            element_name(evidence.name_of(places[n]), evidence.outputs[n], index),
-        )
-    argument = evidence.inputs[n - len(places)]
-    return (
-        None,
-        argument.name,
-        f"the gradient at {element_name(argument.name, argument.value, index)}",
-    )
-
-
 def beyond_native(
     evidence: Evidence, code: str, judged: Sequence[TensorResult], inside: str, here: str, hint: str
 ) -> Findings:
     """Of every output, then of every gradient in 16 bits: what it is `inside`, where that is off
     what it is `here` beyond the native error."""
-    for n, (each, tensor) in enumerate(
-        zip(judged, [*evidence.outputs, *evidence.subject.inputs], strict=True)
-    ):
+    variant = Variant(code, inside, f"as {here}", hint)
+    for of, each in zip(results(evidence), judged, strict=True):
         if each.miss:
-            place, name, what = where(evidence, n, each.index)
-            row = f", row {each.row} worst" if tensor.dim() > 1 else ""
+            row = f", row {each.row} worst" if of.tensor.dim() > 1 else ""
             by = (
                 OVERFLOW
                 if each.miss == "overflow"
                 else f"{each.ratio:.3g} × the native error{row}{KINDS[each.miss]}"
             )
-            message = (
-                f"{inside} {what} is {each.kernel:.5g}, and not {each.exact:.5g} as {here}: {by}"
-            )
-            yield Finding(code, message, input=name, output=place, hint=hint)
+            yield variant.found(difference(of, each.index, each.exact, each.kernel), f": {by}")
 
 
 # ---- GV119 fewer-bits: with products in TF32, or 16-bit sums in fewer bits, the gradient leaves
@@ -406,7 +367,7 @@ def gv119(evidence: Evidence) -> Told:
 
 def _in_tf32(evidence: Evidence) -> Findings:
     v, own = evidence.cotangents("base"), evidence.subject.own
-    source = generator(evidence.settings.seed, evidence.subject.case.check, "TF32")
+    source = evidence.subject.generator("TF32")
 
     def numbers(cotangents: Sequence[Tensor] = v) -> list[Tensor]:
         return list(map(flat_real, _filled(evidence, own, cotangents)))
@@ -422,26 +383,21 @@ def _in_tf32(evidence: Evidence) -> Findings:
         raise NotApplicable(f"with TF32 {SAME}")
     atol, rtol = evidence.settings.tolerances(low_precision=True)
     runs = list[list[Tensor]]()
-    for n, (x, y) in enumerate(zip(usual, seen, strict=True)):
+    for n, (of, x, y) in enumerate(zip(results(evidence), usual, seen, strict=True)):
         allowed, apart = atol + rtol * largest(x), off(x, y)
         worst = worst_of(apart, allowed)
         if worst is not None:
             runs = runs or [native() for _ in range(RUNS)]
-            cost = max(largest(run[n] - x) for run in runs)
-            place, name, what = where(evidence, n, worst)
-            yield Finding(
-                "GV119",
-                f"with TF32 {what} is {float(y[worst]):.6g}, and not {float(x[worst]):.6g} as "
-                f"without: off by {float(apart[worst]):.2g}, where the check allows {allowed:.2g} "
-                f"and rounding every number to ten bits costs {cost:.2g}",
-                input=name,
-                output=place,
-                hint=ROUNDING if float(apart[worst]) <= FAR * cost else OTHERWISE,
+            cost, by = max(largest(run[n] - x) for run in runs), float(apart[worst])
+            hint = ROUNDING if by <= FAR * cost else OTHERWISE
+            yield Variant("GV119", "with TF32", "as without", hint).found(
+                difference(of, worst, float(x[worst]), float(y[worst])),
+                f": off by {by:.2g}, where the check allows {allowed:.2g} and rounding every "
+                f"number to ten bits costs {cost:.2g}",
             )
 
 
 # ---- GV222 precision-inside: the forward computes in fewer bits than it claims
-DOUBLE = ("float64", "complex128")
 # By unit roundoff
 FORMATS = ((2.0**-8, "bfloat16"), (2.0**-11, "float16"), (2.0**-24, "float32"))
 
@@ -453,19 +409,14 @@ def gv222(evidence: Evidence) -> Findings:
         if pair.low_precision
     }
     for output, unit in seen.items():
-        if (
-            unit >= FORMATS[-1][0]
-            and str(evidence.outputs[output].dtype).removeprefix("torch.") in DOUBLE
-        ):
-            place = evidence.forward.checked[output]
-            name = next((name for least, name in FORMATS if unit >= least), "lower precision")
-            y = evidence.name_of(place)
-            own = str(evidence.outputs[output].dtype).removeprefix("torch.")
+        if unit >= FORMATS[-1][0] and evidence.outputs[output].dtype in DOUBLE:
+            y = results(evidence)[output]
+            name = next(name for least, name in FORMATS if unit >= least)
             yield Finding(
                 "GV222",
-                f"every value of {y}, which is {own}, is a {name} number: forward computes in "
-                f"{name}, or rounds to it",
-                output=place,
+                f"every value of {y.name}, which is {dtype_name(y.tensor)}, is a {name} number: "
+                f"forward computes in {name}, or rounds to it",
+                output=y.output,
                 hint="compute in the inputs' own dtype, unless forward is meant to round",
             )
 
@@ -480,7 +431,7 @@ LOSES = "the forward loses its digits in float32"
 
 def gv226(evidence: Evidence) -> Findings:
     v, count = evidence.cotangents("base"), len(evidence.forward.checked)
-    source = generator(evidence.settings.seed, evidence.subject.case.check, "narrow")
+    source = evidence.subject.generator("narrow")
     # float32 is float32, in a check of 16 bits too
     itself: Callable[[], AbstractContextManager[None]] = (
         without_modes if evidence.standing.lifted else nullcontext
@@ -488,7 +439,7 @@ def gv226(evidence: Evidence) -> Findings:
 
     def usual(point: Point) -> Point:
         with itself():
-            subject = _cast(_at(evidence, [x.to(WIDE[x.dtype]) for x in point]), NARROW, WIDE)
+            subject = _cast(_at(evidence, point), NARROW, WIDE)
         return _filled(evidence, subject, v)
 
     def seen(point: Point) -> Point:
@@ -547,14 +498,8 @@ def gv226(evidence: Evidence) -> Findings:
             and each.wrong.any()
             and bool((each.wrong & (off_by > evidence.leftover * size)).any())
         ):
-            at, mine, theirs, _, _ = worst_element(each)
-            _, name, what = where(evidence, n, at)
-            yield Finding(
-                "GV226",
-                f"with float32 inputs {what} is {mine:.6g}, and not {theirs:.6g} as in float64",
-                input=name,
-                hint=IN_FLOAT32,
-            )
+            variant = Variant("GV226", "with float32 inputs", "as in float64", IN_FLOAT32)
+            yield variant.found(worst_element(results(evidence)[n], each)[0])
             return
 
 
@@ -566,7 +511,7 @@ def _odd_dtypes(evidence: Evidence, seen: Point) -> list[tuple[int, str, str]]:
         for number, y, wide in zip(evidence.forward.checked, seen, evidence.outputs, strict=False)
     )
     return [
-        (number, str(given).removeprefix("torch."), str(wanted).removeprefix("torch."))
+        (number, dtype_name(given), dtype_name(wanted))
         for number, given, wanted in dtypes
         if given != wanted
     ]
@@ -574,8 +519,7 @@ def _odd_dtypes(evidence: Evidence, seen: Point) -> list[tuple[int, str, str]]:
 
 def _like_float64(evidence: Evidence, seen: Point) -> bool:
     """Are the numbers those of the base call?"""
-    gradients = zip(evidence.worked.gradients, evidence.subject.inputs, strict=True)
-    base = [*evidence.outputs, *(torch.zeros_like(x) if g is None else g for g, x in gradients)]
+    base = [*evidence.outputs, *filled(evidence.worked.gradients, evidence.subject.inputs)]
     pairs = [(flat_real(wide), flat_real(y)) for wide, y in zip(base, seen, strict=True)]
     return all(worst_of(off(wide, y), LEAST * largest(wide)) is None for wide, y in pairs)
 

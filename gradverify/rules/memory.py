@@ -14,18 +14,19 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Severity
 from gradverify.numerics.function.coordinates import flat_real
+from gradverify.rules.asking import NotApplicable
 from gradverify.rules.at_line import at_forward, at_forward_of
 from gradverify.rules.differ import Difference, equal, on_another_graph, other_gradient
-from gradverify.rules.shown import Findings, NotApplicable, changed, element_name
+from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.another import elsewhere, other_points
-from gradverify.subject.base_call import Depends, arguments, given_back, saved_tensors
+from gradverify.subject.base_call import arguments, given_back, saved_tensors
 from gradverify.subject.differentiable import Graph
-from gradverify.subject.draw import generator, signed
-from gradverify.subject.failure import UserCodeError, shown, type_name
-from gradverify.subject.forms import is_jagged, of_type
+from gradverify.subject.draw import signed
+from gradverify.subject.failure import shown, tried, type_name
+from gradverify.subject.forms import dtype_name, is_jagged, of_type
 from gradverify.subject.graph import Edge, RawReturn, function_nodes, wrong_number
-from gradverify.subject.lifetime import Alive, still_alive
+from gradverify.subject.lifetime import still_alive
 from gradverify.subject.snapshot import alike, attributes, overlaps
 from gradverify.subject.subject import Argument
 from gradverify.torch_private import is_view, version_preserved
@@ -51,6 +52,15 @@ HINTS = {
     "itself",
     "backward": "backward must leave what forward was given as it is: write into a copy",
 }
+LOST = (
+    ", and backward does not rebuild it: the caller's tensor is lost",
+    "leave the caller's tensors alone, or rebuild them in backward",
+)
+REBUILT = (
+    " until backward rebuilds it: whatever reads it in between reads nothing, or memory that is "
+    "not its own",
+    "right inside a chain of reversible layers; the first one's input must be kept",
+)
 
 
 def gv203(evidence: Evidence) -> Findings:
@@ -62,35 +72,23 @@ def gv203(evidence: Evidence) -> Findings:
     )
     # Inputs without memory after forward; those that have none after backward either are lost
     for name in evidence.forward.freed:
-        if name in lost:
-            found = Finding(
-                "GV203",
-                f"forward gives the memory of {name} back, and backward does not rebuild it: the "
-                "caller's tensor is lost",
-                input=name,
-                hint="leave the caller's tensors alone, or rebuild them in backward",
-            )
-        else:
-            found = Finding(
-                "GV203",
-                f"forward gives the memory of {name} back until backward rebuilds it: whatever "
-                "reads it in between reads nothing, or memory that is not its own",
-                severity="warning",
-                input=name,
-                hint="right inside a chain of reversible layers; the first one's input must be "
-                "kept",
-            )
+        what, hint = LOST if name in lost else REBUILT
+        found = Finding(
+            "GV203",
+            f"forward gives the memory of {name} back{what}",
+            severity="error" if name in lost else "warning",
+            input=name,
+            hint=hint,
+        )
         yield at_forward(found, evidence, name)
     seen = set[str]()
     for who, written in (
         ("forward", evidence.forward.written),
         ("backward", evidence.worked.written),
     ):
-        for held, change in (
-            (each.held, each.change)
-            for each in written
-            if each.held.kind == "argument" and each.held.name not in seen
-        ):
+        for held, change in written:
+            if held.kind != "argument" or held.name in seen:
+                continue
             seen.add(held.name)
             hint = COPY
             severity = _severity(any(argument.name == held.name for argument in evidence.inputs))
@@ -191,42 +189,33 @@ BESIDE = "read within the tensors only"
 
 
 def gv231(evidence: Evidence) -> Findings:
-    for each in evidence.memory.depends:
-        yield _finding(
-            evidence,
-            each,
-            "unwritten memory" if evidence.memory.allocated else "memory beside its tensors",
-        )
-
-
-def _finding(evidence: Evidence, found: Depends, what: str) -> Finding:
-    hint = WRITE_FIRST if evidence.memory.allocated else BESIDE
-    if found.raised is not None:
-        return Finding(
+    what, hint = (
+        ("unwritten memory", WRITE_FIRST)
+        if evidence.memory.allocated
+        else ("memory beside its tensors", BESIDE)
+    )
+    for found in evidence.memory.depends:
+        if found.raised is not None:
+            yield Finding(
+                "GV231",
+                f"what {what} holds decides whether {found.raised.message}",
+                hint=hint,
+                frames=found.raised.frames,
+            )
+            continue
+        argument = None if found.input is None else evidence.inputs[found.input]
+        name = argument.name if argument else evidence.name_of(found.output or 0)
+        tensor = argument.value if argument else found.tensor
+        loud, quiet = found.numbers
+        yield Finding(
             "GV231",
-            f"what {what} holds decides whether {found.raised.message}",
+            f"{'the gradient of ' if argument else ''}{name} depends on {what}: {found.count} of "
+            f"{found.size} numbers do; {element_name(name, tensor, found.first)} is {loud:.6g} "
+            f"where it holds NaN, {quiet:.6g} where it holds large numbers",
+            input=name if argument else None,
+            output=found.output,
             hint=hint,
-            frames=found.raised.frames,
         )
-    loud, quiet = found.numbers
-    if found.input is not None:
-        argument = evidence.inputs[found.input]
-        name = f"the gradient of {argument.name}"
-        first = element_name(argument.name, argument.value, found.first)
-    else:
-        name = evidence.name_of(found.output or 0)
-        first = element_name(name, found.tensor, found.first)
-    message = (
-        f"{name} depends on {what}: {found.count} of {found.size} numbers do; {first} is "
-        f"{loud:.6g} where it holds NaN, {quiet:.6g} where it holds large numbers"
-    )
-    return Finding(
-        "GV231",
-        message,
-        input=None if found.input is None else evidence.inputs[found.input].name,
-        output=found.output,
-        hint=hint,
-    )
 
 
 # ---- GV232 written-beside: a call writes beside its tensor
@@ -251,14 +240,18 @@ def gv214(evidence: Evidence) -> Findings:
         raise NotApplicable(
             "Triton's interpreter keeps what kernels got until the garbage collector runs"
         )
-    alive = Alive((), (), ())
-    with suppress(UserCodeError):  # it may refuse inputs that are no leaves
-        own = evidence.subject.target.kind == "autograd.Function"
-        alive = still_alive(evidence.subject, evidence.function, evidence.worked.cotangents, own)
+    own = evidence.subject.target.kind == "autograd.Function"
+    v = evidence.worked.cotangents
+    alive = tried(still_alive, evidence.subject, evidence.function, v, own)
+    if alive is None:  # it refuses inputs that are no leaves
+        return
     if alive.gradients and all(map(equal, alive.values, evidence.outputs)):
-        v, expected = evidence.worked.cotangents, evidence.worked.gradients
         yield from on_another_graph(
-            evidence, expected, alive.gradients, v, "whose inputs are results (x * 1)"
+            evidence,
+            evidence.worked.gradients,
+            alive.gradients,
+            v,
+            "whose inputs are results (x * 1)",
         )
     if alive.outputs or alive.nodes:
         what = " and ".join(
@@ -309,11 +302,10 @@ def gv215(evidence: Evidence) -> Findings:
         ]
         return graph, [*given, *(graph.outputs[place] for place in checked)]
 
-    try:
-        graph, tensors = made()
-    except UserCodeError:
-        return  # it refuses inputs that are no leaves
-    used = False
+    first = tried(made)
+    if first is None:  # it refuses inputs that are no leaves
+        return
+    (graph, tensors), used = first, False
     # A module that recomputes its forward reads all of them in backward
     of_parameters = list[Finding]()
     for n, place in enumerate([*(None for _ in own), *checked]):
@@ -368,20 +360,18 @@ def _stale(
     evidence: Evidence, graph: Graph, argument: Argument, written: Tensor
 ) -> Difference | None:
     """How a gradient differs when a tensor holds other numbers; it and its version are put back."""
-    before = written.detach().clone()
+    before, v = written.detach().clone(), evidence.worked.cotangents
     with version_preserved(written):
         try:
             written.detach().copy_(elsewhere(replace(argument, value=before)))
-            seen = evidence.function.gradients(
-                graph, evidence.worked.cotangents, retain=evidence.reusable
-            )
-        # Backward noticed, or the elements share memory and take no copy
-        except (UserCodeError, RuntimeError):
+            seen = tried(evidence.function.gradients, graph, v, retain=evidence.reusable)
+        except RuntimeError:  # the elements share memory and take no copy
             return None
         finally:
             with suppress(RuntimeError):
                 written.detach().copy_(before)
-    return other_gradient(evidence, seen)
+    # None: backward noticed
+    return None if seen is None else other_gradient(evidence, seen)
 
 
 # ---- GV219 output-alias: an output shares memory with an input, and autograd does not know
@@ -511,7 +501,7 @@ def _metadata(cls: str, name: str, edge: Edge, gradient: object) -> Findings:
             hint=f"return a plain tensor: {odd[1]}",
         )
         return
-    given, wanted = (str(each.dtype).removeprefix("torch.") for each in (gradient, edge))
+    given, wanted = dtype_name(gradient), dtype_name(edge.dtype)
     shape, own = tuple(gradient.shape), tuple(edge.shape)
     # As of a broadcast argument, which autograd sums down
     sums = len(shape) >= len(own) and all(
@@ -557,8 +547,9 @@ def gv213(evidence: Evidence) -> Findings:
     ):
         raise NotApplicable("backward of one graph gives another gradient each time")
     returns = [(raw, "") for raw in evidence.worked.raw]
-    with suppress(UserCodeError):  # that backward raises for ones is another rule's
-        returns += [(raw, " for a grad_output of ones") for raw in evidence.for_ones[0]]
+    # That backward raises for ones is another rule's
+    for raw in tried(lambda: evidence.for_ones[0]) or ():
+        returns.append((raw, " for a grad_output of ones"))
     reported = set[tuple[type | str, int]]()
     for (raw, when), share in ((each, share) for each in returns for share in each[0].shares):
         if (raw.cls, share.place) in reported:
@@ -619,7 +610,7 @@ def gv217(evidence: Evidence) -> Findings:
         kind = (
             "list"
             if of
-            else f"{str(argument.value.dtype).removeprefix('torch.')} tensor"
+            else f"{dtype_name(argument.value)} tensor"
             if argument.is_tensor
             else type_name(argument.value)
         )
@@ -676,7 +667,7 @@ WIDE = (-1.0, 1e3, -1e3)
 
 
 def gv229(evidence: Evidence) -> Findings:
-    own, seed = evidence.subject.arguments, (evidence.settings.seed, evidence.subject.case.check)
+    own = evidence.subject.arguments
     silent = [
         gradient is not None and bool(gradient.numel()) and not bool(gradient.any())
         for gradient in evidence.worked.gradients
@@ -686,7 +677,7 @@ def gv229(evidence: Evidence) -> Findings:
         for zero, gradient in zip(silent, evidence.worked.gradients, strict=True)
     ):
         return
-    source = generator(*seed, "dense")
+    source = evidence.subject.generator("dense")
     dense = [
         replace(a, value=torch.where(a.value == 0, signed(a.value, source), a.value))
         if a.differentiable
@@ -737,17 +728,13 @@ def _moves(
         twin = evidence.subject.twin(
             [replace(a, value=value) if i == place else a for i, a in enumerate(point)]
         )
-        try:
-            return [
-                y.detach()
-                for y in twin.called(twin.leaves()).outputs
-                if isinstance(y, torch.Tensor)
-            ]
-        except UserCodeError:
+        seen = tried(twin.called, twin.leaves())
+        if seen is None:
             return None
+        return [y.detach() for y in seen.outputs if isinstance(y, Tensor)]
 
     x: Tensor = point[place].value
-    source = generator(evidence.settings.seed, evidence.subject.case.check, "inert")
+    source = evidence.subject.generator("inert")
     others = (
         [other[place].value for other in points if other is not point]
         + [x * factor for factor in WIDE]

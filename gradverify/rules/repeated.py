@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
@@ -15,8 +14,9 @@ from torch import Tensor
 
 from gradverify.evidence import Evidence
 from gradverify.model.case import Settings
-from gradverify.model.result import Finding, Reproduced
+from gradverify.model.result import Finding, Reproduced, Severity
 from gradverify.numerics.function.coordinates import UNITS, flat_real
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ALL_SUBSETS,
@@ -33,18 +33,10 @@ from gradverify.rules.differ import (
     other_gradient,
     subsets,
 )
-from gradverify.rules.shown import (
-    Findings,
-    NotApplicable,
-    Told,
-    apart,
-    changed,
-    element_name,
-    refused,
-)
+from gradverify.rules.shown import Findings, Told, apart, changed, element_name
 from gradverify.subject.another import leaf_elsewhere
 from gradverify.subject.differentiable import Gradients, Graph, Returned, copied
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.snapshot import change, overlaps, same
 from gradverify.subject.vmapped import Accumulated, accumulated, straight
 from gradverify.torch_private import is_zerotensor
@@ -66,6 +58,16 @@ DRAWS = (
 )
 
 
+def explained(evidence: Evidence, off: float, size: float, rounding: float) -> tuple[Severity, str]:
+    """How severe it is that two identical calls differ by `off` in a tensor of that size and
+    rounding, and a hint."""
+    if off <= ATOMIC * rounding:
+        return "warning", ORDER_OF_SUMS
+    if off <= evidence.rtol * size and off <= evidence.leftover * size:
+        return "warning", LEFT
+    return "error", ANOTHER
+
+
 def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ...]:
     """As severe as the spec wants them, when all is found: under `strict` every one is an error,
     under `deterministic` what differs between calls."""
@@ -79,6 +81,10 @@ def graded(findings: Iterable[Finding], settings: Settings) -> tuple[Finding, ..
 
 # ---- GV205 forward-deterministic: the forward gives other values when it is called again
 MORE = 3  # calls, to count the different results of a forward that has some
+ACCEPTS = {
+    ORDER_OF_SUMS: ", `nondeterminism` accepts it",
+    ANOTHER: "; `nondeterminism` accepts small differences",
+}
 
 
 def gv205(evidence: Evidence) -> Told:
@@ -121,29 +127,21 @@ def gv205(evidence: Evidence) -> Told:
             if worst <= accepted:
                 continue
             size = largest(flat_real(first))
-            found = Finding("GV205", f"the forward is not deterministic: {words}", output=place)
-            if worst <= ATOMIC * evidence.precision * size:
-                slight.append(
-                    replace(
-                        found,
-                        severity="warning",
-                        hint=f"{ORDER_OF_SUMS}, `nondeterminism` accepts it",
-                    )
-                )
-            elif worst <= evidence.rtol * size and worst <= evidence.leftover * size:
-                yield replace(found, severity="warning", hint=LEFT)
+            severity, hint = explained(evidence, worst, size, evidence.precision * size)
+            drawn = not evidence.settings.reseed and not torch.equal(
+                before, torch.default_generator.get_state()
+            )
+            found = Finding(
+                "GV205",
+                f"the forward is not deterministic: {words}",
+                severity=severity,
+                output=place,
+                hint=DRAWS if drawn and severity == "error" else f"{hint}{ACCEPTS.get(hint, '')}",
+            )
+            if hint != ORDER_OF_SUMS:
+                yield found
                 return
-            else:
-                drawn = not evidence.settings.reseed and not torch.equal(
-                    before, torch.default_generator.get_state()
-                )
-                yield replace(
-                    found,
-                    hint=DRAWS
-                    if drawn
-                    else f"{ANOTHER}; `nondeterminism` accepts small differences",
-                )
-                return
+            slight.append(found)
     # What differs is called a few times more
     for _ in range(MORE if any(each.told(1.0).distinct > 1 for each in counts) else 0):
         count(evidence.function.here())
@@ -235,14 +233,13 @@ def gv206(evidence: Evidence) -> Told:
         if not odd:
             yield f"call {first} of one graph differs, but fresh graphs agree: not for this rule"
     for each in odd:
-        error = each.off > ATOMIC * each.rounding
-        left = error and each.off <= evidence.leftover * each.size
+        severity, hint = explained(evidence, each.off, each.size, each.rounding)
         yield Finding(
             "GV206",
             f"backward is not deterministic: {each.sentence(number)}",
             input=evidence.inputs[each.place].name,
-            severity="error" if error and not left else "warning",
-            hint=LEFT if left else ANOTHER if error else ORDER_OF_SUMS,
+            severity=severity,
+            hint=hint,
         )
     drawn, ended = evidence.worked.drawn
     if (
@@ -384,15 +381,16 @@ def _seen(evidence: Evidence) -> Findings:
         leaf_elsewhere(argument, leaf)
         for argument, leaf in zip(evidence.inputs, evidence.forward.leaves, strict=True)
     ]
-    works = False
-    # A function that is not defined there says so, and is left alone
-    with suppress(UserCodeError):
+
+    def works() -> bool:
         graph = evidence.function.graph(leaves)
-        watched += _outputs(evidence, graph)
-        watched += _handed_out(
-            evidence, Returned.now(evidence.function.gradients(graph, evidence.worked.cotangents))
-        )
-        works = True
+        watched.extend(_outputs(evidence, graph))
+        gradients = evidence.function.gradients(graph, evidence.worked.cotangents)
+        watched.extend(_handed_out(evidence, Returned.now(gradients)))
+        return True
+
+    # A function that is not defined there says so, and is left alone
+    defined = tried(works)
     with refused(
         "GV207",
         "a forward and backward with other inputs breaks the backward of an earlier call, which "
@@ -410,11 +408,10 @@ def _seen(evidence: Evidence) -> Findings:
         leaf.stride() == own.stride()
         for leaf, own in zip(leaves, evidence.forward.leaves, strict=True)
     )
-    if works and alike and not evidence.subject.writes and not evidence.forward.freed:
+    if defined and alike and not evidence.subject.writes and not evidence.forward.freed:
         # It is written with them by right
         watched = [each for each in watched if not any(overlaps(each[1], leaf) for leaf in leaves)]
-        with suppress(UserCodeError):
-            yield from _updated(evidence, leaves)
+        yield from tried(list, _updated(evidence, leaves)) or ()
     for found in _other(
         _other_values(evidence, evidence.later),
         "forward gives other values after a call with other inputs",
@@ -522,12 +519,11 @@ def _called(
     """A forward and a backward with the numbers of the base call: where they differ from it, or
     what backward raises. Raises UserCodeError."""
     graph = evidence.function.graph(leaves)
-    try:
-        return graph, _other_values(evidence, graph) or other_gradient(
-            evidence, _backward(evidence, graph)
+    return graph, attempted(
+        lambda: (
+            _other_values(evidence, graph) or other_gradient(evidence, _backward(evidence, graph))
         )
-    except UserCodeError as error:
-        return graph, error
+    )
 
 
 # ---- GV220 accumulation: gradients that accumulate in .grad come out wrong

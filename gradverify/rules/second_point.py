@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -12,24 +11,18 @@ import torch
 from torch import Tensor
 
 from gradverify.evidence import Evidence
-from gradverify.model.result import Finding, Severity
+from gradverify.model.result import Comparison, Finding, Severity
 from gradverify.numerics.pairs.pair import (
     ElementRecord,
     Outcome,
     Pair,
 )
 from gradverify.oracles.along import Screen, screened
-from gradverify.oracles.convergence import without_leftovers
 from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobian
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_culprit
-from gradverify.rules.shown import (
-    NotApplicable,
-    Told,
-    comparison,
-    differs,
-    element_name,
-    refused,
-)
+from gradverify.rules.differ import Variant
+from gradverify.rules.shown import Told, comparison, differs, element_name
 from gradverify.subject.another import (
     BOLD,
     MILD,
@@ -38,8 +31,7 @@ from gradverify.subject.another import (
     other_points,
     with_other_numbers,
 )
-from gradverify.subject.draw import generator
-from gradverify.subject.failure import UserCodeError
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.forms import specified
 from gradverify.subject.snapshot import alike, same
 from gradverify.subject.subject import Argument, Subject
@@ -115,9 +107,7 @@ def look_at(
         specified(given),
         evidence.wishes.seed,
     )
-    source = generator(
-        evidence.settings.seed, evidence.subject.case.check, "second point's direction"
-    )
+    source = evidence.subject.generator("second point's direction")
     function = evidence.measured_at(twin)
     invented = any(each.invented for each in given)
     return Look(
@@ -140,29 +130,25 @@ def _varied(
     varied = with_other_numbers(evidence.subject, arguments, size, _real(evidence, arguments), only)
     if varied is None:
         return None
-    try:
-        look = look_at(evidence, *varied)
-    except UserCodeError:
-        return None
-    return look if look.seen in DECIDED else None
+    look = tried(look_at, evidence, *varied)
+    return look if look and look.seen in DECIDED else None
 
 
 def _real(evidence: Evidence, arguments: Sequence[Argument]) -> frozenset[str]:
     """The whole numbers in whose place forward takes a real one, and gives outputs of the same
     shapes."""
-    here, found = [y.shape for y in evidence.outputs], []
-    for name in names_of_whole(evidence.subject, arguments):
+    here = [y.shape for y in evidence.outputs]
+
+    def takes(name: str) -> bool:
         varied = with_other_numbers(evidence.subject, arguments, BOLD, {name}, name)
-        with suppress(UserCodeError):
-            twin = varied[0] if varied else evidence.subject
-            outputs = evidence.measured_at(twin).values(twin.leaves())
-            if (
-                varied
-                and [y.shape for y in outputs] == here
-                and all(bool(y.isfinite().any()) for y in outputs)
-            ):
-                found.append(name)
-    return frozenset(found)
+        if varied is None:
+            return False
+        outputs = evidence.measured_at(varied[0]).values(varied[0].leaves())
+        alike = [y.shape for y in outputs] == here
+        return alike and all(bool(y.isfinite().any()) for y in outputs)
+
+    names = names_of_whole(evidence.subject, arguments)
+    return frozenset(name for name in names if tried(takes, name))
 
 
 def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look) -> Told:
@@ -171,24 +157,17 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
     where the tolerance is that of float32, by element too: there a few percent hide in the sum of
     all."""
     coarse = evidence.rtol > COARSE
+
+    def differs(look: Look, by_element: bool) -> bool:
+        if look.seen is Screen.DIFFERS or not by_element:
+            return look.seen is Screen.DIFFERS
+        pairs = _jacobian_at(evidence, look).pairs.values()
+        return any(pair.count(Outcome.MISMATCH) for pair in pairs)
+
     for name in varied.numbers:
         look = _varied(evidence, arguments, BOLD, name)
         near = _varied(evidence, arguments, MILD, name)
-        if (
-            look is not None
-            and look.seen is Screen.DIFFERS
-            and near is not None
-            and (
-                near.seen is Screen.DIFFERS
-                or (
-                    coarse
-                    and any(
-                        pair.count(Outcome.MISMATCH)
-                        for pair in _jacobian_at(evidence, near).pairs.values()
-                    )
-                )
-            )
-        ):
+        if look and near and differs(look, False) and differs(near, coarse):
             yield from _by_element(evidence, look)
             return
     yield (
@@ -199,14 +178,8 @@ def _by_numbers(evidence: Evidence, arguments: Sequence[Argument], varied: Look)
 
 # ---- by element
 def _jacobian_at(evidence: Evidence, look: Look) -> Jacobian:
-    compared = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
-    return without_leftovers(
-        compared,
-        look.function.inputs,
-        look.wishes,
-        lambda: evidence.leftover,
-        lambda: evidence.iterated_on(look.twin, look.wishes),
-    )
+    found = jacobian(look.function, evidence.settings, look.wishes, clock=evidence.subject.clock)
+    return evidence.converged(found, look.twin, look.wishes)
 
 
 def _by_element(evidence: Evidence, look: Look, severity: Severity = "error") -> Told:
@@ -267,13 +240,13 @@ def gv223(evidence: Evidence) -> Told:
         ):
             continue
         where = f"with repeated indices in {' and '.join(a.name for a in some)}"
-        try:
-            found = list(_judged(evidence, arguments, where))
-        except UserCodeError as error:
-            refusal = f"with repeated indices {error.message}"
-            if error.code != "GV003":
+        found: list[Finding | Comparison | str] | UserCodeError
+        found = attempted(list, _judged(evidence, arguments, where))
+        if isinstance(found, UserCodeError):
+            refusal = f"with repeated indices {found.message}"
+            if found.code != "GV003":
                 continue
-            found = [Finding("GV223", f"{where} {error.message}", frames=error.frames, hint=ADD_UP)]
+            found = [Variant("GV223", where, "", ADD_UP).raised(found)]
         if any(isinstance(each, Finding) for each in found) and (
             name := _of_backward_only(evidence)
         ):
@@ -352,15 +325,15 @@ def _of_backward_only(evidence: Evidence) -> str | None:
         twin = evidence.subject.twin(
             [_repeated(a) if a is index else a for a in evidence.subject.arguments]
         )
-        try:
+
+        def moves_backward_only(twin: Subject) -> bool:
             there = evidence.measured_at(twin)
-            if alike(
-                here.values(evidence.subject.leaves()), there.values(twin.leaves())
-            ) and not alike(here.vjp(v), there.vjp(v)):
-                return index.name
-        except UserCodeError as error:
-            if error.code == "GV003":
-                return index.name
+            values = here.values(evidence.subject.leaves()), there.values(twin.leaves())
+            return alike(*values) and not alike(here.vjp(v), there.vjp(v))
+
+        found = attempted(moves_backward_only, twin)
+        if found.code == "GV003" if isinstance(found, UserCodeError) else found:
+            return index.name
     return None
 
 

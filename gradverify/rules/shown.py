@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from gradverify.numerics.pairs.pair import Outcome as Seen
 from gradverify.numerics.verdict import Limit
 from gradverify.report.names import element
 from gradverify.report.numbers import pair as in_digits
-from gradverify.subject.failure import UserCodeError
 from gradverify.subject.snapshot import Change
 from gradverify.subject.subject import Argument
 
@@ -28,47 +26,8 @@ Told = Iterator[Finding | Comparison | str]
 """What a rule yields."""
 
 
-class NotApplicable(Exception):  # noqa: N818 - no error: an answer
-    """Raised by a rule where only the measurement shows that it cannot run; its text says why, in a
-    few words."""
-
-
-class Found(Exception):  # noqa: N818 - no error: an answer
-    """Raised by a rule with the last of its findings."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
-@contextmanager
-def refused(
-    code: str, when: str, hint: str | None = None, only: str = "", **about: Any
-) -> Iterator[None]:
-    """What the user's code raises inside is what the rule finds; with `only`, what is raised under
-    that code, and what else is raised makes the rule not applicable. `about`: fields of the
-    finding."""
-    try:
-        yield
-    except UserCodeError as error:
-        if only not in ("", error.code):
-            raise NotApplicable(f"{when} {error.message}") from None
-        raise Found(
-            Finding(code, f"{when} {error.message}", frames=error.frames, hint=hint, **about)
-        ) from None
-
-
 DIGITS = (6, 9, 12, 17)
 _OPEN = (Seen.UNDECIDED, Seen.JUMP, Seen.STAIRCASE)
-_NAMES: Mapping[Seen, Outcome] = {
-    Seen.PASS: "pass",
-    Seen.MISMATCH: "mismatch",
-    Seen.KINK: "kink",
-    Seen.JUMP: "jump",
-    Seen.STAIRCASE: "staircase",
-    Seen.UNDECIDED: "undecided",
-    Seen.NON_FINITE: "non_finite",
-}
 
 
 def comparison(
@@ -116,10 +75,29 @@ def _entry(element: ElementRecord, x: Tensor, y: Tensor | None) -> Entry:
         element.tolerance,
         element.error,
         element.error / size if size else 0.0,
-        _NAMES[element.outcome],
+        cast(Outcome, element.outcome.name.lower()),
         output_part,
         input_part,
     )
+
+
+class Result(NamedTuple):
+    """A checked output (`output`: its place among all) or the gradient of an input (`input`: its
+    name), by a tensor of its shape."""
+
+    input: str | None
+    output: int | None
+    name: str
+    tensor: Tensor
+
+
+def results(evidence: Evidence) -> list[Result]:
+    """The checked outputs, then the gradients."""
+    outputs = zip(evidence.forward.checked, evidence.outputs, strict=True)
+    return [
+        *(Result(None, place, evidence.name_of(place), y) for place, y in outputs),
+        *(Result(each.name, None, each.name, each.value) for each in evidence.inputs),
+    ]
 
 
 def element_name(name: str, x: Tensor, coordinate: int) -> str:

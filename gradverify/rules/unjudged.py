@@ -19,6 +19,7 @@ from gradverify.numerics.pairs.pair import (
     Pair,
 )
 from gradverify.numerics.verdict import Limit, Verdict
+from gradverify.oracles.legs import LEFT_OPEN
 from gradverify.rules.catalogue import asked
 from gradverify.rules.shown import (
     Findings,
@@ -26,7 +27,7 @@ from gradverify.rules.shown import (
     place_name,
 )
 from gradverify.subject.failure import type_name
-from gradverify.subject.forms import out_of_reach
+from gradverify.subject.forms import dtype_name, out_of_reach
 from gradverify.subject.wide import sixteen_inside
 
 # ---- GV006 non-finite: the forward is NaN or infinite at the point of the check
@@ -96,7 +97,6 @@ INSIDE = (
     "check it with `dtype: {0}`, where the finite differences have float64 for what it casts; or "
     "compute in float64 inside"
 )
-_OPEN = (Outcome.UNDECIDED, Outcome.JUMP, Outcome.STAIRCASE, Outcome.NON_FINITE)
 
 
 def not_finished(rule: str, why: object) -> Finding:
@@ -111,13 +111,13 @@ def not_finished(rule: str, why: object) -> Finding:
 def gv007(evidence: Evidence) -> Findings:
     pairs = evidence.jacobian.pairs
     total = sum(pair.compared for pair in pairs.values())
-    undecided = sum(pair.count(*_OPEN) for pair in pairs.values())
+    undecided = sum(pair.count(*LEFT_OPEN) for pair in pairs.values())
     # A single line may be all that was compared
     least = 0.0 if any(pair.lines for pair in pairs.values()) else 1.0
     few = undecided <= max(least, SHARE * total) and undecided < total
     if not undecided or (few and not any(map(_seems_wrong, pairs.values()))):
         return
-    worst = max(pairs.values(), key=lambda pair: pair.count(*_OPEN))
+    worst = max(pairs.values(), key=lambda pair: pair.count(*LEFT_OPEN))
     argument, steps = evidence.inputs[worst.input], any(limit in STEPS for limit, _ in worst.limits)
     # Rounding to a narrow type inside may hide the derivative; a 16-bit check removes it
     asks = (
@@ -143,7 +143,7 @@ def gv007(evidence: Evidence) -> Findings:
             each.error + each.bar
             for seen in pairs.values()
             for each in seen.worst
-            if each.outcome in _OPEN and math.isfinite(each.error + each.bar)
+            if each.outcome in LEFT_OPEN and math.isfinite(each.error + each.bar)
         )
         largest = max(needed, default=0.0)
         hint = (
@@ -188,7 +188,7 @@ def _seems_wrong(pair: Pair) -> bool:
 
 
 def _why(evidence: Evidence, pair: Pair) -> str:
-    element = next((each for each in pair.worst if each.outcome in _OPEN), None)
+    element = next((each for each in pair.worst if each.outcome in LEFT_OPEN), None)
     if element is None:
         return (pair.limits[0][0] if pair.limits else Limit.NOISE).reason
     where = f"at {place_name(evidence, pair, element)}"
@@ -289,10 +289,7 @@ def _graphless(outputs: Sequence[Any]) -> str:
         return f"the function returned no tensor: {', '.join(kinds) or 'nothing at all'}"
     if not any(y.is_floating_point() or y.is_complex() for _, y in tensors):
         place, y = tensors[0]
-        return (
-            f"no output has floating or complex numbers: y{place} is "
-            f"{str(y.dtype).removeprefix('torch.')}"
-        )
+        return f"no output has floating or complex numbers: y{place} is {dtype_name(y)}"
     return "no output has a graph that leads back to the inputs"
 
 

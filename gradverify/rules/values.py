@@ -23,9 +23,9 @@ from gradverify.numerics.pairs.pair import (
 from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
+from gradverify.rules.asking import NotApplicable
 from gradverify.rules.shown import (
     Findings,
-    NotApplicable,
     Told,
     apart,
     comparison,
@@ -35,6 +35,8 @@ from gradverify.rules.shown import (
     place_name,
     unfinished,
 )
+from gradverify.rules.unjudged import SHARE
+from gradverify.subject.failure import tried
 from gradverify.subject.modules import Hooks, after_accumulation, hooks_of
 from gradverify.subject.subject import Argument
 from gradverify.subject.target import Target
@@ -57,7 +59,7 @@ DETACHED = (
 def _meant(evidence: Evidence, pair: Pair) -> str | None:
     """A hint, or None."""
     if evidence.surrogate is not None:
-        detaches = evidence.surrogate.differentiates_to(evidence.cotangents("base"))
+        detaches = tried(evidence.surrogate.differentiates_to, evidence.cotangents("base"))
         return (DETACHED if detaches else EITHER).format(name=evidence.surrogate.name)
     bad = (element for element in pair.worst if element.outcome is Outcome.MISMATCH)
     if all(element.numeric == 0 for element in bad) and pair.output in evidence.flat:
@@ -332,12 +334,10 @@ def blamed(
 
 
 # ---- GV105 reference-value: the forward differs from the reference's
-SHARE = 1e-4  # of the numbers may stay undecided in a check that passes
 FEWER_BITS = "look for an approximation, and for fewer bits than float32"
 
 
 def gv105(evidence: Evidence) -> Findings:
-    _named(evidence)
     for index, seen in evidence.reference.value_pairs.items():
         place = evidence.forward.checked[index]
         if isinstance(seen, str):
@@ -396,7 +396,6 @@ def _beyond(evidence: Evidence, index: int, seen: Pair) -> str | None:
 
 # ---- GV106 reference-gradient: backward differs from autograd through the reference
 def gv106(evidence: Evidence) -> Told:
-    _named(evidence)
     values = {
         output: seen
         for output, seen in evidence.reference.value_pairs.items()
@@ -435,11 +434,6 @@ def gv106(evidence: Evidence) -> Told:
                 own = [evidence.jacobian.pairs[key]]
                 found = blamed(found, evidence, own, name, evidence.reference.target)
             yield found
-
-
-def _named(evidence: Evidence) -> None:
-    if not evidence.subject.case.oracles.reference:
-        raise NotApplicable("the spec names no `reference`")
 
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives

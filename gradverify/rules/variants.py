@@ -9,9 +9,9 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from gradverify.evidence import Evidence
 from gradverify.model.result import Finding, Frame, Severity
 from gradverify.oracles.legs import Kernel
+from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_forward
 from gradverify.rules.differ import (
     ANOTHER,
@@ -45,12 +46,11 @@ from gradverify.rules.differ import (
     worst_of,
 )
 from gradverify.rules.low_precision import CASTS, beyond_native
-from gradverify.rules.shown import Findings, NotApplicable, Told, element_name, refused
+from gradverify.rules.shown import Findings, Told, element_name, results
 from gradverify.rules.shown import apart as in_digits
 from gradverify.subject.another import other_points
 from gradverify.subject.differentiable import Gradients, batched_gradients, copied
-from gradverify.subject.draw import generator
-from gradverify.subject.failure import UserCodeError, attempted
+from gradverify.subject.failure import UserCodeError, attempted, tried
 from gradverify.subject.fewer_bits import in_all_bits
 from gradverify.subject.graph import lacking
 from gradverify.subject.layout import conjugated, constant, expanded, offset, permuted, sliced
@@ -82,9 +82,8 @@ def gv116(evidence: Evidence) -> Findings:
         )
     yield from found
     for there in islice(map(evidence.at, other_points(evidence.subject)), not found):
-        with suppress(UserCodeError):
-            assert there.worked is not None
-            yield from _compiled(compiler, there, " at another point of the same kind", evidence)
+        where = " at another point of the same kind"
+        yield from tried(list, _compiled(compiler, there, where, evidence)) or ()
 
 
 def _compiled(
@@ -127,7 +126,7 @@ def gv118(evidence: Evidence) -> Told:
             else "the spec's `matrix` names no device before this one"
         )
     with in_all_bits():
-        try:
+        with refused("GV118", f"on {beside}", only=""):
             other = on_device(own, beside)
             if evidence.kernel is not None:
                 judged = evidence.kernel.apart(
@@ -139,8 +138,6 @@ def gv118(evidence: Evidence) -> Told:
             else:
                 v = evidence.cotangents("base")
                 found = compared(evidence, side(own, evidence, v), side(other, evidence, v), beside)
-        except UserCodeError as error:
-            raise NotApplicable(f"on {beside} {error.message}") from None
         yield from found
     yield f"compared with {beside}"
 
@@ -221,12 +218,11 @@ def gv218(evidence: Evidence) -> Findings:
         when: str, mode: Callable[[], AbstractContextManager[Any]], required: bool
     ) -> Finding | UserCodeError | None:
         """None where nothing differs; an error where forward refuses the mode."""
-        try:
-            ys = evidence.subject.called(
-                [leaf.requires_grad_(required) for leaf in evidence.subject.leaves()], mode
-            ).outputs
-        except UserCodeError as refusal:
-            return refusal
+        leaves = [leaf.requires_grad_(required) for leaf in evidence.subject.leaves()]
+        called = attempted(evidence.subject.called, leaves, mode)
+        if isinstance(called, UserCodeError):
+            return called
+        ys = called.outputs
         seen = Called(
             [ys[place] if place < len(ys) else None for place in evidence.forward.checked],
             worked.gradients,
@@ -247,13 +243,13 @@ def gv218(evidence: Evidence) -> Findings:
         yield found
     if evidence.function.leaf_only:  # leaf .backward() with create_graph leaves circles behind
         return
-    with suppress(UserCodeError):
-        seen = evidence.function.gradients(evidence.usable(), worked.cotangents, create=True)
-        variant = Variant("GV218", "under create_graph=True", "as without it", SAME)
-        for each in differences(evidence, worked.gradients, seen, worked.cotangents):
-            # torch's `det` takes another way there, that loses digits
-            if abs(each.seen - each.expected) > evidence.rtol * abs(each.expected):
-                yield variant.found(each)
+    v = worked.cotangents
+    created = tried(lambda: evidence.function.gradients(evidence.usable(), v, create=True))
+    variant = Variant("GV218", "under create_graph=True", "as without it", SAME)
+    for each in differences(evidence, worked.gradients, created, v) if created else ():
+        # torch's `det` takes another way there, that loses digits
+        if abs(each.seen - each.expected) > evidence.rtol * abs(each.expected):
+            yield variant.found(each)
 
 
 # ---- GV208 input-subset: a gradient is wrong or missing when other inputs need none
@@ -281,10 +277,9 @@ def _alone(evidence: Evidence, subset: tuple[int, ...]) -> Findings:
         f"when only {' and '.join(evidence.inputs[place].name for place in subset)} "
         f"require{'s' if len(subset) == 1 else ''} a gradient"
     )
-    try:
-        with _recorded() as texts:
-            graph = evidence.function.graph(leaves)
-    except UserCodeError:
+    with _recorded() as texts:
+        graph = tried(evidence.function.graph, leaves)
+    if graph is None:
         return
     ys = evidence.function.of(graph)
     if texts and not any(y.requires_grad for y in ys):
@@ -347,15 +342,13 @@ def gv209(evidence: Evidence) -> Findings:
         severity="warning",
     ):
         gradients: Gradients | None = None
-        # Else, and where the base graph refuses it, a fresh one, in every way there is
         if evidence.reusable:
-            with suppress(UserCodeError):
-                gradients = evidence.function.gradients(
-                    evidence.base, v, retain=True, through=undefined
-                )
-        gradients = (
-            evidence.function.once(v, through=undefined)[1] if gradients is None else gradients
-        )
+            gradients = tried(
+                evidence.function.gradients, evidence.base, v, retain=True, through=undefined
+            )
+        # Else, and where the base graph refuses it, a fresh one, in every way there is
+        if gradients is None:
+            gradients = evidence.function.once(v, through=undefined)[1]
     for apart in differences(
         evidence, (None,) * len(gradients), gradients, [torch.zeros_like(c) for c in v]
     ):
@@ -477,10 +470,12 @@ def _laid_out(evidence: Evidence, what: str, cotangents: Sequence[Tensor]) -> It
     expected = evidence.worked.gradients
     if what == SUM:
         v = tuple(torch.full_like(c, TIMES) for c in cotangents)
-        try:
-            expected = tuple(None if g is None else TIMES * g for g in evidence.for_ones[1])
-        except UserCodeError:  # it raises for ones, and need not for others
-            expected = copied(evidence.function.vjp(v))
+        ones = tried(lambda: evidence.for_ones[1])
+        expected = (
+            copied(evidence.function.vjp(v))
+            if ones is None  # it raises for ones, and need not for others
+            else tuple(None if g is None else TIMES * g for g in ones)
+        )
     with refused("GV210", words, hint):
         got = copied(evidence.function.vjp(cotangents))
     apart = list(differences(evidence, expected, got, v))
@@ -542,7 +537,7 @@ def gv211(evidence: Evidence) -> Told:
     if wanted := list(_as_wanted(evidence)):
         yield wanted[0]
         return
-    refused = list[str]()
+    refusals = list[str]()
     layouts: list[tuple[str, Layout]] = [
         (what, layout)
         for what, layout in ((SLICED, sliced), (PERMUTED, permuted))
@@ -552,29 +547,26 @@ def gv211(evidence: Evidence) -> Told:
         layouts.append((SLICE, offset))
     chosen = evidence.spending.some(layouts, 1, 1, "layouts")
     for what, layout in chosen:
-        try:
-            found = _fault(evidence, f"all inputs {what}", layout)
-        except UserCodeError as error:
-            refused.append(f"with inputs {what} {error.message}")
+        found = attempted(_fault, evidence, f"all inputs {what}", layout)
+        if isinstance(found, UserCodeError):
+            refusals.append(f"with inputs {what} {found.message}")
             continue
-        if found is not None and not _comes_again(evidence, layout):
+        if found is not None and tried(_comes_again, evidence, layout) is False:
             yield _seldom(found)
             return
         if found is not None:  # named by the first argument that does it alone
             for argument in (a for a in own if a.value.numel() > 1):
-                with suppress(UserCodeError):
-                    if (
-                        alone := _fault(evidence, f"{argument.name} {what}", layout, [argument])
-                    ) is not None:
-                        found = replace(alone, input=argument.name)
-                        break
+                alone = tried(_fault, evidence, f"{argument.name} {what}", layout, [argument])
+                if alone is not None:
+                    found = replace(alone, input=argument.name)
+                    break
             else:
                 found = replace(found, input=None)
             yield found
             return
-    if refused and len(refused) == len(chosen):
-        raise NotApplicable(refused[0])
-    yield from refused
+    if refusals and len(refusals) == len(chosen):
+        raise NotApplicable(refusals[0])
+    yield from refusals
 
 
 def _seldom(found: Finding) -> Finding:
@@ -589,14 +581,12 @@ def _seldom(found: Finding) -> Finding:
 
 
 def _comes_again(evidence: Evidence, layout: Layout) -> bool:
-    """Does it come twice more, an odd call between? What is wrong at every nth call does not."""
-    try:
-        if _fault(evidence, "", layout) is None:
-            return False
-        evidence.function.once(evidence.cotangents("base"))
-        return _fault(evidence, "", layout) is not None
-    except UserCodeError:
-        return True
+    """Does it come twice more, an odd call between? What is wrong at every nth call does not.
+    Raises UserCodeError."""
+    if _fault(evidence, "", layout) is None:
+        return False
+    evidence.function.once(evidence.cotangents("base"))
+    return _fault(evidence, "", layout) is not None
 
 
 def _as_wanted(evidence: Evidence) -> Findings:
@@ -613,11 +603,11 @@ def _as_wanted(evidence: Evidence) -> Findings:
             f"the function writes into its inputs, which {names}, expanded, cannot take: its "
             "elements share memory",
         )
-    try:
-        found = _fault(evidence, f"{names} expanded (stride 0)", expanded, asked) if asked else None
-    except UserCodeError as error:
-        message = f"with {names} expanded (stride 0) {error.message}"
-        raise UserCodeError(error.code, message, error.frames, error.hint) from error
+    laid = f"{names} expanded (stride 0)"
+    found = attempted(_fault, evidence, laid, expanded, asked) if asked else None
+    if isinstance(found, UserCodeError):
+        message = f"with {laid} {found.message}"
+        raise UserCodeError(found.code, message, found.frames, found.hint) from found
     if found is not None:
         yield found
 
@@ -641,12 +631,12 @@ def _fault(
     )
     hint = OFFSET if layout is offset else CONTIGUOUS_INPUT
     variant = Variant("GV211", f"with {laid},", f"as with the same numbers {usual}", hint)
-    try:
-        seen = side(evidence.subject.twin(arguments), evidence, evidence.cotangents("base"))
-    except UserCodeError as error:
-        if error.code != "GV003":
-            raise
-        return variant.raised(error)
+    twin = evidence.subject.twin(arguments)
+    seen = attempted(side, twin, evidence, evidence.cotangents("base"))
+    if isinstance(seen, UserCodeError):
+        if seen.code != "GV003":
+            raise seen
+        return variant.raised(seen)
     found = next(differ(evidence, variant, seen), None)
     if found is not None and found.input is not None and (why := random_backward(evidence)):
         raise NotApplicable(why)
@@ -726,14 +716,10 @@ def _tried(evidence: Evidence, batches: Batches, dims: Dims) -> Finding | None:
             hint=None if by_hand else LOUD,
         )
     looped, hint = batches.looped(dims), AS_A_LOOP if by_hand else GENERATED
-    names = [
-        *map(evidence.name_of, evidence.forward.checked),
-        *(f"grad_{argument.name}" for argument in evidence.inputs),
-    ]
-    for name, vmapped, loop in zip(
-        names, (*seen.outputs, *seen.gradients), (*looped.outputs, *looped.gradients), strict=True
-    ):
+    both = (*seen.outputs, *seen.gradients), (*looped.outputs, *looped.gradients)
+    for result, vmapped, loop in zip(results(evidence), *both, strict=True):
         if vmapped.shape != loop.shape:
+            name = result.name if result.input is None else f"grad_{result.name}"
             return Finding(
                 "GV110",
                 f"{shown} {name} has shape {list(vmapped.shape)}, but {list(loop.shape)} from a "
@@ -794,19 +780,14 @@ def gv228(evidence: Evidence) -> Findings:
     if any(type(node).__name__ == CPP_NODE for node in evidence.forward.nodes):
         raise NotApplicable("a Function written in C++ reads memory that a batch has not")
     v = evidence.worked.cotangents
-    try:
-        seen = batched_gradients(
-            evidence.subject,
-            evidence.function,
-            evidence.usable(),
-            evidence.forward.classes,
-            v,
-            OF_THE_BASE,
-        )
-    except UserCodeError as error:
-        yield _refused(error)
-        return
-    yield from _differing(evidence, v, seen)
+    subject, function, classes = evidence.subject, evidence.function, evidence.forward.classes
+    seen = attempted(
+        lambda: batched_gradients(subject, function, evidence.usable(), classes, v, OF_THE_BASE)
+    )
+    if isinstance(seen, UserCodeError):
+        yield _refused(seen)
+    else:
+        yield from _differing(evidence, v, seen)
 
 
 def _refused(error: UserCodeError) -> Finding:
@@ -922,26 +903,30 @@ def gv201(evidence: Evidence) -> Findings:
 def _found(halves: _Halves, name: str, gives: str, coarse: bool) -> Finding:
     """A warning, where `rtol` covers all but what one of the two factors makes beside one of order
     1, and zeros give zeros."""
-    try:
+
+    def of_small() -> bool | None:
+        """Is it the small factor, or the large one? None: neither."""
         zeros = [bool(g.any()) for g in halves.gradients([torch.zeros_like(v) for v in halves.v])]
-        large = not (coarse or any(zeros)) and halves.linear_at(SMALL, OF_ORDER_ONE)
-        if large and (halves.linear_at(FACTORS[0], OF_ORDER_ONE) or halves.linear_in_float64()):
-            small = halves.share(SMALL, FACTORS[1]) > halves.share(FACTORS[0], OF_ORDER_ONE)
-            size, words = (
-                ("2⁻⁴⁰", "but not for small ones")
-                if small
-                else ("3·2²⁰", "but loses digits for large ones")
-            )
-            return Finding(
-                "GV201",
-                f"backward is linear in grad_output for factors of order 1, {words}: {gives} a "
-                f"part of it comes {size} as large",
-                severity="warning",
-                input=name,
-                hint=UNDER if small else OVER,
-            )
-    except UserCodeError:
-        pass
+        mild = not (coarse or any(zeros)) and halves.linear_at(SMALL, OF_ORDER_ONE)
+        if mild and (halves.linear_at(FACTORS[0], OF_ORDER_ONE) or halves.linear_in_float64()):
+            return halves.share(SMALL, FACTORS[1]) > halves.share(FACTORS[0], OF_ORDER_ONE)
+        return None
+
+    small = tried(of_small)
+    if small is not None:
+        size, words = (
+            ("2⁻⁴⁰", "but not for small ones")
+            if small
+            else ("3·2²⁰", "but loses digits for large ones")
+        )
+        return Finding(
+            "GV201",
+            f"backward is linear in grad_output for factors of order 1, {words}: {gives} a "
+            f"part of it comes {size} as large",
+            severity="warning",
+            input=name,
+            hint=UNDER if small else OVER,
+        )
     return Finding(
         "GV201",
         f"backward is not linear in grad_output: {gives} the same grad_output comes in two scaled "
@@ -961,7 +946,7 @@ class _Halves:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self.v = evidence, evidence.worked.cotangents
-        source = generator(evidence.settings.seed, evidence.subject.case.check, "mask")
+        source = evidence.subject.generator("mask")
         drawn = [torch.randint(0, 2, y.shape, generator=source) for y in evidence.outputs]
         count, ones = sum(mask.numel() for mask in drawn), sum(int(mask.sum()) for mask in drawn)
         if ones in (0, count):
@@ -984,19 +969,15 @@ class _Halves:
             if self._whole
             else [v - half for v, half in zip(self.v, self._large, strict=True)]
         )
-        self._together: list[Tensor] | None = None
 
-    @property
+    @cached_property
     def together(self) -> list[Tensor]:
         """Asked for when the halves were, on a graph that nobody watches: if that refused the
         second, there are no repeats."""
-        if self._together is None:
-            repeats = self._evidence.repeats
-            again = repeats and self._evidence.reusable
-            self._together = (
-                self._known(repeats[0].values) if repeats and again else self.gradients(self.v)
-            )
-        return self._together
+        repeats = self._evidence.repeats
+        if repeats and self._evidence.reusable:
+            return self._known(repeats[0].values)
+        return self.gradients(self.v)
 
     def apart(self, grow: float, shrink: float) -> list[Tensor]:
         """The gradients of the halves, each divided by its factor, added; of a single element their
@@ -1028,14 +1009,10 @@ class _Halves:
     def share(self, grow: float, shrink: float) -> float:
         """How far the halves under these factors are from the whole, as a share of its largest
         number."""
-        each = [
-            (largest(whole), (apart - whole).abs())
-            for whole, apart in zip(self.together, self.apart(grow, shrink), strict=True)
-        ]
-        return max(
-            (float(off.nan_to_num(nan=torch.inf).max()) / size for size, off in each if size),
-            default=0.0,
-        )
+        pairs = zip(self.together, self.apart(grow, shrink), strict=True)
+        off = ((largest(whole), (apart - whole).abs()) for whole, apart in pairs)
+        shares = (float(by.nan_to_num(nan=torch.inf).max()) / size for size, by in off if size)
+        return max(shares, default=0.0)
 
     def linear_at(self, grow: float, shrink: float) -> bool:
         """Within `rtol`."""

@@ -16,14 +16,10 @@ from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.autograd.gradcheck import GradcheckError
 from torch.library import CustomOpDef
 
-from gallery.twins import GALLERY, INPUTS, call, load, names
+from gallery.twins import GALLERY, call, inputs, load, names
 from gradverify.cli.boundary import run
 from gradverify.cli.output import Output
 from gradverify.model.report import OK, WRONG
-
-
-def test_every_file_has_inputs_on_which_its_fault_shows():
-    assert sorted(INPUTS) == names()
 
 
 @pytest.mark.parametrize("name", names())
@@ -51,6 +47,8 @@ OTHER_FORWARD = (
     "computes_in_float32",
     "forgets_its_gain",
 )
+# Squares of a hundred whose difference is one
+CANCELS = {"subtracts_squares_in_tf32": 1e-12}
 REJECTED = (
     "drops_factor",
     "flips_sign",
@@ -88,12 +86,12 @@ SECOND_ORDER = (
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_the_right_twin_is_right_to_second_order(name):
-    assert gradcheck(call(load(name).Right), INPUTS[name](), atol=1e-7, rtol=1e-6)
-    assert gradgradcheck(call(load(name).Right), INPUTS[name](), atol=1e-6)
+    assert gradcheck(call(load(name).Right), inputs(name), atol=1e-7, rtol=1e-6)
+    assert gradgradcheck(call(load(name).Right), inputs(name), atol=1e-6)
 
 
 def test_the_right_twin_of_a_sparse_input_passes_gradcheck():
-    sparse, dense = (x.detach() for x in INPUTS[SPARSE]())
+    sparse, dense = (x.detach() for x in inputs(SPARSE))
     values = sparse.values().clone().requires_grad_()
     b = dense.clone().requires_grad_()
     right = load(SPARSE).Right
@@ -108,23 +106,23 @@ def test_the_right_twin_of_a_sparse_input_passes_gradcheck():
 @pytest.mark.parametrize("name", REJECTED)
 def test_a_wrong_jacobian_is_wrong_for_gradcheck_too(name):
     with pytest.raises(GradcheckError, match="mismatch"):
-        gradcheck(call(load(name).Faulty), INPUTS[name]())
+        gradcheck(call(load(name).Faulty), inputs(name))
 
 
 @pytest.mark.parametrize("name", (*PASSED, *SECOND_ORDER))
 def test_what_rules_find_beyond_that_gradcheck_passes(name):
-    assert gradcheck(call(load(name).Faulty), INPUTS[name]())
+    assert gradcheck(call(load(name).Faulty), inputs(name))
     if name in SECOND_ORDER:
         with pytest.raises((GradcheckError, RuntimeError)):
-            gradgradcheck(call(load(name).Faulty), INPUTS[name]())
+            gradgradcheck(call(load(name).Faulty), inputs(name))
 
 
 @pytest.mark.parametrize("name", names())
 def test_the_twins_agree_in_their_values_and_the_right_one_writes_to_nothing(name):
     """The fault is in backward, except in the files whose fault is in forward."""
-    module, inputs = load(name), INPUTS[name]()
-    before = [value.clone() if isinstance(value, Tensor) else value for value in inputs]
-    output = call(module.Right)(*inputs)
+    module, given = load(name), inputs(name)
+    before = [value.clone() if isinstance(value, Tensor) else value for value in given]
+    output = call(module.Right)(*given)
     outputs = output if isinstance(output, tuple) else (output,)
     grad_outputs = [torch.full_like(each, -1.5) for each in outputs]
     torch.autograd.backward(outputs, grad_outputs)
@@ -133,14 +131,14 @@ def test_the_twins_agree_in_their_values_and_the_right_one_writes_to_nothing(nam
     )
     assert all(
         torch.equal(a.to_dense(), b.to_dense()) if isinstance(a, Tensor) else a == b
-        for a, b in zip(before, inputs, strict=True)
+        for a, b in zip(before, given, strict=True)
     )
     if name not in OTHER_FORWARD:
         torch.testing.assert_close(
-            call(module.Faulty)(*INPUTS[name]()),
-            call(module.Right)(*INPUTS[name]()),
+            call(module.Faulty)(*inputs(name)),
+            call(module.Right)(*inputs(name)),
             rtol=1e-15,
-            atol=1e-15,
+            atol=CANCELS.get(name, 1e-15),
         )
 
 

@@ -35,6 +35,11 @@ MAY_TOUCH_STREAMS = {"cli/output.py", "running/inline.py"}
 # The last two: keeps checked code from it; ends a check's own process
 MAY_EXIT = {"cli/boundary.py", "running/words.py"}
 
+# What judges the user's code, and the one module there that catches what that raises; the others
+# take it as a value (`attempted`, `tried` of subject/failure.py) or let the engine have it
+JUDGES = ("rules/", "oracles/", "causes/", "evidence.py", "modes.py", "verify.py")
+ENGINE = "rules/asking.py"
+
 CODE = re.compile(r"GV\d{3}")
 WITHOUT_CODES = ("verify.py", "rules/asking.py", "causes/")
 BELOW_REPORT = ("model/", "numerics/", "oracles/")
@@ -135,6 +140,25 @@ def test_what_puts_rules_together_names_none_and_numbers_are_measured_without_th
     )
 
 
+def catches(source):
+    """Lines that take what the user's code raised."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ExceptHandler) and node.type is not None:
+            taken = ast.walk(node.type)
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith("suppress"):
+            taken = ast.walk(node)
+        else:
+            continue
+        if any(dotted(each).endswith("UserCodeError") for each in taken):
+            yield node.lineno
+
+
+def test_what_the_users_code_raises_is_caught_by_the_rules_engine_and_taken_as_a_value_elsewhere():
+    judges = {file: source for file, source in SOURCES.items() if file.startswith(JUDGES)}
+    assert len(judges) > 20
+    assert {file for file, source in judges.items() if any(catches(source))} == {ENGINE}
+
+
 def test_no_other_file_lists_modes_or_dtypes():
     found = {
         file: lines
@@ -165,6 +189,13 @@ def test_no_other_file_lists_modes_or_dtypes():
         (
             lambda source: codes(source) == {"GV101", "GV102"},
             '"""GV100 is a rule."""\nORDER = ("GV101", "GV102")',
+        ),
+        *(
+            (lambda source: list(catches(source)), source)
+            for source in (
+                "try:\n    f()\nexcept (failure.UserCodeError, RuntimeError):\n    pass",
+                "with suppress(UserCodeError):\n    f()",
+            )
         ),
         *(
             (lambda source: list(copies(source)), source)
