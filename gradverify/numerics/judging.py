@@ -21,11 +21,11 @@ from gradverify.numerics.estimate.ladder import (
     Derivative,
     Ladders,
     Outputs,
-    as_derivative,
+    secant,
+    smooth_estimate,
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Line, one_side, sample_rung
-from gradverify.numerics.estimate.smooth import SmoothEstimate, secant, smooth_estimate
 from gradverify.numerics.function.point import Point, element_line
 from gradverify.numerics.pairs.pair import Asked, Entries, Outcome
 from gradverify.numerics.records import Record, joined
@@ -934,17 +934,12 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
         if bundle.in_pattern.all()
         else np.where(bundle.in_pattern, bundle.column_of, c)
     )
-    if above:
-        return QuickSamples(
-            bundle,
-            f,
-            np.broadcast_to(point.f0, f.shape),
-            change,
-            np.zeros_like(change),
-            place,
-            point.f0,
-        )
-    return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
+    down, back = (
+        (np.broadcast_to(point.f0, f.shape), np.zeros_like(change))
+        if above
+        else (f[r:], -change[r:])
+    )
+    return QuickSamples(bundle, f[:r], down, change[:r], back, place, point.f0)
 
 
 def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
@@ -958,38 +953,31 @@ def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     )
     found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
     bad = ~(np.isfinite(up) & np.isfinite(down))
-    found = replace(
-        found, value=np.where(bad, 0.0, found.value), bar=np.where(bad, np.inf, found.bar)
+    return replace(
+        found,
+        value=np.where(bad, 0.0, found.value),
+        bar=np.where(bad, np.inf, found.bar),
+        unclear=bad,
+        unchanged=(up == f0) & (down == f0),
     )
-    return replace(as_derivative(found), unclear=bad, unchanged=(up == f0) & (down == f0))
 
 
 def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
     """Derivatives [E] where nothing is hard, and which of the elements are: theirs are void."""
     sigma, unit = run.survey.sigma, run.point.unit
-    parts = list(_pieces(s, sigma, unit, cells))
-    easy = parts[0]
-    if len(parts) > 1:
-        easy = SmoothEstimate(
-            *(
-                np.concatenate([getattr(p, name).ravel() for p in parts])
-                for name in ("value", "bar", "noise", "smooth")
-            )
-        )
-    hard, low = ~easy.smooth.ravel(), unit > LOW_UNIT
-    if low.any() and not run.point.columns.rounded:
-        hard |= low[cells.out]
-    return as_derivative(easy), np.flatnonzero(hard)
-
-
-def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
-    """What is plain, some elements at a time."""
-    for part in (
-        slice(first, first + PLAIN_PIECE) for first in range(0, len(cells.out), PLAIN_PIECE) or [0]
-    ):
-        i, j = cells.line[part], cells.out[part]
+    parts = []
+    for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
+        of_piece = cells.take(slice(first, first + PLAIN_PIECE))
+        i, j = of_piece.line, of_piece.out
         width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
-        yield smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
+        parts.append(
+            smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
+        )
+    found, low = joined(parts), unit > LOW_UNIT
+    hard = found.unclear
+    if low.any() and not run.point.columns.rounded:
+        hard = hard | low[cells.out]
+    return found, np.flatnonzero(hard)
 
 
 # ---- Elements measured at every step, each by moving its column alone

@@ -25,9 +25,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from gradverify.numerics.estimate.ladder import solve
+from gradverify.numerics.estimate.ladder import extrapolate_once, secant, solve
 from gradverify.numerics.estimate.samples import LOW_UNIT, Rung, Samples
-from gradverify.numerics.estimate.smooth import extrapolate_once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.judging import Run
