@@ -13,7 +13,7 @@ N × M. Where the Jacobian is larger than a tile, it is pulled back anew for eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -71,6 +71,7 @@ from gradverify.numerics.rungs import (
     Mask,
     Z,
     finite_size,
+    in_a_row,
     in_range,
     pieces,
     step,
@@ -89,7 +90,7 @@ def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     backward an output, 48 forward calls a column."""
     a = run.analytic(column, out)
     d = lone_derivatives(run, column, out)
-    return excused(run, judged_now(run, column, out, a, d).with_limits())
+    return excused(run, judged_now(run, column, out, a, d))
 
 
 def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
@@ -107,7 +108,7 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
         judged = judged.replaced(i, measured_alone(run, judged.column[i], judged.out[i]))
         if (judged.verdict[i] == MISMATCH).any():
             return judged
-    return judged.undecided(np.flatnonzero(judged.wrong), Limit.COMPANY)
+    return judged.decided(np.flatnonzero(judged.wrong), Limit.COMPANY)
 
 
 @dataclass
@@ -164,11 +165,7 @@ def pair_of_one(run: Run, asked: Asked) -> Pair:
         a = run.analytic(column, out)
         climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
         judged = judged_now(run, column, out, a, climb.run())
-        judged = (
-            measured_alone(run, column, out)
-            if judged.wrong[0]
-            else excused(run, judged.with_limits())
-        )
+        judged = measured_alone(run, column, out) if judged.wrong[0] else excused(run, judged)
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
     tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
     return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
@@ -190,18 +187,6 @@ def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
 FINER_RUNGS = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
 # Elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 SPAN = 1 << 17
-
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """Some outputs `outs` of all lines: `judged` elements, and which of them the quick rungs
-    settled [E]; `zeros`, `masked` [n, outs]: passed or left out without a solver."""
-
-    outs: slice
-    judged: Judged
-    quick: Mask
-    zeros: Mask
-    masked: Mask
 
 
 class Chunk:
@@ -232,29 +217,24 @@ class Chunk:
         if self.masked.any():
             self.masked = self.masked & np.isfinite(a) & bundle.in_pattern
 
-    def judge(self) -> Iterator[ChunkResult]:
-        """Everything about the chunk, some outputs at a time."""
-        m = self.a.shape[1]
-        width = max(1, SPAN // max(len(self.a), 1))
-        for start in range(0, m, width) or [0]:
-            outs = slice(start, min(start + width, m))
-            in_pattern, masked = self.bundle.in_pattern[:, outs], self.masked[:, outs]
-            # f is bitwise still, and the analytic value negligible: most of a Jacobian
-            zeros = self.unchanged[:, outs] & in_pattern
-            if zeros.any():
-                zeros &= ~(self.unmoved | self.wide)[:, outs] & (
-                    np.abs(self.a[:, outs])
-                    <= self.run.zero_tolerance(self.bundle.column_of[:, outs], outs)
-                )
-            here = ~(zeros | masked) & in_pattern
-            # To find nothing takes NumPy as long as to find much
-            line, out = np.nonzero(here) if here.any() else np.zeros((2, 0), np.intp)
-            out = out + start
-            cells = Cells(line, out, self.bundle.column_of[line, out])
-            yield ChunkResult(outs, *self._settled(cells), zeros, masked)
+    def zeros(self, outs: slice) -> Mask:
+        """Elements [n, outs] of which f is bitwise still, and the analytic value negligible: most
+        of a Jacobian."""
+        zeros = self.unchanged[:, outs] & self.bundle.in_pattern[:, outs]
+        if zeros.any():
+            zeros &= ~(self.unmoved | self.wide)[:, outs] & (
+                np.abs(self.a[:, outs])
+                <= self.run.zero_tolerance(self.bundle.column_of[:, outs], outs)
+            )
+        return zeros
 
-    def _settled(self, cells: Cells) -> tuple[Judged, Mask]:
-        """Elements [E] with their verdicts, and which of them the quick rungs settled."""
+    def settled(self, outs: slice, zeros: Mask) -> Judged:
+        """The other elements with their verdicts."""
+        here = ~(zeros | self.masked[:, outs]) & self.bundle.in_pattern[:, outs]
+        # To find nothing takes NumPy as long as to find much
+        line, out = np.nonzero(here) if here.any() else np.zeros((2, 0), np.intp)
+        out = out + outs.start
+        cells = Cells(line, out, self.bundle.column_of[line, out])
         d = self._quick(cells)
         unaffordable = np.zeros(len(cells.out), bool)
         suspect = self.suspect[cells.out]
@@ -265,7 +245,7 @@ class Chunk:
         open_ = ~settled(d, judged.verdict)
         quick = ~(open_ | suspect)
         if not open_.any():
-            return judged, quick
+            return replace(judged, quick=quick)
         d, mismatch = self._climbed(cells, d, open_)
         # Those of a group are confirmed by moving each column alone
         if mismatch.any() and not self.bundle.grouped:
@@ -276,29 +256,26 @@ class Chunk:
         self.border[
             cells.column[lost[~self.samples.settles(cells.line[lost], cells.out[lost])]]
         ] = True
-        judged = self._judged(cells, d).with_limits()
-        return judged.undecided(np.flatnonzero(unaffordable & judged.wrong), Limit.BUDGET), quick
+        judged = replace(self._judged(cells, d), quick=quick)
+        return judged.decided(np.flatnonzero(unaffordable & judged.wrong), Limit.BUDGET)
 
-    def add_zeros(self, tally: Tally, result: ChunkResult, rows: slice, part: slice) -> None:
-        """What needed no solver, of lines `rows` and the outputs of `part`, and how large a
-        derivative may be that passes as a zero."""
-        first = max(part.start, result.outs.start)
-        last = min(part.stop, result.outs.stop)
-        if first >= last or not (result.zeros.any() or result.masked.any()):
+    def add_zeros(self, tallies: Mapping[tuple[int, int], Tally], outs: slice, zeros: Mask) -> None:
+        """What needs no solver, and how large a derivative may be that passes as a zero."""
+        masked = self.masked[:, outs]
+        if not (zeros.any() or masked.any()):
             return
-        here = (rows, slice(first - result.outs.start, last - result.outs.start))
-        outs = slice(first, last)
-        zeros = result.zeros[here]
-        f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
-        rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
-        resolution = (
-            (self.run.zero_tolerance(self.bundle.column_of[:, outs], outs) + rounding)[rows]
-            if zeros.any()
-            else zeros
-        )
-        tally.add_zeros(
-            self.a[rows, outs][zeros], np.asarray(resolution[zeros], float), result.masked[here]
-        )
+        f0 = finite_size(self.samples.f0[outs])
+        rounding = self.run.point.unit[outs] * f0 / self.samples.widest(outs)
+        resolution = self.run.zero_tolerance(self.bundle.column_of[:, outs], outs) + rounding
+        for tensor in dict.fromkeys(self.bundle.tensor.tolist()):
+            rows = in_a_row(np.flatnonzero(self.bundle.tensor == tensor))
+            for output, part in enumerate(self.run.point.parts):
+                first, last = np.clip((part.start, part.stop), outs.start, outs.stop) - outs.start
+                here = rows, slice(first, last)
+                found = zeros[here]
+                tallies[tensor, output].add_zeros(
+                    self.a[:, outs][here][found], resolution[here][found], masked[here]
+                )
 
     # ---- derivatives
     def _quick(self, cells: Cells) -> Derivative:
@@ -595,19 +572,15 @@ class ColourGroups:
     plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
-    def confirmed(self, result: ChunkResult) -> ChunkResult | None:
+    def confirmed(self, judged: Judged) -> Judged | None:
         """The elements after the worst mismatches were measured alone; None where the forward's
         groups are wrong, or a small tensor is better compared column by column."""
-        unconfirmed = result.judged.wrong
+        unconfirmed = judged.wrong
         if not unconfirmed.any():
-            return result
+            return judged
         if self._by_columns:
             return None
-        kept, judged, unconfirmed = self._with_one_hot(result.judged, unconfirmed)
-        confirmed = self._confirmed(judged, unconfirmed)
-        if confirmed is None:
-            return None
-        return replace(result, judged=confirmed, quick=result.quick[kept])
+        return self._confirmed(*self._with_one_hot(judged, unconfirmed))
 
     @property
     def _by_columns(self) -> bool:
@@ -615,10 +588,9 @@ class ColourGroups:
         return self.plan.size <= SMALL and not self.run.over_budget(EVERY_RUNG)
 
     # ---- one-hot numbers
-    def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Index, Judged, Mask]:
+    def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Judged, Mask]:
         """With the one-hot numbers of the row groups that hold mismatches, and without the elements
-        whose number the budget leaves unknown: those that are left, with which of them are not
-        confirmed."""
+        whose number the budget leaves unknown; which of them are not confirmed."""
         keep = np.ones(len(before.out), bool)
         analytic = before.analytic.copy()
         for output, part in enumerate(self.run.point.parts):
@@ -639,20 +611,10 @@ class ColourGroups:
                     analytic[i[here]] = found.own[order[place[here]]]
                     keep[i[here]] = np.isfinite(analytic[i[here]])
             self.tallies[self.plan.tensor, output].leave(int(np.count_nonzero(~keep[of_output])))
-        judged, other = before, keep & (analytic != before.analytic)
-        if other.any():
-            changed = replace(before, analytic=analytic).take(np.flatnonzero(other))
-            judged = replace(before, analytic=analytic).replaced(
-                np.flatnonzero(other),
-                replace(changed, verdict=changed.verdicts_with()).with_limits(),
-            )
+        changed = analytic != before.analytic
+        judged = before.judged_anew(analytic=analytic) if (keep & changed).any() else before
         kept = np.flatnonzero(keep)
-        judged = judged.take(kept)
-        return (
-            kept,
-            judged,
-            (unconfirmed | (analytic != before.analytic))[kept] & judged.wrong,
-        )
+        return judged.take(kept), ((unconfirmed | changed) & judged.wrong)[kept]
 
     def _off_pattern(self, output: int, group: int) -> OneHot | None:
         """What a row group has off the pattern; None where the budget has ended, and something else
@@ -690,20 +652,13 @@ class ColourGroups:
                     np.where(np.isfinite(run.point.f0), run.noise, np.inf)[out]
                     / (LEAST_STEP * c.scale[column])
                 )
-                judged = judged_now(run, column, out, value, d).with_limits()
+                judged = judged_now(run, column, out, value, d)
                 confirmed = self._confirmed(judged, judged.wrong)
                 if confirmed is None:
                     return False
-                self._add(confirmed_anew(run, confirmed, excused(run, confirmed)))
+                judged = confirmed_anew(run, confirmed, excused(run, confirmed))
+                add_elements(run.point, self.tallies, [self.plan.tensor], judged)
         return True
-
-    def _add(self, judged: Judged) -> None:
-        for output, part in enumerate(self.run.point.parts):
-            elements = judged.take(np.flatnonzero(in_range(judged.out, part)))
-            if len(elements.out):
-                self.tallies[self.plan.tensor, output].add(
-                    elements.pair_elements(part.start, elements.column - self.plan.first)
-                )
 
     # ---- mismatches
     def _confirmed(self, judged: Judged, unconfirmed: Mask) -> Judged | None:
@@ -744,23 +699,21 @@ class ColourGroups:
                     if counts.cleared[pair]
                     else Limit.ALONE
                 )
-                judged = judged.undecided(
-                    np.flatnonzero(unconfirmed & of_output & judged.wrong),
-                    why,
-                )
+                judged = judged.decided(np.flatnonzero(unconfirmed & of_output & judged.wrong), why)
         return judged
 
     # ---- outputs that moved off the pattern
-    def consistent(self, bundle: Bundle, strays: Mask, first: int, judged: Judged) -> bool:
+    def consistent(self, chunk: Chunk, outs: slice, judged: Judged) -> bool:
         """Are the groups what they were taken for, by all that these elements show, and by the
-        outputs that moved off the pattern [n, outs], counted from the `first`?"""
+        outputs that moved off the pattern?"""
         if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
             odd = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.plain[judged.column[odd] - self.plan.first] = False
+        strays = chunk.samples.strays(outs, self.run.survey.sigma)
         if not strays.any():
             return True
         return self.counts.budget_ended or not any(
-            lasts(self.run, bundle.lines[n], np.flatnonzero(strays[n]) + first)
+            lasts(self.run, chunk.bundle.lines[n], np.flatnonzero(strays[n]) + outs.start)
             for n in np.flatnonzero(strays.any(1)).tolist()
         )
 
@@ -992,25 +945,26 @@ class Sweep:
         """
         if self.run.stops and self.run.over_budget():
             raise Spent("the budget was spent")
-        chunk = Chunk(self.run, bundle, a, self.suspect)
-        for result in chunk.judge():
-            confirmed = groups.confirmed(result) if groups else result
+        run, m = self.run, a.shape[1]
+        chunk = Chunk(run, bundle, a, self.suspect)
+        width = max(1, SPAN // max(len(a), 1))
+        for start in range(0, m, width) or [0]:
+            outs = slice(start, min(start + width, m))
+            zeros = chunk.zeros(outs)
+            settled = chunk.settled(outs, zeros)
+            confirmed = groups.confirmed(settled) if groups else settled
             if confirmed is None:
                 return False
-            judged = confirmed_anew(self.run, confirmed.judged, excused(self.run, confirmed.judged))
-            self._add(chunk, confirmed, judged)
+            judged = confirmed_anew(run, confirmed, excused(run, confirmed))
+            chunk.add_zeros(self.tallies, outs, zeros)
+            add_elements(run.point, self.tallies, dict.fromkeys(bundle.tensor.tolist()), judged)
             # The elements times how far the survey's ray moves their columns, per output
-            d, by = judged.derivative, self.run.survey.moved_by[judged.column]
+            d, by = judged.derivative, run.survey.moved_by[judged.column]
             rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
             self.known[judged.out[rough]] = False
             for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
                 sums += np.bincount(judged.out, np.where(rough, 0.0, terms), len(sums))
-            if groups and not groups.consistent(
-                bundle,
-                chunk.samples.strays(result.outs, self.run.survey.sigma),
-                result.outs.start,
-                judged,
-            ):
+            if groups and not groups.consistent(chunk, outs, judged):
                 return False
         return True
 
@@ -1021,29 +975,25 @@ class Sweep:
         slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
         return self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack)
 
-    def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
-        """To the tally of each pair its elements."""
-        point, tensor_of_line = self.run.point, chunk.bundle.tensor
-        for tensor in dict.fromkeys(tensor_of_line.tolist()):
-            lines = np.flatnonzero(tensor_of_line == tensor)
-            one_tensor = len(lines) == len(tensor_of_line)
-            for output, part in enumerate(point.parts):
-                tally = self.tallies[tensor, output]
-                chunk.add_zeros(tally, result, slice(int(lines[0]), int(lines[-1]) + 1), part)
-                elements, quick = judged, result.quick
-                if not (one_tensor and part == slice(0, len(point.f0))):
-                    of_output = in_range(judged.out, part)
-                    of_pair = np.flatnonzero(
-                        of_output
-                        if one_tensor
-                        else of_output & (point.columns.tensor[judged.column] == tensor)
-                    )
-                    elements = judged.take(of_pair)
-                    quick = quick[of_pair]
-                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
-                tally.add(
-                    elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick))
-                )
+
+def add_elements(
+    point: Point,
+    tallies: Mapping[tuple[int, int], Tally],
+    tensors: Collection[int],
+    judged: Judged,
+) -> None:
+    """Add elements of columns of these tensors to the tally of each pair."""
+    for tensor in tensors:
+        for output, part in enumerate(point.parts):
+            elements = judged
+            if len(tensors) > 1 or len(point.parts) > 1:
+                of_pair = in_range(judged.out, part)
+                if len(tensors) > 1:
+                    of_pair &= point.columns.tensor[judged.column] == tensor
+                elements = judged.take(np.flatnonzero(of_pair))
+            coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
+            quick = 0 if elements.quick is None else int(np.count_nonzero(elements.quick))
+            tallies[tensor, output].add(elements.pair_elements(part.start, coordinate), quick)
 
 
 def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:

@@ -499,8 +499,9 @@ class FollowedPair:
         }
         norm = np.array([rows[j] for j in outputs.tolist()]) / c.scale[entries.column[i]]
         share = SCREEN_LOW if run.low_values()[self.part].any() else screen_of(run.point)
-        return entries.passed(
-            i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)]
+        return entries.decided(
+            i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)],
+            Limit.NONE,
         )
 
     # ---- ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one

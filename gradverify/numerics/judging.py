@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -536,6 +536,7 @@ class Judged(Record):
     outputs.
 
     `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
+    `quick` [E]: settled by the quick rungs (None: none).
     """
 
     column: Index
@@ -546,6 +547,7 @@ class Judged(Record):
     verdict: Codes
     limit: AnyArray
     border_column: Mask | None = None
+    quick: Mask | None = None
 
     def verdicts_with(
         self, extra: Array | float = 0.0, derivative: Derivative | None = None
@@ -572,36 +574,31 @@ class Judged(Record):
         )
         return np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")
 
+    def judged_anew(self, **changes: Any) -> Judged:
+        """With other analytic values or derivatives; what limits the undecided ones is left out."""
+        changed = replace(self, limit=_no_limits(len(self.out)), **changes)
+        return replace(changed, verdict=changed.verdicts_with())
+
     def with_limits(self) -> Judged:
-        """With what limits the undecided elements."""
+        """With what limits the undecided elements, where that is not known yet."""
         open_ = np.flatnonzero(self.verdict == UNDECIDED)
+        open_ = open_[self.limit[open_] == Limit.NONE]
         if not open_.size:
             return self
         limit = self.limit.copy()
         limit[open_] = limits(self.derivative.take(open_))
         return replace(self, limit=limit)
 
-    def passed(self, i: AnyArray) -> Judged:
-        """With elements i taken as right."""
-        verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = PASS, Limit.NONE
-        return replace(self, verdict=verdict, limit=limit)
-
-    def undecided(self, i: AnyArray, why: Limit | AnyArray) -> Judged:
-        """With elements i left open."""
-        verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = UNDECIDED, why
-        return replace(self, verdict=verdict, limit=limit)
-
-    def decided(self, found: Decided) -> Judged:
-        """With what an excuse says of some elements."""
-        if found.why is Limit.NONE:
-            return self.passed(found.i)
-        bar = self.derivative.bar.copy()
-        bar[found.i] = np.maximum(bar[found.i], found.bar)
-        return replace(
-            self.undecided(found.i, found.why), derivative=replace(self.derivative, bar=bar)
-        )
+    def decided(self, i: AnyArray, why: Limit | AnyArray, bar: Array | float = 0.0) -> Judged:
+        """With elements i undecided, or right where the reason is NONE; their derivatives are off
+        by so much at least."""
+        if not len(i):
+            return self
+        verdict, limit, bars = self.verdict.copy(), self.limit.copy(), self.derivative.bar.copy()
+        verdict[i], limit[i] = PASS if why is Limit.NONE else UNDECIDED, why
+        bars[i] = np.maximum(bars[i], bar)
+        derivative = replace(self.derivative, bar=bars)
+        return replace(self, verdict=verdict, limit=limit, derivative=derivative)
 
     @property
     def is_zero(self) -> Mask:
@@ -670,17 +667,12 @@ def judged_now(
     limits the undecided ones is left out."""
     run.reach.add(column, out, d.value, d.bar)
     tolerances = run.tolerances(column, out)
-    no_limits = np.broadcast_to(np.array(Limit.NONE, object), len(out))
-    return Judged(
-        column,
-        out,
-        a,
-        d,
-        tolerances,
-        verdicts(a, d, tolerances, border_column=border_column),
-        no_limits,
-        border_column,
-    )
+    verdict = verdicts(a, d, tolerances, border_column=border_column)
+    return Judged(column, out, a, d, tolerances, verdict, _no_limits(len(out)), border_column)
+
+
+def _no_limits(m: int) -> AnyArray:
+    return np.broadcast_to(np.array(Limit.NONE, object), m)
 
 
 # ---- Mismatches confirmed, the worst first: a few columns or rows at a time, until so many stand

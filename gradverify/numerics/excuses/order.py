@@ -96,7 +96,7 @@ def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
     (spread, coarsest) = run.spread
     noise = run.noise
     least = INSIDE * run.point.unit * np.abs(run.point.f0)
-    judged = judged.undecided(i[(spread > least)[judged.out[i]]], Limit.CANCELS)
+    judged = judged.decided(i[(spread > least)[judged.out[i]]], Limit.CANCELS)
     as_noisy = (
         (np.minimum(spread, noise) > least)
         & (spread < ALIKE * noise)
@@ -118,8 +118,7 @@ def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
         bar=above.derivative.bar + wider,
         noise_bar=above.derivative.noise_bar + wider,
     )
-    above = replace(above, derivative=d)
-    return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits()), i
+    return judged.replaced(i, above.judged_anew(derivative=d).with_limits()), i
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
@@ -376,7 +375,7 @@ def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
         value, bar = _agreed(np.array(values), np.array(bars))
         fitted = replace(d, value=value, bar=bar, noise_bar=bar)
         i = np.flatnonzero(judged.verdicts_with(derivative=fitted) == PASS)
-        return replace(judged, derivative=d.replaced(i, fitted.take(i))).passed(i)
+        return replace(judged, derivative=d.replaced(i, fitted.take(i))).decided(i, Limit.NONE)
 
     for width in FIRST:
         best = within(width)
@@ -701,7 +700,7 @@ def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
     """Elements i of one output against the slopes along all of their columns in the pieces of f
     around x."""
     if run.over_budget(NEARBY_CALLS) or run.point.columns.rounded:
-        return judged.undecided(i, Limit.KINK_SUM)
+        return judged.decided(i, Limit.KINK_SUM)
     d = judged.derivative
     a = judged.analytic[i]
     columns = judged.column[i]
@@ -722,7 +721,7 @@ def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
     if off <= SUM_SLACK * size or off <= widest <= BLURRED * size:
         return judged
     if not off - widest > SUM_SLACK * size:
-        return judged.undecided(i, Limit.KINK_SUM)
+        return judged.decided(i, Limit.KINK_SUM)
     verdict = judged.verdict.copy()
     limit = judged.limit.copy()
     left = d.left.copy()
@@ -781,7 +780,7 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
         * run.point.columns.scale[judged.column[i]]
     )
     slight = i[reach <= run.floors()[judged.out[i]]]
-    return judged.passed(slight) if len(slight) else judged
+    return judged.decided(slight, Limit.NONE)
 
 
 def pass_unmovable(run: Run, judged: Judged) -> Judged:
@@ -806,7 +805,7 @@ def pass_unmovable(run: Run, judged: Judged) -> Judged:
         outcome=np.full(len(i), SMOOTH, np.int8),
         unchanged=np.ones(len(i), bool),
     )
-    return replace(judged.passed(i), derivative=judged.derivative.replaced(i, at_rest))
+    return replace(judged.decided(i, Limit.NONE), derivative=judged.derivative.replaced(i, at_rest))
 
 
 # ---- Symmetric inputs: a function may read one triangle of a symmetric matrix and spread the
@@ -894,11 +893,11 @@ EXCUSES: tuple[Excuse, ...] = (
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable
     ones passed, mismatches excused, kinks summed."""
-    judged, above = judge_above_steps(run, pass_unmovable(run, judged))
+    judged, above = judge_above_steps(run, pass_unmovable(run, judged.with_limits()))
     judged = pass_slight(run, judged)
     for excuse in EXCUSES:
         if judged.wrong.any():
             for found in excuse(run, judged):
-                judged = judged.decided(found) if len(found.i) else judged
+                judged = judged.decided(*found)
     judged = pass_fitted(run, judge_kink_sums(run, judged), above)
-    return judged.undecided(above[judged.verdict[above] == UNDECIDED], Limit.CANCELS)
+    return judged.decided(above[judged.verdict[above] == UNDECIDED], Limit.CANCELS)
