@@ -173,7 +173,7 @@ def pair_of_one(run: Run, asked: Asked) -> Pair:
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
     """One output [1] that is about to climb along the line of a lone column [1]."""
-    tensor = run.point.columns.tensor[column]
+    tensor = run.columns.tensor[column]
     wide = run.survey.wide[tensor, out]
     unmoved = run.survey.unmoved[tensor, out]
     line = lone_columns(run.point, column, bool(wide[0])).lines[0]
@@ -481,7 +481,7 @@ class OneHot:
         self.outs = members + run.point.parts[output].start
         self.owner = np.where(owner < 0, -1, np.searchsorted(members, owner))
         least = run.floors()[self.outs].min(initial=np.inf)
-        self.rounding = WEIGHTS[0] * (run.atol + least / run.point.columns.size[self.columns])
+        self.rounding = WEIGHTS[0] * (run.atol + least / run.columns.size[self.columns])
         source, several, value = self._sources()
         stray = (source >= 0) & (source != self.owner)
         shared = np.flatnonzero((several | stray) & (self.owner >= 0))
@@ -633,7 +633,7 @@ class ColourGroups:
         column by column.
         """
         run = self.run
-        c = self.run.point.columns
+        c = self.run.columns
         floors = self.run.floors()
         for (tensor, output, group), size in strays.items():
             if tensor == self.plan.tensor:

@@ -113,8 +113,8 @@ class Search:
         self.pattern = paired(run.point, tensor, [run.structure.patterns[tensor][self.output]])[0]
         self.which = (tensor, self.block, self.row)
         self.part = run.point.parts[self.output]
-        self.columns = run.point.columns.of(tensor)
-        self.noise = run.survey.noise(run.point)
+        self.columns = run.columns.of(tensor)
+        self.noise = run.survey.noise()
         steps = schedule(run.point, tensor)
         self.stages: tuple[Stage, ...] = (steps.start, *steps.finer)
         if self.brief:
@@ -430,7 +430,7 @@ class FollowedPair:
                 self.kinked_blocks.add(block)
             if kinked or suspects.wrong.any():
                 return suspects
-        numbers = self.run.point.columns.of(pair.input)
+        numbers = self.run.columns.of(pair.input)
         guessed = pair.input in structure.plans and not structure.level[pair.input]
         if pattern.size != len(numbers) or block == NO_ENTRY or guessed:
             return None
@@ -459,9 +459,7 @@ class FollowedPair:
         if group == NO_ENTRY:
             suspects = self._search(int(self.blocks[line - self.part.start])).entry()
         else:
-            local = (
-                self.run.point.columns.coordinate[line] - self.run.point.starts[self.screened.input]
-            )
+            local = self.run.columns.coordinate[line] - self.run.point.starts[self.screened.input]
             block = int(self.pattern.block_of_inputs()[int(local)])
             suspects = self._search(block).output_of(line, group)
         found = self._alone(suspects)
@@ -490,7 +488,7 @@ class FollowedPair:
         run = self.run
         d = entries.derivative.take(i)
         outputs = entries.out[i]
-        c = self.run.point.columns
+        c = self.run.columns
         rows = {
             j: float(
                 np.linalg.norm(np.nan_to_num(run.point.row(j), posinf=0.0, neginf=0.0) * c.scale)
@@ -515,7 +513,7 @@ class FollowedPair:
         """
         run = self.run
         pattern = self.pattern
-        c = self.run.point.columns
+        c = self.run.columns
         kinked = np.flatnonzero(entries.derivative.outcome == KINK)
         for out in np.unique(entries.out[kinked]).tolist():
             columns = entries.column[kinked[entries.out[kinked] == out]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from gradverify.numerics.estimate.ladder import (
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Line, one_side, sample_rung
+from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.point import Point, element_line
 from gradverify.numerics.pairs.pair import Asked, Entries, Outcome
 from gradverify.numerics.records import Record, joined
@@ -64,15 +65,14 @@ class GroupLine:
     whose derivative each output shows, or NO_ENTRY.
 
     What leaves its domain or does not move stays where it is, and its outputs have no value (NaN)
-    there. `out`: the outputs that the line shows, those of `column_of`; None: all.
+    there.
     """
 
     point: Point
     columns: Index
     move: Array
     column_of: Index
-    scale: float = 1.0
-    out: Index | None = None
+    scale: ClassVar[float] = 1.0
 
     @cached_property
     def size(self) -> Array:
@@ -86,11 +86,6 @@ class GroupLine:
     def in_pattern(self) -> Mask:
         """Outputs [M] that show one of the columns."""
         return np.asarray(self.column_of != NO_ENTRY)
-
-    @cached_property
-    def whole(self) -> bool:
-        """Every output shows one of the columns."""
-        return bool(self.in_pattern.all())
 
     @cached_property
     def place(self) -> Index:
@@ -111,20 +106,12 @@ class GroupLine:
             if stuck is None
             else self.point.values_at(self.columns, to)
         )
-        f = f if self.out is None else f.take(self.out)
         return f if stuck is None else np.where(self.in_pattern & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
-        by = change[0].take(self.place)
-        return self.values(
-            to[0], stuck if stuck is None else stuck[0]
-        ), by if self.whole else np.where(self.in_pattern, by, t)
-
-    def of(self, out: Index) -> GroupLine:
-        return replace(
-            self, column_of=self.column_of[out], out=out if self.out is None else self.out[out]
-        )
+        by = np.where(self.in_pattern, change[0].take(self.place), t)
+        return self.values(to[0], stuck if stuck is None else stuck[0]), by
 
 
 def steps(
@@ -265,25 +252,25 @@ class Reach:
     """The largest |a|·s and resolved |D|·s of each output [M] so far; re and im of one number share
     theirs."""
 
-    def __init__(self, point: Point, survey: Survey) -> None:
-        self._point, self._survey = point, survey
+    def __init__(self, survey: Survey) -> None:
+        self._survey, self._scale = survey, survey.point.columns.scale
         self._floors: Array | None = None
 
     @cached_property
     def _analytic(self) -> Array:
-        return np.zeros(len(self._point.f0))
+        return np.zeros(len(self._survey.size))
 
     @cached_property
     def _numeric(self) -> Array:
-        return np.zeros(len(self._point.f0))
+        return np.zeros(len(self._survey.size))
 
     def add_row(self, output: int, row: Array) -> None:
-        sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)
+        sizes = np.nan_to_num(np.abs(row) * self._scale, posinf=0.0)
         self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values of some elements; `column` may lack leading axes."""
-        sizes = np.abs(value) * self._point.columns.scale[column]
+        sizes = np.abs(value) * self._scale[column]
         if not sizes.max(initial=0.0) < np.inf:
             sizes = np.where(sizes < np.inf, sizes, 0.0)
         self._raise(self._analytic, output, sizes)
@@ -292,9 +279,7 @@ class Reach:
         """Derivatives of elements [E]: |D|·s of those that stand out of their bars."""
         size = np.abs(value)
         stands = (size > RESOLVED * bar) & (size < np.inf)
-        self._raise(
-            self._numeric, out, np.where(stands, size * self._point.columns.scale.take(column), 0.0)
-        )
+        self._raise(self._numeric, out, np.where(stands, size * self._scale.take(column), 0.0))
 
     def add_surveyed(self) -> None:
         """How far outputs surely go by the survey: what is judged apart from its tensor is judged
@@ -323,9 +308,9 @@ class Reach:
         return self._floors
 
     def rows(self) -> Magnitudes:
-        point, survey = self._point, self._survey
-        reach = np.maximum(point.shared(self._analytic), point.shared(self._numeric))
-        return survey.magnitudes(point, reach, survey.far_change)
+        survey, shared = self._survey, self._survey.point.shared
+        reach = np.maximum(shared(self._analytic), shared(self._numeric))
+        return survey.magnitudes(reach, survey.far_change)
 
 
 # ---- The state of one comparison: the point, tolerances, and what is learnt on the way of how
@@ -380,10 +365,15 @@ class Run:
         return replace(
             self,
             structure=structure or self.structure,
-            reach=Reach(self.point, self.survey),
+            reach=Reach(self.survey),
             tie_sums={},
             certainly_wrong=set(),
         )
+
+    @property
+    def columns(self) -> Columns:
+        """Those of the point."""
+        return self.point.columns
 
     def outputs(self, noise: Array | None = None) -> Outputs:
         """What is known of the outputs, under this `noise` [M] where it is more."""
@@ -392,7 +382,7 @@ class Run:
             self.point.f0,
             sigma if noise is None else np.maximum(sigma, noise),
             lambda: self.point.unit,
-            rounds_x=not self.point.columns.rounded,
+            rounds_x=not self.columns.rounded,
         )
 
     def low_precision(self) -> Mask:
@@ -403,16 +393,14 @@ class Run:
     def low_values(self) -> Mask:
         """The same of the finite differences alone: a function that is compared with its float32
         self has them in float64."""
-        return (self.point.unit > LOW_UNIT) | self.point.columns.rounded
+        return (self.point.unit > LOW_UNIT) | self.columns.rounded
 
     @cached_property
     def quiet(self) -> bool:
         """Is a bar twice as wide as it need be far below the tolerance, and room for a step on
         either side? All is float64, and rounds as it does."""
         point = self.point
-        return point.columns.free and not (
-            self.low_values().any() or self.survey.noisy(point).any()
-        )
+        return point.columns.free and not (self.low_values().any() or self.survey.noisy.any())
 
     def rtols(self) -> Array:
         if self.rtol is not None:
@@ -430,11 +418,11 @@ class Run:
 
     def tolerances(self, column: Index, out: Index) -> Tolerances:
         """Tolerances of elements, by what is known now."""
-        floor = self.floors().take(out) / self.point.columns.size.take(column)
+        floor = self.floors().take(out) / self.columns.size.take(column)
         # Rows that move and of which nothing was measured
         unproven = np.zeros(len(out), bool)
         if self.survey.some_unmoved:
-            tensor = self.point.columns.tensor[column]
+            tensor = self.columns.tensor[column]
             unproven = (self.survey.unmoved | self.survey.wide)[tensor, out]
             if unproven.any():
                 unproven &= self.reach.rows().reach[out] <= 0
@@ -452,7 +440,7 @@ class Run:
     def zero_tolerance(self, columns: Index, outs: slice) -> Array:
         """The tolerance [n, outs] for a zero in these columns [n, outs], without its relative
         part."""
-        size = self.point.columns.size
+        size = self.columns.size
         # All of a line in one column: no need to spread it
         scale = size[columns[:, :1]] if columns.strides[1] == 0 else size[columns]
         return self.atol + self.floors()[None, outs] / scale
@@ -513,7 +501,7 @@ class Run:
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
         """Those of elements i that belong to one input and output tensor, pair by pair; `column`,
         `out` [E] of all elements."""
-        tensor = self.point.columns.tensor[column[i]]
+        tensor = self.columns.tensor[column[i]]
         output = np.searchsorted([part.stop for part in self.point.parts], out[i], side="right")
         for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
             yield i[(tensor == t) & (output == o)]
@@ -940,9 +928,7 @@ def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     f0, sigma, unit = (
         values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit)
     )
-    rounding_of_x = (
-        None if run.point.columns.rounded else np.abs(run.point.columns.x.take(cells.column))
-    )
+    rounding_of_x = None if run.columns.rounded else np.abs(run.columns.x.take(cells.column))
     found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
     bad = ~(np.isfinite(up) & np.isfinite(down))
     return replace(
@@ -967,7 +953,7 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
         )
     found, low = joined(parts), unit > LOW_UNIT
     hard = found.unclear
-    if low.any() and not run.point.columns.rounded:
+    if low.any() and not run.columns.rounded:
         hard = hard | low[cells.out]
     return found, np.flatnonzero(hard)
 
@@ -981,7 +967,7 @@ def lone_derivatives(run: Run, column: Index, out: Index, noise: Array | None = 
     Outputs that only move beyond the column's own scale (`Survey.wide`) are measured by steps of at
     least unit scale.
     """
-    wide = run.survey.wide[run.point.columns.tensor[column], out]
+    wide = run.survey.wide[run.columns.tensor[column], out]
     order = np.lexsort((out, column, wide))
     parts = list[Derivative]()
     for is_wide in (False, True):

@@ -394,7 +394,7 @@ class PairLines:
             return change if w is None else w[part] * change
 
         def variance(part: slice) -> Array:
-            noise = run.survey.noise(point, part)
+            noise = run.survey.noise(part)
             return (noise if w is None else w[part] * noise) ** 2
 
         noise = noise_along(point, self.tensor, np.sqrt(self.of_outputs(variance)), self.norm(k))
@@ -504,7 +504,7 @@ def _screened(
     alive = np.zeros(m, bool)
     moved = np.zeros(m, bool)
     # The largest change of an output that is none: 0 (bitwise) unless f is noisier than rounding
-    noisy = survey.noisy(point)
+    noisy = survey.noisy
     still = np.where(noisy, STRAY * survey.sigma, 0.0) if noisy.any() else repeated(0.0, m)
 
     def see(first: bool, rung: Rung) -> None:
@@ -515,7 +515,7 @@ def _screened(
         for part in pieces(m if first else 0):
             change = finite_size(rung.up[part] - rung.down[part])
             reach[part] = np.maximum(reach[part], change / (rung.step_up + rung.step_down))
-            alive[part] |= change > RESOLVED * survey.noise(point, part)
+            alive[part] |= change > RESOLVED * survey.noise(part)
 
     @cache
     def measured(k: int, rungs: Stage) -> list[ProbeDerivative]:
@@ -523,7 +523,7 @@ def _screened(
         return read(directions, k, rungs, sums, see if rungs == steps.start else None)
 
     first = [measured(k, steps.start) for k in range(len(directions.moves))]
-    magnitudes = survey.magnitudes(point, point.shared(reach))
+    magnitudes = survey.magnitudes(point.shared(reach))
     row_floors = floors(magnitudes, stands_out(magnitudes, alive, magnitudes.reach))
 
     # What moves on wider rungs alone: a screen proves nothing there

@@ -67,7 +67,34 @@ def verdicts(
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra`
     [m] widens the bars.
     """
-    first = _verdicts_of_reading(a, d, tolerances, extra, border_column)
+
+    def of_reading(d: Derivative) -> Codes:
+        """By the main reading alone."""
+        tol = tolerances.tolerance(a, d.value)
+        off = np.abs(a - d.value)
+        bar = d.bar + extra
+        verdict = guarded(off, bar, tol)
+        verdict[~np.isfinite(bar)] = UNDECIDED
+        if d.rough:
+            verdict[~d.smooth] = UNDECIDED
+            kink = d.outcome == KINK
+            if kink.any():
+                # Every value between the one-sided slopes is right (Clarke, Optimization and
+                # Nonsmooth Analysis, 1983)
+                pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
+                low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
+                of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
+                of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
+                verdict = np.where(kink, of_kink, verdict).astype(np.int8)
+        finite = np.isfinite(a)
+        if finite.all():
+            return verdict
+        two_sided = (d.outcome != NON_FINITE) & ~d.at_border
+        if border_column is not None:
+            two_sided &= ~border_column
+        return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
+
+    first = of_reading(d)
     if d.resting:
         first[
             d.unchanged
@@ -83,7 +110,7 @@ def verdicts(
         bar=d.second_bar,
         outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8),
     )
-    second = _verdicts_of_reading(a, other, tolerances, extra, border_column)
+    second = of_reading(other)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
     return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
 
@@ -96,39 +123,6 @@ def guarded(off: Array, bar: Array, tol: Array) -> Codes:
         rest = np.nonzero(~passed)
         verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], UNDECIDED, MISMATCH)
     return verdict
-
-
-def _verdicts_of_reading(
-    a: Array,
-    d: Derivative,
-    tolerances: Tolerances,
-    extra: Array | float,
-    border_column: Mask | None,
-) -> Codes:
-    """The verdict on the main reading alone."""
-    tol = tolerances.tolerance(a, d.value)
-    off = np.abs(a - d.value)
-    bar = d.bar + extra
-    verdict = guarded(off, bar, tol)
-    verdict[~np.isfinite(bar)] = UNDECIDED
-    if d.rough:
-        verdict[~d.smooth] = UNDECIDED
-        kink = d.outcome == KINK
-        if kink.any():
-            # Every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth
-            # Analysis, 1983)
-            pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
-            low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
-            of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
-            of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
-            verdict = np.where(kink, of_kink, verdict).astype(np.int8)
-    finite = np.isfinite(a)
-    if finite.all():
-        return verdict
-    two_sided = (d.outcome != NON_FINITE) & ~d.at_border
-    if border_column is not None:
-        two_sided &= ~border_column
-    return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
 
 
 @dataclass(frozen=True)

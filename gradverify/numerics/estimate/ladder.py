@@ -805,12 +805,9 @@ class Ladders:
         self._sampled: set[tuple[int, int]] = set()
         self._samples: dict[int, Array] = {}
         self._size, self._magnitude = np.empty((2, len(line)))
-        self._lines = dict[int, Line]()
         for n, members in self._members.items():
-            of = lines[n]
-            self._lines[n] = of.of(out[members]) if hasattr(of, "of") else of
-            self._size[members] = self._lines[n].size
-            self._magnitude[members] = self._lines[n].magnitude
+            self._size[members] = self._shown(lines[n].size, members)
+            self._magnitude[members] = self._shown(lines[n].magnitude, members)
 
     def put(self, k: int, samples: Array) -> None:
         """Samples [4, E] (up, down, step up, step down) of rung k that are known already."""
@@ -865,16 +862,16 @@ class Ladders:
         if k not in self._samples:
             self._samples[k] = np.full((4, len(self.line)), np.nan)
         row = self._samples[k]
-        line = self._lines[n]
-        samples = sample_rung(line, k)
+        samples = sample_rung(self.lines[n], k)
         if samples is None:
             row[2:, members] = step(1.0, k) * self._size[members]
         else:
-            shown = slice(None) if hasattr(line, "of") else self.out[members]
-            row[0, members] = samples.up[shown]
-            row[1, members] = samples.down[shown]
-            row[2, members] = samples.step_up
-            row[3, members] = samples.step_down
+            for known, of_outputs in zip(row, samples, strict=True):
+                known[members] = self._shown(of_outputs, members)
+
+    def _shown(self, of_outputs: float | Array, members: Index) -> float | Array:
+        """One number for all outputs of a line, or that of each of these elements."""
+        return of_outputs[self.out[members]] if isinstance(of_outputs, np.ndarray) else of_outputs
 
 
 class Climb:

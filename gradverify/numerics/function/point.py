@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from time import monotonic, perf_counter, process_time
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -565,12 +565,9 @@ class DirectionLine:
     point: Point
     columns: Index
     direction: Array
-    scale: float = 1.0
-    magnitude: float = 1.0
-
-    @property
-    def size(self) -> float:
-        return self.scale
+    scale: ClassVar[float] = 1.0
+    size: ClassVar[float] = 1.0
+    magnitude: ClassVar[float] = 1.0
 
     @cached_property
     def _projection(self) -> tuple[Array, Array, float]:
