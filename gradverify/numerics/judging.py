@@ -792,26 +792,24 @@ class QuickSamples:
             return None
         return ~(np.isfinite(self.up) & np.isfinite(self.down))
 
+    @cached_property
+    def _still(self) -> Mask:
+        """Rungs at which f is bitwise f(x) on both sides [rungs, n, M]."""
+        return np.asarray((self.up == self.f0) & (self.down == self.f0))
+
     @property
     def unchanged(self) -> Mask:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or
         more."""
         if self.bad is None:
-            unchanged = np.asarray(self.up[0] == self.f0)
-            if unchanged.any():
-                return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0))
-            return unchanged
-        same = (self.up == self.f0) & (self.down == self.f0)
-        return np.asarray((same | self.bad).all(0) & (np.sum(~self.bad, 0) >= min(2, len(self.up))))
+            return np.asarray(self._still.all(0))
+        enough = np.sum(~self.bad, 0) >= min(2, len(self.up))
+        return np.asarray((self._still | self.bad).all(0) & enough)
 
     @property
     def masked(self) -> Mask:
         """Elements [n, M] whose output is one and the same infinity everywhere."""
-        if self.bad is None:
-            return np.zeros(self.up.shape[1:], bool)
-        return np.asarray(
-            np.isinf(self.f0) & (self.up == self.f0).all(0) & (self.down == self.f0).all(0)
-        )
+        return np.asarray(np.isinf(self.f0) & self._still.all(0))
 
     @property
     def at_border(self) -> Mask:
@@ -819,37 +817,32 @@ class QuickSamples:
         infinity everywhere is taken as finite."""
         border = np.zeros(int(self.bundle.column_of.max(initial=-1)) + 1, bool)
         if self.bad is not None:
-            one_side = np.isfinite(self.up) != np.isfinite(self.down)
-            lost = (self.bad & ~self.masked) | one_side
-            border[self.bundle.column_of[lost.any(0) & self.bundle.in_pattern]] = True
+            lost = self.bad.any(0) & ~self.masked
+            border[self.bundle.column_of[lost & self.bundle.in_pattern]] = True
         return border
 
     def growing(self, n: int) -> Index:
         """The outputs whose slopes along line n, on a side, grow from rung to rung: finer ones tell
         whether they end."""
-        sides = (
-            (self.up[:, n], self.step_up[:, self.place[n]]),
-            (self.down[:, n], self.step_down[:, self.place[n]]),
-        )
-        slopes = [np.abs((f - self.f0) / h) for f, h in sides]
-        return np.flatnonzero(
-            np.any([(s[1:] > GROWTH * s[:-1]).all(0) for s in slopes], 0) & np.isfinite(self.f0)
-        )
+        out = np.arange(len(self.f0))
+        slopes = np.abs(self._slopes(np.full_like(out, n), out))
+        grow = (slopes[:, 1:] > GROWTH * slopes[:, :-1]).all(1)
+        return np.flatnonzero(grow.any(0) & np.isfinite(self.f0))
 
     def settles(self, line: Index, out: Index) -> Mask:
         """Elements [k] with a slope on one side at least that does not grow: f does not end there,
         nor climb without bound on both sides."""
         if len(self.up) < 2:  # f is linear in these columns
             return np.zeros(len(line), bool)
+        slopes = self._slopes(line, out)
+        settles = np.abs(slopes[:, -1] - slopes[:, -2]) <= SETTLED * np.abs(slopes[:, -1])
+        return np.asarray(settles.any(0))
+
+    def _slopes(self, line: Index, out: Index) -> Array:
+        """Of elements [k], above and below x [2, rungs, k]."""
         place = self.place[line, out if self.bundle.grouped else 0]
-        sides = (
-            (self.up[:, line, out], self.step_up[:, place]),
-            (self.down[:, line, out], self.step_down[:, place]),
-        )
-        slopes = [(f - self.f0[out]) / h for f, h in sides]
-        return np.asarray(
-            np.any([np.abs(s[-1] - s[-2]) <= SETTLED * np.abs(s[-1]) for s in slopes], 0)
-        )
+        change = np.array([self.up[:, line, out], self.down[:, line, out]]) - self.f0[out]
+        return np.asarray(change / np.array([self.step_up[:, place], self.step_down[:, place]]))
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
         """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the

@@ -440,37 +440,15 @@ class Tally:
 def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
     """Elements i by themselves; `ratio` [E] ranks them."""
     e = elements
-    numbers = (
-        e.outcome,
-        ratio,
-        e.output,
-        e.input,
-        e.analytic,
-        e.numeric,
-        e.bar,
-        e.tolerance,
-        e.limit,
-        e.left,
-        e.right,
-        e.floor,
-    )
-    for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(
-        *(x[i].tolist() for x in numbers), strict=True
+    numbers = (e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance)
+    reasons = (e.outcome, e.limit, e.left, e.right, e.floor)
+    for off_by, out, in_, a, value, bar, tolerance, code, limit, *slopes, floor in zip(
+        *(x[i].tolist() for x in (ratio, *numbers, *reasons)), strict=True
     ):
-        left, right = (NAN, NAN) if left != left else (left, right)
+        left, right = (NAN if slope != slope else slope for slope in slopes)
+        rank, outcome = (code, off_by, -in_, -out), OUTCOMES[code]
         yield ElementRecord(
-            (code, off_by, -in_, -out),
-            out,
-            in_,
-            a,
-            value,
-            bar,
-            tolerance,
-            OUTCOMES[code],
-            limit,
-            left,
-            right,
-            floor,
+            rank, out, in_, a, value, bar, tolerance, outcome, limit, left, right, floor
         )
 
 
