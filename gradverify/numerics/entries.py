@@ -272,10 +272,10 @@ class Chunk:
             for output, part in enumerate(self.run.point.parts):
                 first, last = np.clip((part.start, part.stop), outs.start, outs.stop) - outs.start
                 here = rows, slice(first, last)
-                found = zeros[here]
-                tallies[tensor, output].add_zeros(
-                    self.a[:, outs][here][found], resolution[here][found], masked[here]
-                )
+                a = self.a[:, outs][here][zeros[here]]
+                tally = tallies[tensor, output]
+                tally.add_zeros(len(a), a, resolution[here][zeros[here]])
+                tally.leave_out(int(np.count_nonzero(masked[here])))
 
     # ---- derivatives
     def _quick(self, cells: Cells) -> Derivative:
@@ -838,7 +838,7 @@ class Sweep:
                     rounding = point.unit[part] * finite_size(point.f0[part])
                     floor = self.run.floors()[part].max() / size
                     resolution = self.run.atol + floor + rounding.max() / least_step
-                    tally.add_structural(missing, float(resolution))
+                    tally.add_zeros(missing, np.zeros(1), np.array([resolution]))
         return broken
 
     def pairs(self, finished: bool) -> list[Pair]:

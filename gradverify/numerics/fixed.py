@@ -8,7 +8,7 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally
+from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally, without_kinks
 from gradverify.numerics.rungs import PIECE, Array
 from gradverify.numerics.verdict import Limit
 
@@ -64,10 +64,10 @@ def check_fixed(
                 for tally in (tally for tally in tallies if tally.input == tensor):
                     part = point.parts[tally.output]
                     local, out = np.nonzero(~masked[:, part])
-                    tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
+                    tally.leave_out(int(np.count_nonzero(masked[:, part])))
                     at = (local, out + part.start)
                     no_bar = np.zeros(len(out))
-                    elements = Entries.without_kinks(
+                    elements = Entries(
                         out,
                         columns[local] - begin,
                         a[at],
@@ -75,8 +75,7 @@ def check_fixed(
                         no_bar,
                         tolerance[at],
                         no_bar,
-                        outcome[at],
-                        LIMITS,
+                        *without_kinks(outcome[at], LIMITS),
                     )
                     tally.add(elements)
     return tuple(tally.result(float(point.unit.max(initial=0.0)), False) for tally in tallies)

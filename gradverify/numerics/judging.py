@@ -98,15 +98,12 @@ class GroupLine:
         place = in_a_row(self.columns)
         return self.point.columns.x[place], self.move[place]
 
-    def values(self, to: Array, stuck: Mask | None, lent: bool = False) -> Array:
-        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k].
-        `lent`: as `Point.within` has it."""
-        f = (
-            self.point.values_inside(self.columns, to, lent)
-            if stuck is None
-            else self.point.values_at(self.columns, to)
-        )
-        return f if stuck is None else np.where(self.in_pattern & stuck[self.place], np.nan, f)
+    def values(self, to: Array, stuck: Mask | None) -> Array:
+        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
+        if stuck is None:
+            return self.point.values_inside(self.columns, to)
+        f = self.point.values_at(self.columns, to)
+        return np.where(self.in_pattern & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
@@ -898,9 +895,7 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
     for i, line in enumerate(lines):
         span = slice(first, first + len(line.columns))
         for k in range(len(t)):
-            f[k, i] = line.values(
-                to[k, span], stuck if stuck is None else stuck[k, span], lent=True
-            )
+            f[k, i] = line.values(to[k, span], stuck if stuck is None else stuck[k, span])
         first = span.stop
     place = (
         bundle.column_of

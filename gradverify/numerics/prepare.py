@@ -61,7 +61,7 @@ def find_structure(survey: Survey, *, thrifty: bool = False) -> Structure:
             shape = real_shape(x.shape, x.dtype)
             nothing = np.zeros(len(columns), bool)
             places = tuple(np.unravel_index(np.arange(len(columns)), shape))
-            found[t] = (Pattern(shape, places, places, nothing, True),) * len(point.parts)
+            found[t] = (Pattern(shape, places, places, nothing),) * len(point.parts)
         elif t in small:  # by the first column alone, one call: does it move most outputs?
             if t in promising and np.mean(_moved(point, columns[:1])) <= SAVES:
                 found[t] = detected(survey, t, True)

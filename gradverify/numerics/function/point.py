@@ -382,9 +382,8 @@ class Point:
         self._inputs.restore()
         return self._evaluated()
 
-    def _evaluated(self, lent: bool = False) -> Array:
-        """f [M] at the inputs as they have been written; `lent`: in memory that the next call may
-        use again."""
+    def _evaluated(self) -> Array:
+        """f [M] at the inputs as they have been written."""
         self.forward += 1
         self._watch.start()
         try:
@@ -402,8 +401,6 @@ class Point:
             ]
             self._unit = None
             self._unsure = any(bits.single for bits in self._bits)
-        if len(parts) == 1:
-            return parts[0] if lent else parts[0].copy()
         return np.concatenate([*parts, np.zeros(0)])
 
     def values_at(self, columns: Index, x: Array) -> Array:
@@ -418,14 +415,13 @@ class Point:
             return np.full(len(self.f0), np.nan)
         return self.values_inside(columns, x)
 
-    def values_inside(self, columns: Index, x: Array, lent: bool = False) -> Array:
-        """As `values_at`, of x known to lie within the domains; `lent`: in memory that the next
-        call may use again."""
+    def values_inside(self, columns: Index, x: Array) -> Array:
+        """As `values_at`, of x known to lie within the domains."""
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
         self._inputs.write(place, to)
-        return self._evaluated(lent)
+        return self._evaluated()
 
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""

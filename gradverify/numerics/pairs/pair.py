@@ -58,43 +58,22 @@ class Entries(Record):
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
 
-    @classmethod
-    def without_kinks(
-        cls,
-        output: Index,
-        input_: Index,
-        analytic: Array,
-        numeric: Array,
-        bar: Array,
-        tolerance: Array,
-        floor: Array,
-        outcome: Codes,
-        why: Mapping[Outcome, Limit],
-    ) -> Entries:
-        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an
-        outcome."""
-        limit = np.full(len(outcome), Limit.NONE, object)
-        nothing = np.full(len(outcome), NAN)
-        for code, reason in why.items():
-            limit[outcome == code] = reason
-        return cls(
-            output,
-            input_,
-            analytic,
-            numeric,
-            bar,
-            tolerance,
-            floor,
-            outcome,
-            limit,
-            nothing,
-            nothing,
-        )
-
     @property
     def off(self) -> Array:
         """By how much they are off, less the bar."""
         return np.abs(self.analytic - self.numeric) - self.bar
+
+
+def without_kinks(
+    outcome: Codes, why: Mapping[Outcome, Limit]
+) -> tuple[Codes, AnyArray, Array, Array]:
+    """The last fields of `Entries` of a comparison that knows no one-sided slopes; `why`: what
+    limits the elements of an outcome."""
+    limit = np.full(len(outcome), Limit.NONE, object)
+    nothing = np.full(len(outcome), NAN)
+    for code, reason in why.items():
+        limit[outcome == code] = reason
+    return outcome, limit, nothing, nothing
 
 
 def ratios(
@@ -331,24 +310,20 @@ class Tally:
         self._limits: Counter[Limit] = Counter()
         self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
-    def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
-        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic
-        value is zero or negligible."""
-        self.elements += a.size + int(masked.sum())
-        self.masked += int(masked.sum())
-        self.quick += a.size
-        self.counts[Outcome.PASS] += a.size
+    def leave_out(self, masked: int) -> None:
+        """Elements that are not compared."""
+        self.elements += masked
+        self.masked += masked
+
+    def add_zeros(self, count: int, a: Array, resolution: Array) -> None:
+        """Elements that f does not depend on, as far as the quick rungs tell or by the structure,
+        and whose analytic value is zero or negligible: those that may not be zero."""
+        self.elements += count
+        self.quick += count
+        self.counts[Outcome.PASS] += count
         self.max_abs = max(self.max_abs, float(np.abs(a).max(initial=0.0)))
         self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
         self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
-
-    def add_structural(self, count: int, resolution: float) -> None:
-        """Elements that f does not depend on and whose analytic value is 0, by the structure of
-        both."""
-        self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
-        self.elements = self.elements + count
-        self.quick = self.quick + count
-        self.counts[Outcome.PASS] += count
 
     def leave(self, count: int) -> None:
         """Elements of which the budget leaves the analytic number unknown."""
@@ -482,18 +457,19 @@ def mismatches(pair: Pair) -> Entries | None:
     records = [record for record in pair.worst if record.outcome is Outcome.MISMATCH]
     if len(records) < count:
         return None
-    places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
-    numbers = np.array(
-        [
-            (record.analytic, record.numeric, record.bar, record.tolerance, record.floor)
-            for record in records
-        ],
-        float,
-    ).reshape(-1, 5)
-    analytic, numeric, bar, tolerance, floor = numbers.T
-    outcome = np.full(count, Outcome.MISMATCH, np.int8)
-    return Entries.without_kinks(
-        places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {}
+
+    def column(name: str, kind: type = float) -> AnyArray:
+        return np.array([getattr(record, name) for record in records], kind)
+
+    return Entries(
+        column("output_index", int),
+        column("input_index", int),
+        column("analytic"),
+        column("numeric"),
+        column("bar"),
+        column("tolerance"),
+        column("floor"),
+        *without_kinks(np.full(count, Outcome.MISMATCH, np.int8), {}),
     )
 
 

@@ -392,11 +392,8 @@ def _elementwise(
     places = np.unravel_index(np.arange(n), tuple(lengths))
     if len(parts) > 1:
         places = tuple(np.tile(place, len(parts)) for place in places)
-    found = (
-        _pattern(lengths, [Windows(place, place, live) for place in places], live, part)
-        for part in parts
-    )
-    return tuple(replace(pattern, pointwise=not pattern.nothing.any()) for pattern in found)
+    windows = [Windows(place, place, live) for place in places]
+    return tuple(_pattern(lengths, windows, live, part) for part in parts)
 
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:

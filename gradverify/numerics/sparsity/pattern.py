@@ -31,14 +31,12 @@ class Pattern:
     low, high: one array [M] per input axis, the first and last slice that each real output
     coordinate depends on; low > high on every axis where an output depends on nothing. 0-dim inputs
     have no axes: `nothing` [M] says which outputs do not depend on them.
-    `pointwise`: known to be the identity, each output depends on the input in its own place.
     """
 
     shape: tuple[int, ...]
     low: tuple[Index, ...]
     high: tuple[Index, ...]
     nothing: Mask
-    pointwise: bool = False
 
     def __len__(self) -> int:
         """Real output coordinates."""
@@ -78,8 +76,6 @@ class Pattern:
     def rows(self) -> RowGroups:
         """Its outputs in groups that share no input: those that differ in a slice of a single axis,
         or in windows of a band that do not meet."""
-        if self.pointwise:
-            return RowGroups(self, np.zeros(len(self), np.intp), 1)
         live = slice(None) if not self.nothing.any() else np.flatnonzero(~self.nothing)
         count = len(self.nothing[live])
         kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
@@ -147,8 +143,6 @@ class RowGroups:
     @cached_property
     def _sorted(self) -> tuple[Index, Index]:
         """The outputs by group, and where each group begins."""
-        if self.pattern.pointwise:
-            return np.arange(len(self.pattern)), np.array([0, len(self.pattern)])
         return np.argsort(self.group, kind="stable"), np.cumsum(
             np.bincount(self.group + 1, minlength=self.count + 1)
         )
@@ -174,8 +168,6 @@ class RowGroups:
         NO_ENTRY where none does."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
-        if self.pattern.pointwise:
-            return np.arange(self.pattern.size)[None]
         order, begins = self._sorted
         pattern = self.pattern
         rows = order[begins[groups.start] : begins[groups.stop]]
@@ -270,7 +262,6 @@ def _widened(pattern: Pattern, axes: range) -> Pattern:
         pattern,
         low=bounds(pattern.low, lambda n: 0),
         high=bounds(pattern.high, lambda n: n - 1),
-        pointwise=False,
     )
 
 
@@ -306,8 +297,6 @@ class ColumnGroups:
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
 
     def _of_pattern(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
-        if pattern.pointwise and self.count == 1:
-            return np.arange(len(pattern))[None]
         place = np.zeros(len(pattern), np.intp)
         in_pattern = ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
