@@ -111,30 +111,6 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
     return judged.decided(np.flatnonzero(judged.wrong), Limit.COMPANY)
 
 
-@dataclass
-class Confirmations:
-    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or
-    right (`cleared`), by (input, output) tensor."""
-
-    run: Run
-    confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
-    cleared: Counter[tuple[int, int]] = field(default_factory=Counter)
-
-    def count(self, pair: tuple[int, int], alone: Judged) -> None:
-        self.confirmed[pair] += int(np.sum(alone.wrong))
-        self.cleared[pair] += int(np.sum(alone.verdict == PASS))
-
-    @property
-    def budget_ended(self) -> bool:
-        """The budget does not afford another column, and an element that was measured alone is
-        wrong: that is enough."""
-        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
-
-    def enough_confirmed(self, pair: tuple[int, int]) -> bool:
-        """Do the pair's other mismatches count as wrong unasked?"""
-        return enough_confirmed(self.confirmed[pair], self.cleared[pair])
-
-
 # ---- asked
 def with_asked(run: Run, pairs: list[Pair]) -> list[Pair]:
     """The pairs; that of the element which is asked for with what came of it."""
@@ -466,7 +442,7 @@ class OneHot:
     one-hot cotangents give them; found by a search among its outputs, numbered from 0, for those
     that the inputs [N] of one tensor are reached from. `weights` [M]: of cotangents.
 
-    `shared` [k]: columns of the pattern that other outputs reach too, and `own` [k], what their own
+    `shared` [N]: inputs of the pattern that other outputs reach too, and `own` [N], what their own
     output alone gives there; NaN where the budget ended before that was known.
 
     2 log₂(outputs) backwards; more where an input is reached from several outputs: at least as many
@@ -484,26 +460,20 @@ class OneHot:
         self.rounding = WEIGHTS[0] * (run.atol + least / run.columns.size[self.columns])
         source, several, value = self._sources()
         stray = (source >= 0) & (source != self.owner)
-        shared = np.flatnonzero((several | stray) & (self.owner >= 0))
+        self.shared, self.own = (several | stray) & (self.owner >= 0), np.zeros(len(source))
         place = np.flatnonzero(several)
-        out = [source[stray]]
-        column = [np.flatnonzero(stray)]
-        values = [value[stray] / weights[self.outs[source[stray]]]]
-        own = np.zeros(len(source))
+        weight = weights[self.outs[source[stray]]]
+        found = [(source[stray], np.flatnonzero(stray), value[stray] / weight)]
         alone = self._rows(place) if len(place) else {}
         for n, row in alone.items():
             here = self.owner[place] == n
-            own[place[here]] = row[here]
+            self.own[place[here]] = row[here]
             there = np.flatnonzero(~here & self._reached(row, place))
-            out.append(np.full(len(there), n))
-            column.append(place[there])
-            values.append(row[there])
+            found.append((np.full(len(there), n), place[there], row[there]))
         if not self.finished:
-            own[place[~np.isin(self.owner[place], list(alone))]] = np.nan
-        self.out = self.outs[np.concatenate(out)]
-        self.column = np.concatenate(column) + first
-        self.value = np.concatenate(values)
-        self.shared, self.own = shared + first, own[shared]
+            self.own[place[~np.isin(self.owner[place], list(alone))]] = np.nan
+        out, column, self.value = (np.concatenate(each) for each in zip(*found, strict=True))
+        self.out, self.column = self.outs[out], column + first
 
     def _pulled(self, which: Index) -> Array:
         """The gradient [N] of some of the outputs."""
@@ -564,11 +534,9 @@ class ColourGroups:
     VJPs; `plain` [N]: columns whose elements are all right and smooth; `one_hot`: what is known of
     row groups, by output tensor and number."""
 
-    run: Run
+    sweep: Sweep
     plan: Plan
-    tallies: Mapping[tuple[int, int], Tally]
     weights: Array
-    counts: Confirmations
     plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
@@ -585,7 +553,7 @@ class ColourGroups:
     @property
     def _by_columns(self) -> bool:
         """Is the tensor so small that its columns are better compared one by one?"""
-        return self.plan.size <= SMALL and not self.run.over_budget(EVERY_RUNG)
+        return self.plan.size <= SMALL and not self.sweep.run.over_budget(EVERY_RUNG)
 
     # ---- one-hot numbers
     def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Judged, Mask]:
@@ -593,7 +561,7 @@ class ColourGroups:
         whose number the budget leaves unknown; which of them are not confirmed."""
         keep = np.ones(len(before.out), bool)
         analytic = before.analytic.copy()
-        for output, part in enumerate(self.run.point.parts):
+        for output, part in enumerate(self.sweep.run.point.parts):
             of_output = np.flatnonzero(in_range(before.out, part))
             groups = self.plan.rows[output].group[before.out[of_output] - part.start]
             for g in np.unique(groups[unconfirmed[of_output]]).tolist():
@@ -601,16 +569,12 @@ class ColourGroups:
                 i = of_output[groups == g]
                 if found is None:
                     keep[i[before.verdict[i] == MISMATCH]] = False
-                elif len(found.shared):
-                    order = np.argsort(found.shared)
-                    place = np.minimum(
-                        np.searchsorted(found.shared, before.column[i], sorter=order),
-                        len(order) - 1,
-                    )
-                    here = found.shared[order[place]] == before.column[i]
-                    analytic[i[here]] = found.own[order[place[here]]]
-                    keep[i[here]] = np.isfinite(analytic[i[here]])
-            self.tallies[self.plan.tensor, output].leave(int(np.count_nonzero(~keep[of_output])))
+                else:
+                    i = i[found.shared[before.column[i] - self.plan.first]]
+                    analytic[i] = found.own[before.column[i] - self.plan.first]
+                    keep[i] = np.isfinite(analytic[i])
+            tally = self.sweep.tallies[self.plan.tensor, output]
+            tally.leave(int(np.count_nonzero(~keep[of_output])))
         changed = analytic != before.analytic
         judged = before.judged_anew(analytic=analytic) if (keep & changed).any() else before
         kept = np.flatnonzero(keep)
@@ -619,11 +583,11 @@ class ColourGroups:
     def _off_pattern(self, output: int, group: int) -> OneHot | None:
         """What a row group has off the pattern; None where the budget has ended, and something else
         is wrong."""
-        if (output, group) not in self.one_hot:
-            if self.counts.budget_ended:
-                return None
-            self.one_hot[output, group] = OneHot(self.run, self.plan, output, group, self.weights)
-        return self.one_hot[output, group]
+        found = self.one_hot.get((output, group))
+        if found is None and not self.sweep.budget_ended:
+            found = OneHot(self.sweep.run, self.plan, output, group, self.weights)
+            self.one_hot[output, group] = found
+        return found
 
     def add_off_pattern(self, strays: Mapping[tuple[int, int, int], float]) -> bool:
         """Entries off the pattern, some at a time, as elements whose derivative is 0: of row groups
@@ -632,9 +596,9 @@ class ColourGroups:
         False where f does depend on one of these inputs, or a small tensor is better compared
         column by column.
         """
-        run = self.run
-        c = self.run.columns
-        floors = self.run.floors()
+        run = self.sweep.run
+        c = run.columns
+        floors = run.floors()
         for (tensor, output, group), size in strays.items():
             if tensor == self.plan.tensor:
                 part = run.point.parts[output]
@@ -657,7 +621,7 @@ class ColourGroups:
                 if confirmed is None:
                     return False
                 judged = confirmed_anew(run, confirmed, excused(run, confirmed))
-                add_elements(run.point, self.tallies, [self.plan.tensor], judged)
+                self.sweep.add([self.plan.tensor], judged)
         return True
 
     # ---- mismatches
@@ -665,13 +629,13 @@ class ColourGroups:
         """None of the mismatches of an output tensor is reported before one was measured alone, the
         worst of each column first; None where one is right though its group was not, by the same
         number of backward."""
-        run, counts = self.run, self.counts
+        sweep, run = self.sweep, self.sweep.run
         for output, part in enumerate(run.point.parts):
             pair = (self.plan.tensor, output)
             of_output = in_range(judged.out, part)
             measured = 0
             while measured < MOST_COLUMNS and not (
-                counts.budget_ended or counts.enough_confirmed(pair)
+                sweep.budget_ended or enough_confirmed(sweep.confirmed[pair], sweep.cleared[pair])
             ):
                 i = np.flatnonzero(unconfirmed & of_output & judged.wrong)
                 i = i[judged.take(i).worst_first()]
@@ -685,18 +649,19 @@ class ColourGroups:
                 judged = judged.replaced(i, alone)
                 unconfirmed[i] = False
                 measured = measured + len(i)
-                counts.count(pair, alone)
+                sweep.confirmed[pair] += int(np.sum(alone.wrong))
+                sweep.cleared[pair] += int(np.sum(alone.verdict == PASS))
                 same = np.abs(before - alone.analytic) <= alone.tolerances.tolerance(
                     alone.analytic, alone.analytic
                 )
                 if (same & (alone.verdict == PASS)).any():
                     return None
-            if counts.cleared[pair] or not counts.confirmed[pair]:
+            if sweep.cleared[pair] or not sweep.confirmed[pair]:
                 why = (
                     Limit.BUDGET
-                    if counts.budget_ended
+                    if sweep.budget_ended
                     else Limit.COMPANY
-                    if counts.cleared[pair]
+                    if sweep.cleared[pair]
                     else Limit.ALONE
                 )
                 judged = judged.decided(np.flatnonzero(unconfirmed & of_output & judged.wrong), why)
@@ -709,11 +674,11 @@ class ColourGroups:
         if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
             odd = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.plain[judged.column[odd] - self.plan.first] = False
-        strays = chunk.samples.strays(outs, self.run.survey.sigma)
+        strays = chunk.samples.strays(outs, self.sweep.run.survey.sigma)
         if not strays.any():
             return True
-        return self.counts.budget_ended or not any(
-            lasts(self.run, chunk.bundle.lines[n], np.flatnonzero(strays[n]) + outs.start)
+        return self.sweep.budget_ended or not any(
+            lasts(self.sweep.run, chunk.bundle.lines[n], np.flatnonzero(strays[n]) + outs.start)
             for n in np.flatnonzero(strays.any(1)).tolist()
         )
 
@@ -789,8 +754,9 @@ def compare_entries(run: Run, keep: int) -> tuple[list[Pair], Structure, bool]:
 class Sweep:
     """All elements once, added to `tallies` by (input, output).
 
-    `suspect`: outputs [M] that are looked at nearer to x. `limit`: bytes of a tile and a chunk
-    together; `room`: columns, or groups, whose analytic values fit into a tile.
+    `suspect`: outputs [M] that are looked at nearer to x. `confirmed`, `cleared`: how many elements
+    of groups that were measured alone are mismatches, or right. `limit`: bytes of a tile and a
+    chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
     def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
@@ -799,6 +765,7 @@ class Sweep:
         self.plans = run.structure.plans
         self.suspect = suspect
         self.known, self.complete = np.ones(m, bool), True
+        self.confirmed, self.cleared = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.sum, self.bar = np.zeros((2, m))
         self.room = max(1, limit // 2 // (8 * max(m, 1)))
         self.lone_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
@@ -808,6 +775,12 @@ class Sweep:
             for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
         }
+
+    @property
+    def budget_ended(self) -> bool:
+        """The budget does not afford another column, and an element that was measured alone is
+        wrong: that is enough."""
+        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
     def judge_all(self) -> set[int]:
         """Lone columns, then groups; the tensors whose forward has other groups than their plan
@@ -868,11 +841,8 @@ class Sweep:
         point = self.run.point
         broken = set[int]()
         weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
-        confirmations = Confirmations(run)
         tensors = {
-            t: ColourGroups(
-                run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool)
-            )
+            t: ColourGroups(self, plan, weights, np.ones(plan.size, bool))
             for t, plan in self.plans.items()
         }
         counts = {t: plan.groups.count for t, plan in self.plans.items()}
@@ -902,7 +872,7 @@ class Sweep:
         return self._off_together(tensors) - {  # though no element that was measured alone is wrong
             tensor
             for tensor, output in self.tallies
-            if confirmations.confirmed[tensor, output] or confirmations.budget_ended
+            if self.confirmed[tensor, output] or self.budget_ended
         }
 
     def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
@@ -957,7 +927,7 @@ class Sweep:
                 return False
             judged = confirmed_anew(run, confirmed, excused(run, confirmed))
             chunk.add_zeros(self.tallies, outs, zeros)
-            add_elements(run.point, self.tallies, dict.fromkeys(bundle.tensor.tolist()), judged)
+            self.add(dict.fromkeys(bundle.tensor.tolist()), judged)
             # The elements times how far the survey's ray moves their columns, per output
             d, by = judged.derivative, run.survey.moved_by[judged.column]
             rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
@@ -968,32 +938,28 @@ class Sweep:
                 return False
         return True
 
+    def add(self, tensors: Collection[int], judged: Judged) -> None:
+        """To the tally of each pair its elements, which are of columns of these tensors."""
+        point = self.run.point
+        for tensor in tensors:
+            for output, part in enumerate(point.parts):
+                elements = judged
+                if len(tensors) > 1 or len(point.parts) > 1:
+                    of_pair = in_range(judged.out, part)
+                    if len(tensors) > 1:
+                        of_pair &= point.columns.tensor[judged.column] == tensor
+                    elements = judged.take(np.flatnonzero(of_pair))
+                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
+                quick = 0 if elements.quick is None else int(np.count_nonzero(elements.quick))
+                tally = self.tallies[tensor, output]
+                tally.add(elements.pair_elements(part.start, coordinate), quick)
+
     def not_adding_up(self) -> Mask:
         """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x
         than any step that was taken f is something else."""
         change = self.run.survey.change
         slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
         return self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack)
-
-
-def add_elements(
-    point: Point,
-    tallies: Mapping[tuple[int, int], Tally],
-    tensors: Collection[int],
-    judged: Judged,
-) -> None:
-    """Add elements of columns of these tensors to the tally of each pair."""
-    for tensor in tensors:
-        for output, part in enumerate(point.parts):
-            elements = judged
-            if len(tensors) > 1 or len(point.parts) > 1:
-                of_pair = in_range(judged.out, part)
-                if len(tensors) > 1:
-                    of_pair &= point.columns.tensor[judged.column] == tensor
-                elements = judged.take(np.flatnonzero(of_pair))
-            coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
-            quick = 0 if elements.quick is None else int(np.count_nonzero(elements.quick))
-            tallies[tensor, output].add(elements.pair_elements(part.start, coordinate), quick)
 
 
 def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:
