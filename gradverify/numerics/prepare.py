@@ -131,8 +131,7 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
 
 def _moved(point: Point, columns: Index) -> Mask:
     """Which outputs [M] change when these columns do: one call."""
-    to = point.columns.cast(point.columns.x[columns] + STEP * point.columns.scale[columns], columns)
-    return np.asarray(point.values_at(columns, to) != point.f0)
+    return np.asarray(point.shifted(columns, STEP * point.columns.scale[columns]) != point.f0)
 
 
 def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:

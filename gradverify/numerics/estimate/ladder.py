@@ -101,35 +101,24 @@ def jumps(s: Samples, noise: Array) -> Mask:
     )
 
 
-def sides(s: Samples, noise: Array, kinked: Mask) -> tuple[Array, Array, Array, Array]:
-    """Slopes from the left and from the right of the kinked elements, and their bars [m]; NaN and
-    inf elsewhere."""
-    m, where = len(kinked), np.flatnonzero(kinked)
-    left = np.full(m, np.nan)
-    right = np.full(m, np.nan)
-    left_bar = np.full(m, np.inf)
-    right_bar = np.full(m, np.inf)
-    if where.size:
-        t, noise = s.take(where), noise[:, where] * s.largest[where]
-        below = one_sided(t.down - t.f0, -t.step_down, noise)
-        above = one_sided(t.up - t.f0, t.step_up, noise)
-        left[where] = below.value
-        left_bar[where] = below.bar
-        right[where] = above.value
-        right_bar[where] = above.bar
-    return left, right, left_bar, right_bar
+def sides(s: Samples, noise: Array, kinked: Mask) -> tuple[Best, Best]:
+    """Slopes from the left and from the right of the kinked elements [m]; none elsewhere."""
+    where, none = np.flatnonzero(kinked), Best.none(len(kinked))
+    if not where.size:
+        return none, none
+    t, noise = s.take(where), noise[:, where] * s.largest[where]
+    left = one_sided(t.down - t.f0, -t.step_down, noise)
+    right = one_sided(t.up - t.f0, t.step_up, noise)
+    return none.replaced(where, left), none.replaced(where, right)
 
 
 def infinite(s: Samples, noise: Array, where: Mask) -> Mask:
     """Of the elements `where` [m], those whose slope on a side still grows on its three finest
     visible rungs: no kink, no finite slope."""
     result, columns = np.zeros(len(where), bool), np.flatnonzero(where)
-    if columns.size:
-        t = s.take(columns)
-        least = VISIBLE * noise[:, columns] * s.largest[columns]
-        up = _grows(np.abs(t.up - t.f0), t.step_up, least)
-        down = _grows(np.abs(t.down - t.f0), t.step_down, least)
-        result[columns] = up | down
+    t, least = s.take(columns), VISIBLE * noise[:, columns] * s.largest[columns]
+    for f, width in ((t.up, t.step_up), (t.down, t.step_down)):
+        result[columns] |= _grows(np.abs(f - t.f0), width, least)
     return result
 
 
@@ -219,6 +208,8 @@ def pick(D: Array, h: Array, noise: Array, full: bool) -> Best:
     """The entry with the least bar that every finer rung agrees with: kills the plateaus of kinks,
     jumps and aliases."""
     n, m = D.shape
+    if not m:
+        return Best.none(m)
     values, bars, noises = table(D, h, noise)
     confirmed = _confirmed(D) if full else np.ones(D.shape, bool)
     best = Best.none(m)
@@ -306,14 +297,9 @@ def readings(s: Samples) -> tuple[Array, Array, Array, Array, Mask]:
     second_noise = np.where(
         hump, np.maximum(noise, height), np.where(wide, np.maximum(noise, rise), s.rounding)
     )
-    value = np.full(len(quiet), np.nan)
-    bar = np.full(len(quiet), np.inf)
-    ambiguous = np.flatnonzero(stair | quiet | hump | wide)
-    if ambiguous.size:
-        second = pick(near[:, ambiguous], s.h[:, ambiguous], second_noise[:, ambiguous], True)
-        value[ambiguous] = second.value * s.largest[ambiguous]
-        bar[ambiguous] = np.where(second.rung >= 0, second.bar * s.largest[ambiguous], np.inf)
-    return quotient, noise, value, bar, quiet & ~stair
+    i = np.flatnonzero(stair | quiet | hump | wide)
+    second = Best.none(len(quiet)).better(i, pick(near[:, i], s.h[:, i], second_noise[:, i], True))
+    return quotient, noise, second.value * s.largest, second.bar * s.largest, quiet & ~stair
 
 
 def _stairs(s: Samples) -> tuple[Mask, Mask, Array]:
@@ -680,10 +666,9 @@ def _solve(s: Samples, full: bool) -> Derivative:
         jumping = jumps(s, first_noise)
         # A choice beyond the element's own scale, and the best one from nearer rungs
         beyond = (best.rung >= 0) & s.far[np.maximum(best.rung, 0), np.arange(m)]
-        near, where = Best.none(m), np.flatnonzero(beyond)
-        if where.size:
-            nearer = np.where(s.far, np.nan, s.quotient)[:, where]
-            near = near.better(where, pick(nearer, s.h[:, where], noise[:, where], True))
+        where = np.flatnonzero(beyond)
+        nearer = np.where(s.far, np.nan, s.quotient)[:, where]
+        near = Best.none(m).better(where, pick(nearer, s.h[:, where], noise[:, where], True))
         far = beyond & (near.rung >= 0)
         second = np.where(far, near.value * big, second)
         second_bar = np.where(far, near.bar * big, second_bar)
@@ -697,9 +682,10 @@ def _solve(s: Samples, full: bool) -> Derivative:
     bent = at_x & ~jumping & (full | (exponent < -0.4))
     outcome[bent] = np.where(exponent < -0.5, JUMP, KINK)[bent]
     suspected |= outcome != SMOOTH
-    left, right, left_bar, right_bar = sides(s, noise, outcome == KINK)
+    left, right = sides(s, noise, outcome == KINK)
     # Structure that no rung resolves
-    outcome[(outcome == KINK) & ~(np.abs(left - right) > left_bar + right_bar)] = INCONSISTENT
+    apart = np.abs(left.value - right.value) > left.bar + right.bar
+    outcome[(outcome == KINK) & ~apart] = INCONSISTENT
     outcome[(outcome == SMOOTH) & (best.rung < 0)] = INCONSISTENT
     outcome[~s.two_sided | (steep & ~jumping)] = NON_FINITE
     smooth = (best.rung >= 0) & (outcome == SMOOTH)
@@ -747,10 +733,10 @@ def _solve(s: Samples, full: bool) -> Derivative:
         bar,
         outcome,
         noise_bar,
-        left,
-        right,
-        left_bar,
-        right_bar,
+        left.value,
+        right.value,
+        left.bar,
+        right.bar,
         second,
         second_bar,
         finer,

@@ -126,9 +126,8 @@ def _tiny(point: Point, tensor: int) -> Index:
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
-    x = point.columns.x[columns]
     points, between = (
-        np.array([point.values_at(columns, x + (AWAY + n * APART) * weights) for n in at])
+        np.array([point.shifted(columns, (AWAY + n * APART) * weights) for n in at])
         for at in (range(POINTS), BETWEEN)
     )
     there = np.abs(points).max(0)

@@ -622,17 +622,14 @@ def excuse_ties(run: Run, judged: Judged) -> Iterator[Decided]:
 def _deficit(run: Run, columns: Index, trial: int) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and
     less is missing."""
-    c, x = run.columns, run.columns.x[columns]
+    c = run.columns
     seed, noise, deficits = run.point.seed.within("tied", int(columns[0]), trial), run.noise, []
     move = signed_weights_float32(len(columns), seed.generator("move")) * c.scale[columns]
     half = signed_weights_float32(len(columns), seed.generator("half")) < 0
     for t in (step(1.0, rung) for rung in TIED_RUNGS):
         changes = []
         for part in (move, np.where(half, move, 0.0), np.where(half, 0.0, move)):
-            up, down = (
-                run.point.values_at(columns, c.cast(x + sign * (t * part), columns))
-                for sign in (1.0, -1.0)
-            )
+            up, down = (run.point.shifted(columns, by) for by in (t * part, -t * part))
             changes.append(up - down)
         both, one, other = changes
         off = np.abs(both - one - other)
@@ -684,7 +681,7 @@ def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
     point, c, sides = run.point, run.columns, list[Best]()
     steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
     for sign in (-1.0, 1.0):
-        values = [point.values_at(columns, c.x[columns] + sign * h)[outs] for h in steps]
+        values = [point.shifted(columns, sign * h)[outs] for h in steps]
         h = np.repeat(sign * np.array(steps)[:, None], len(outs), 1)
         noise = np.broadcast_to(run.noise[outs], h.shape)
         sides.append(one_sided(np.array(values) - point.f0[outs], h, noise))

@@ -423,6 +423,10 @@ class Point:
         self._inputs.write(place, to)
         return self._evaluated()
 
+    def shifted(self, columns: Index, by: Array | float) -> Array:
+        """f [M] with these columns moved by so much."""
+        return self.values_at(columns, self.columns.cast(self.columns.x[columns] + by, columns))
+
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""
         if self._last is None or self._last[0] is not columns:
