@@ -220,6 +220,10 @@ class Structure:
     patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
     level: Mapping[int, Level] = field(default_factory=dict)
 
+    def guessed(self, tensor: int) -> bool:
+        """Are its columns moved in groups that may not be what they were taken for?"""
+        return tensor in self.plans and self.level[tensor] is Level.GUESSED
+
 
 def widened(bundle: Bundle, point: Point) -> Bundle:
     """The same lines with at least unit scale, for what does not move nearer."""

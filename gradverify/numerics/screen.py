@@ -282,8 +282,8 @@ SPARSE = 4  # times as many lines as a piece has values: these are added one by 
 
 @dataclass(frozen=True)
 class Screened:
-    """One (input tensor, output tensor) pair: how many `lines` were screened and which are
-    `flagged`, those that are off by most tolerances first.
+    """One (input tensor, output tensor) pair: how many `lines`, `rows` or blocks, were screened and
+    which are `flagged`, those that are off by most tolerances first.
 
     Lines are numbers of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`).
     `strays` lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
@@ -295,6 +295,7 @@ class Screened:
 
     input: int
     output: int
+    rows: bool
     lines: int
     flagged: Index
     strays: Sequence[tuple[int, int]]
@@ -583,6 +584,7 @@ def _screened(
         return Screened(
             tensor,
             o,
+            each.rows,
             int(np.count_nonzero(count)),
             numbers[flagged],
             strays,
