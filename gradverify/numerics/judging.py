@@ -565,7 +565,7 @@ class Judged(Record):
 
     def judged_anew(self, **changes: Any) -> Judged:
         """With other analytic values or derivatives; what limits the undecided ones is left out."""
-        changed = replace(self, limit=_no_limits(len(self.out)), **changes)
+        changed = replace(self, limit=no_limits(len(self.out)), **changes)
         return replace(changed, verdict=changed.verdicts_with())
 
     def with_limits(self) -> Judged:
@@ -657,10 +657,11 @@ def judged_now(
     run.reach.add(column, out, d.value, d.bar)
     tolerances = run.tolerances(column, out)
     verdict = verdicts(a, d, tolerances, border_column=border_column)
-    return Judged(column, out, a, d, tolerances, verdict, _no_limits(len(out)), border_column)
+    return Judged(column, out, a, d, tolerances, verdict, no_limits(len(out)), border_column)
 
 
-def _no_limits(m: int) -> AnyArray:
+def no_limits(m: int) -> AnyArray:
+    """That nothing keeps any of m elements from a verdict."""
     return np.broadcast_to(np.array(Limit.NONE, object), m)
 
 
