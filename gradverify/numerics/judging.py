@@ -43,6 +43,7 @@ from gradverify.numerics.rungs import (
     repeated,
     step,
 )
+from gradverify.numerics.rungs import joined as joined_arrays
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern, RowGroups
 from gradverify.numerics.survey import STRAY, Directions, Survey, dense_ray
 from gradverify.numerics.tolerance import (
@@ -144,15 +145,6 @@ class Bundle:
     def in_pattern(self) -> Mask:
         """Elements [n, M] of the sparsity pattern; the others must not move."""
         return np.asarray(self.column_of != NO_ENTRY)
-
-    @cached_property
-    def columns(self) -> Index:
-        """All columns of all lines."""
-        columns = [
-            line.columns if isinstance(line, GroupLine) else self.column_of[n, :1]
-            for n, line in enumerate(self.lines)
-        ]
-        return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
 
 def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
@@ -427,12 +419,7 @@ class Run:
             unproven = (self.survey.unmoved | self.survey.wide)[tensor, out]
             if unproven.any():
                 unproven &= self.reach.rows().reach[out] <= 0
-        # One number where it is the same for all outputs
-        if self.rtol is None and self.low_precision().any():
-            rtol = self.rtols()[out]
-        else:
-            rtol = repeated(RTOL if self.rtol is None else self.rtol, len(out))
-        return Tolerances(self.atol, rtol, floor, unproven)
+        return Tolerances(self.atol, self.rtols()[out], floor, unproven)
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""
@@ -765,9 +752,14 @@ class QuickSamples:
         """Of the k pairs of steps [rungs, k]."""
         return self.step_up + self.step_down
 
+    def place_of(self, line: Index, out: Index) -> Index:
+        """Which of the k steps elements [E] have."""
+        place: Index = self.place[line, out if self.bundle.grouped else 0]
+        return place
+
     def at(self, n: int, line: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
-        place = self.place[line, out if self.bundle.grouped else 0]
+        place = self.place_of(line, out)
         up = self.up[n, line, out]
         down = self.down[n, line, out]
         forth = self.step_up[n, place]
@@ -842,7 +834,7 @@ class QuickSamples:
 
     def _slopes(self, line: Index, out: Index) -> Array:
         """Of elements [k], above and below x [2, rungs, k]."""
-        place = self.place[line, out if self.bundle.grouped else 0]
+        place = self.place_of(line, out)
         change = np.array([self.up[:, line, out], self.down[:, line, out]]) - self.f0[out]
         return np.asarray(change / np.array([self.step_up[:, place], self.step_down[:, place]]))
 
@@ -891,9 +883,9 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
     change = np.empty((len(t), c + 1))
     first = 0
     change[:, c] = t
-    columns = bundle.columns
     lines = [line for line in bundle.lines if isinstance(line, GroupLine)]
-    moved = in_a_row(columns) if n == 1 else columns  # those of several lines are not in order
+    columns = joined_arrays([line.columns for line in lines])
+    moved = in_a_row(columns)
     to, change[:, moved], stuck = steps(
         point, columns, point.columns.x[moved], lines[0].move[moved], t
     )
@@ -902,11 +894,7 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
         for k in range(len(t)):
             f[k, i] = line.values(to[k, span], stuck if stuck is None else stuck[k, span])
         first = span.stop
-    place = (
-        bundle.column_of
-        if bundle.in_pattern.all()
-        else np.where(bundle.in_pattern, bundle.column_of, c)
-    )
+    place = np.where(bundle.in_pattern, bundle.column_of, c)
     down, back = (
         (np.broadcast_to(point.f0, f.shape), np.zeros_like(change))
         if above
@@ -940,7 +928,7 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
     for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
         of_piece = cells.take(slice(first, first + PLAIN_PIECE))
         i, j = of_piece.line, of_piece.out
-        width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
+        width = s.width.take(s.place_of(i, j), 1)
         parts.append(
             smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
         )

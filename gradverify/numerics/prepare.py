@@ -154,25 +154,17 @@ def _planned(
     patterns = dict[int, tuple[Pattern, ...]]()
     for tensor, found in found_in.items():
         x, columns = point.buffers[tensor], point.columns.of(tensor)
-        groups, rows = (
-            (column_groups(found), tuple(pattern.rows for pattern in found))
-            if found
-            else (None, ())
+        patterns[tensor] = tuple(
+            dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts
         )
-        if (
-            found
-            and groups
-            and (
-                groups.count <= SAVES * len(columns)
-                or sum(r.count for r in rows) <= SAVES * len(point.f0)
-            )
+        if not found:
+            continue
+        groups, rows = column_groups(found), tuple(pattern.rows for pattern in found)
+        if groups.count <= SAVES * len(columns) or sum(r.count for r in rows) <= SAVES * len(
+            point.f0
         ):
             plans[tensor] = Plan(tensor, int(columns[0]), groups, rows, weights)
             patterns[tensor] = found
-        else:
-            patterns[tensor] = tuple(
-                dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts
-            )
     return Structure(plans, patterns, level)
 
 
