@@ -115,6 +115,7 @@ class Search:
         self.part = run.point.parts[self.output]
         self.columns = run.columns.of(tensor)
         self.noise = run.survey.noise()
+        self.share = relative(run.point, tensor, self.output)[0]
         steps = schedule(run.point, tensor)
         self.stages: tuple[Stage, ...] = (steps.start, *steps.finer)
         if self.brief:
@@ -196,9 +197,7 @@ class Search:
         off = (probe.gradient[columns] * probe.move[columns]).sum() - d.value
         if not np.isfinite(off[0]) or not d.clear[0]:
             return float("inf")
-        tolerance = relative(self.point, self.tensor, self.output)[0] * np.maximum(
-            norm, np.abs(np.nan_to_num(d.value))
-        )
+        tolerance = self.share * np.maximum(norm, np.abs(np.nan_to_num(d.value)))
         passed = (guarded(np.abs(off), d.bar, tolerance) == PASS) | (np.abs(off) <= d.bar)
         return None if passed[0] else float(off[0])
 
@@ -250,9 +249,7 @@ class Search:
             ]
         )
         off = probe.gradient[column] * scale - float(probe.weights @ d.value)
-        allowed = relative(self.point, self.tensor, self.output)[0] * np.linalg.norm(
-            probe.weights * d.value
-        )
+        allowed = self.share * np.linalg.norm(probe.weights * d.value)
         if (
             not len(outputs)
             or abs(off) <= float(np.abs(probe.weights) @ np.where(used, d.bar, 0.0)) + allowed

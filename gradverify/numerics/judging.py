@@ -99,9 +99,9 @@ class GroupLine:
         place = in_a_row(self.columns)
         return self.point.columns.x[place], self.move[place]
 
-    def values(self, to: Array, stuck: Mask | None) -> Array:
+    def values(self, to: Array, stuck: Mask) -> Array:
         """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
-        if stuck is None:
+        if not stuck.any():
             return self.point.values_inside(self.columns, to)
         f = self.point.values_at(self.columns, to)
         return np.where(self.in_pattern & stuck[self.place], np.nan, f)
@@ -109,23 +109,23 @@ class GroupLine:
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
         by = np.where(self.in_pattern, change[0].take(self.place), t)
-        return self.values(to[0], stuck if stuck is None else stuck[0]), by
+        return self.values(to[0], stuck[0]), by
 
 
 def steps(
     point: Point, columns: Index, x: Array, move: Array, t: Array
-) -> tuple[Array, Array, Mask | None]:
+) -> tuple[Array, Array, Mask]:
     """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck,
-    and which are (None: none) [r, k] each."""
+    and which are [r, k] each."""
     c, by = point.columns, t[:, None] * move
     to = c.cast(x + by, columns)
     change = to - x
     free = np.isfinite(change) & (change != 0)
     if not c.free:
         free &= (to >= c.low[columns]) & (to <= c.high[columns])
-    if free.all():
-        return to, change, None
-    return np.where(free, to, x), np.where(free, change, by), ~free
+    if not free.all():
+        to, change = np.where(free, to, x), np.where(free, change, by)
+    return to, change, ~free
 
 
 @dataclass(frozen=True)
@@ -892,7 +892,7 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
     for i, line in enumerate(lines):
         span = slice(first, first + len(line.columns))
         for k in range(len(t)):
-            f[k, i] = line.values(to[k, span], stuck if stuck is None else stuck[k, span])
+            f[k, i] = line.values(to[k, span], stuck[k, span])
         first = span.stop
     place = np.where(bundle.in_pattern, bundle.column_of, c)
     down, back = (

@@ -51,7 +51,6 @@ from gradverify.numerics.seed_vectors import (
     WEIGHTS,
     Drawn,
     as_dtype_holds,
-    gaussian,
     moves_along,
     pull_back,
     signed_weights,
@@ -151,7 +150,7 @@ def draw_directions(
 
     def drawn(k: int) -> Array:
         generator = point.seed.generator("direction", tensor, k)
-        return moves_along(point, columns, gaussian(len(columns), generator))
+        return moves_along(point, columns, generator.standard_normal(len(columns)))
 
     if sample is None:
         return Directions(point, tensor, Drawn(probes, drawn))

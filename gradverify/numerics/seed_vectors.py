@@ -73,10 +73,6 @@ def away_from_zero(numbers: Array) -> Array:
     return numbers
 
 
-def gaussian(n: int, generator: np.random.Generator) -> Array:
-    return generator.standard_normal(n)
-
-
 def moves_along(point: Point, columns: Index, probe: Array) -> Array:
     """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the first rung
     would leave the domain."""

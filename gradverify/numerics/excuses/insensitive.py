@@ -96,21 +96,16 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
         return True if usable[part][suspect[part]].all() else None
 
     def judged(pair: Pair) -> Pair:
-        rounds = suspect[point.parts[pair.output]].any()
-        if (
-            pair.input != tensor
-            or not pair.compared
-            or not (rounds or never_above[point.parts[pair.output]].any())
-        ):
+        part = point.parts[pair.output]
+        rounds = bool(suspect[part].any())
+        if pair.input != tensor or not (pair.compared and (rounds or never_above[part].any())):
             return pair
         agreed = agrees(pair.output)
         if rounds and pair.count(Outcome.MISMATCH):
-            if agreed is not False:
-                return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
-            return pair
-        if agreed is False or (rounds and agreed is None):
-            return with_undecided(pair, Outcome.PASS, Limit.CANCELS)
-        return pair
+            doubtful, outcome = agreed is not False, Outcome.MISMATCH
+        else:
+            doubtful, outcome = agreed is False or (rounds and agreed is None), Outcome.PASS
+        return with_undecided(pair, outcome, Limit.CANCELS) if doubtful else pair
 
     return [judged(pair) for pair in pairs]
 

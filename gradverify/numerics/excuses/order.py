@@ -833,9 +833,7 @@ def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
         diagonal = mirrored == judged.column[wrong]
         # The imaginary part of a real number
         yield Decided(wrong[diagonal & (signs < 0)], Limit.SYMMETRY)
-        wrong = wrong[~diagonal]
-        mirrored = mirrored[~diagonal]
-        signs = signs[~diagonal]
+        wrong, mirrored, signs = (each[~diagonal] for each in (wrong, mirrored, signs))
         values = signs * run.analytic(mirrored, judged.out[wrong])
         for column in np.unique(judged.column[wrong]).tolist():
             of_column = np.flatnonzero(judged.column[wrong] == column)
