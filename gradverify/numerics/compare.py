@@ -96,5 +96,5 @@ def compare(
 
 
 def _wrong(pairs: Sequence[Pair]) -> bool:
-    """Is anything?"""
+    """Is an element, or a line, of any pair wrong?"""
     return any(pair.count(Outcome.MISMATCH) for pair in pairs)

@@ -314,8 +314,10 @@ class FollowedPair:
         return len(self.wrong_lines) + self.assumed_wrong
 
     def follow(self, pair: Screened) -> None:
-        """The flagged lines of a screen, the own one or that of the blocks which verify it, then
-        its strays. A block that verifies an open row is not counted again.
+        """The flagged lines of a screen, then its strays.
+
+        `pair`: the screen itself, or that of the blocks which verify it; a block that verifies an
+        open row is not counted again.
 
         The first MOST lines, until enough of them are confirmed as wrong, so that the others count
         as wrong unasked. A sum that is not finite tells of no fault: such lines come last, and one
