@@ -23,6 +23,7 @@ from gradverify.numerics.rungs import (
     Codes,
     Index,
     Mask,
+    finite_size,
     nonzero,
 )
 from gradverify.numerics.verdict import Limit, Verdict
@@ -242,7 +243,6 @@ KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
 MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
-EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
 
 
@@ -340,21 +340,16 @@ class Tally:
     def add(self, elements: Entries, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = elements.outcome
-        passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
+        passed = outcome == Outcome.PASS
         self.elements += len(outcome)
         self.quick += quick
-        if isinstance(passed, slice):
-            self.counts[Outcome.PASS] += len(outcome)
-        else:
-            self.counts += np.bincount(outcome, minlength=len(Outcome))
+        self.counts += np.bincount(outcome, minlength=len(Outcome))
         a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         off, size = np.abs(elements.analytic - elements.numeric), np.maximum(a, value)
-        known = passed
-        if not isinstance(passed, slice):
-            known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
-            self._limits.update(
-                limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
-            )
+        known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
+        self._limits.update(
+            limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
+        )
         # extremes
         relative = np.where(size > elements.floor, off / nonzero(size), 0.0)
         self.resolution = max(
@@ -362,22 +357,18 @@ class Tally:
         )
         self.max_abs = max(self.max_abs, _largest(off[known]))
         self.max_rel = max(self.max_rel, _largest(relative[known]))
-        deviates = (off > DEVIATES * elements.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
-        if deviates.any():
-            self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
-        if not np.isfinite(size).all():
-            size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
-            size = np.where(size > 0, size, 0.0)  # no NaN
+        deviates = passed & (off > DEVIATES * elements.bar) & (relative > SMALLEST_DEVIATION)
+        self.deviation = max(self.deviation, _largest(relative[deviates]))
+        size = np.maximum(a, finite_size(value))
+        size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
         # The worst, and the one that was asked for
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
-        if not np.isfinite(ratio).all():
-            ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
+        ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             # A subgradient is right
-            self._ratios[elements.output, elements.input] = (
-                np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio) if outcome.any() else ratio
-            )
+            shown = np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio)
+            self._ratios[elements.output, elements.input] = shown
         self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
