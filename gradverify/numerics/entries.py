@@ -187,11 +187,9 @@ class Chunk:
         )
         self.border = self.samples.at_border
         self.unchanged = self.samples.unchanged
-        self.masked = self.samples.masked
         self.unmoved = run.survey.unmoved[bundle.tensor]
         self.wide = run.survey.wide[bundle.tensor]
-        if self.masked.any():
-            self.masked = self.masked & np.isfinite(a) & bundle.in_pattern
+        self.masked = self.samples.masked & np.isfinite(a) & bundle.in_pattern
 
     def zeros(self, outs: slice) -> Mask:
         """Elements [n, outs] of which f is bitwise still, and the analytic value negligible: most
@@ -285,7 +283,7 @@ class Chunk:
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         """By what is known now; what limits the undecided ones is left out."""
-        border_column = self.border.take(cells.column) if self.border.any() else None
+        border_column = self.border.take(cells.column)
         a = self.a[cells.line, cells.out]
         return judged_now(self.run, cells.column, cells.out, a, d, border_column)
 
@@ -576,7 +574,7 @@ class ColourGroups:
             tally = self.sweep.tallies[self.plan.tensor, output]
             tally.leave(int(np.count_nonzero(~keep[of_output])))
         changed = analytic != before.analytic
-        judged = before.judged_anew(analytic=analytic) if (keep & changed).any() else before
+        judged = before.judged_anew(analytic=analytic)
         kept = np.flatnonzero(keep)
         return judged.take(kept), ((unconfirmed | changed) & judged.wrong)[kept]
 
@@ -675,8 +673,6 @@ class ColourGroups:
             odd = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.plain[judged.column[odd] - self.plan.first] = False
         strays = chunk.samples.strays(outs, self.sweep.run.survey.sigma)
-        if not strays.any():
-            return True
         return self.sweep.budget_ended or not any(
             lasts(self.sweep.run, chunk.bundle.lines[n], np.flatnonzero(strays[n]) + outs.start)
             for n in np.flatnonzero(strays.any(1)).tolist()

@@ -40,7 +40,6 @@ from gradverify.numerics.rungs import (
     Index,
     Mask,
     in_a_row,
-    repeated,
     step,
 )
 from gradverify.numerics.rungs import joined as joined_arrays
@@ -264,9 +263,7 @@ class Reach:
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values of some elements; `column` may lack leading axes."""
         sizes = np.abs(value) * self._scale[column]
-        if not sizes.max(initial=0.0) < np.inf:
-            sizes = np.where(sizes < np.inf, sizes, 0.0)
-        self._raise(self._analytic, output, sizes)
+        self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         """Derivatives of elements [E]: |D|·s of those that stand out of their bars."""
@@ -281,17 +278,11 @@ class Reach:
         np.maximum(self._analytic, self._survey.reach, out=self._analytic)
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        larger = sizes > reach.take(output)
-        count = np.count_nonzero(larger)
-        if not count:
-            return
-        if count < larger.size:
-            raised = np.flatnonzero(larger)
-            output = output.reshape(-1)[raised]
-            sizes = sizes.reshape(-1)[raised]
-        # Of one axis: ten times as fast as of two
-        np.maximum.at(reach, output.reshape(-1), sizes.reshape(-1))
-        self._floors = None
+        larger = np.flatnonzero(sizes > reach.take(output))
+        if larger.size:
+            # Of one axis: ten times as fast as of two
+            np.maximum.at(reach, output.reshape(-1)[larger], sizes.reshape(-1)[larger])
+            self._floors = None
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""
@@ -417,8 +408,7 @@ class Run:
         if self.survey.some_unmoved:
             tensor = self.columns.tensor[column]
             unproven = (self.survey.unmoved | self.survey.wide)[tensor, out]
-            if unproven.any():
-                unproven &= self.reach.rows().reach[out] <= 0
+            unproven &= self.reach.rows().reach[out] <= 0
         return Tolerances(self.atol, self.rtols()[out], floor, unproven)
 
     def floors(self) -> Array:
@@ -588,14 +578,10 @@ class Judged(Record):
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E]
         their place within the input."""
         d = self.derivative
-        left = right = repeated(np.nan, len(self.analytic))
-        outcome, bar = self.outcome, d.bar
-        if d.rough:
-            kink = d.outcome == KINK
-            left = np.where(kink, d.left, np.nan)
-            right = np.where(kink, d.right, np.nan)
-            # That of the slopes
-            bar = np.where(outcome == Outcome.KINK, np.maximum(d.left_bar, d.right_bar), bar)
+        outcome = self.outcome
+        left, right = (np.where(d.outcome == KINK, side, np.nan) for side in (d.left, d.right))
+        of_slopes = np.maximum(d.left_bar, d.right_bar)
+        bar = np.where(outcome == Outcome.KINK, of_slopes, d.bar)
         tolerance = self.tolerances.tolerance(self.analytic, d.value)
         floor = self.tolerances.floor
         return Entries(
@@ -842,8 +828,6 @@ class QuickSamples:
         """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the
         structure is wrong."""
         in_pattern = self.bundle.in_pattern[:, outs]
-        if in_pattern.all():
-            return np.zeros_like(in_pattern)
         f0 = self.f0[outs]
         off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
         return np.asarray(~in_pattern & (off > STRAY * sigma[outs]))

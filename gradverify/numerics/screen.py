@@ -330,7 +330,7 @@ class PairLines:
         """Gradients […, n] of some columns, whose numbers belong to these lines; without what a
         direction does not move."""
         by = move[part]
-        gradient = gradient if by.all() else np.where(by == 0, 0.0, gradient)
+        gradient = np.where(by == 0, 0.0, gradient)
         _add_up(self.analytic[k], line, gradient * by)
         _add_up(self.square[k], line, (gradient * self.columns.scale[part]) ** 2)
 

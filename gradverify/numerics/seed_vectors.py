@@ -125,4 +125,4 @@ def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
         .numpy()
     )
     infinite = np.isinf(point.f0[point.parts[output]])
-    return np.where(infinite, 0.0, kept) if infinite.any() else (kept)
+    return np.where(infinite, 0.0, kept)

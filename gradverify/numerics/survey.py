@@ -392,10 +392,8 @@ def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
 def _odd_change(up: Array, down: Array, f0: Array) -> Array:
     """The odd part of f between two sides of x (an even function has no derivative to find); one
     side, where that is all there is."""
-    odd, finite = up - down, np.isfinite(up) & np.isfinite(down)
-    if finite.all():
-        return odd
-    return np.where(finite, odd, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+    finite = np.isfinite(up) & np.isfinite(down)
+    return np.where(finite, up - down, np.fmax(np.abs(up - f0), np.abs(down - f0)))
 
 
 def _surely(change: Array, noise: Array) -> Mask:

@@ -17,7 +17,17 @@ from gradverify.numerics.estimate.ladder import KINK, NON_FINITE, SMOOTH, Deriva
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import U64, Array, Codes, Mask, joined, nonzero, piecewise, repeated
+from gradverify.numerics.rungs import (
+    U64,
+    Array,
+    Codes,
+    Mask,
+    finite_size,
+    joined,
+    nonzero,
+    piecewise,
+    repeated,
+)
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
@@ -45,11 +55,7 @@ class Tolerances(Record):
     unproven: Mask
 
     def tolerance(self, a: Array, value: Array) -> Array:
-        largest = np.maximum(np.abs(a), np.abs(value))
-        if not np.isfinite(largest).all():
-            largest = np.nan_to_num(
-                np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0
-            )
+        largest: Array = np.nan_to_num(np.maximum(np.abs(a), finite_size(value)), posinf=0.0)
         return self.atol + np.maximum(self.rtol * largest, self.floor)
 
 
@@ -77,22 +83,18 @@ def verdicts(
         verdict[~np.isfinite(bar)] = UNDECIDED
         if d.rough:
             verdict[~d.smooth] = UNDECIDED
-            kink = d.outcome == KINK
-            if kink.any():
-                # Every value between the one-sided slopes is right (Clarke, Optimization and
-                # Nonsmooth Analysis, 1983)
-                pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
-                low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
-                of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
-                of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
-                verdict = np.where(kink, of_kink, verdict).astype(np.int8)
-        finite = np.isfinite(a)
-        if finite.all():
-            return verdict
+            # Every value between the one-sided slopes of a kink is right (Clarke, Optimization and
+            # Nonsmooth Analysis, 1983)
+            pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
+            low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
+            of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
+            of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
+            verdict = np.where(d.outcome == KINK, of_kink, verdict)
         two_sided = (d.outcome != NON_FINITE) & ~d.at_border
         if border_column is not None:
             two_sided &= ~border_column
-        return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
+        not_finite = np.where(two_sided, MISMATCH, UNDECIDED)
+        return np.where(np.isfinite(a), verdict, not_finite)
 
     first = of_reading(d)
     if d.resting:
@@ -117,12 +119,8 @@ def verdicts(
 
 def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
-    passed = off + bar <= tol
-    verdict = np.full(passed.shape, PASS, np.int8)
-    if not passed.all():
-        rest = np.nonzero(~passed)
-        verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], UNDECIDED, MISMATCH)
-    return verdict
+    not_passed = np.where(off - bar <= tol, UNDECIDED, MISMATCH)
+    return np.where(off + bar <= tol, PASS, not_passed)
 
 
 @dataclass(frozen=True)

@@ -561,11 +561,8 @@ def smooth_estimate(
     bar = np.minimum(bar, bars[2], out=bar)
     smooth = ~_rough(up, down, change, f0, noise)
     slow = distances[1] > 0.5 * distances[0]
-    if slow.any():
-        smooth &= ~(slow & (distances[1] > noise_bars[1] * np.sqrt(2.0)))
-    if not (largest.min(initial=1.0) > 1 / TAME and largest.max(initial=1.0) < TAME):
-        smooth &= (largest < TAME) & (largest > 1 / TAME)
-    smooth &= bar < np.inf
+    smooth &= ~(slow & (distances[1] > noise_bars[1] * np.sqrt(2.0)))
+    smooth &= (largest < TAME) & (largest > 1 / TAME) & (bar < np.inf)
     return simple(value, bar + ARITHMETIC * np.abs(value), noise_bar, ~smooth)
 
 
@@ -595,16 +592,13 @@ def _rough(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Ma
     """Elements that do not move at the coarsest rung, or that show a jump or a bend."""
     coarse = np.abs(change[0])
     rough = np.abs(change[0] - change[2]) < JUMPS * coarse
-    if rough.any():
-        rough &= np.abs(change[2]) > VISIBLE * noise
+    rough &= np.abs(change[2]) > VISIBLE * noise
     second = up[::2] + down[::2]
     second -= 2 * f0
     widest, narrowest = np.abs(second, out=second)
     bends = widest < BENDS / NARROWED * narrowest
-    if bends.any():
-        rough |= bends & (narrowest > SECOND * noise)
-    if not coarse.all():
-        rough |= (up[0] == f0) & (down[0] == f0)
+    rough |= bends & (narrowest > SECOND * noise)
+    rough |= (up[0] == f0) & (down[0] == f0)
     return np.asarray(rough)
 
 
@@ -629,9 +623,10 @@ def secant(
     noise = np.maximum(
         sigma, unit * np.maximum(np.maximum(np.abs(up), np.abs(down)), finite_size(f0))
     )
-    low = unit > LOW_UNIT
-    if rounding_of_x is not None and low.any():
-        noise = np.where(low, np.maximum(noise, unit * np.abs(value) * rounding_of_x), noise)
+    if rounding_of_x is not None:
+        noise = np.where(
+            unit > LOW_UNIT, np.maximum(noise, unit * np.abs(value) * rounding_of_x), noise
+        )
     noise = Z * np.sqrt(2.0) * noise / width
     bar = noise + ARITHMETIC * np.abs(value)
     return simple(value, bar, noise, ~np.isfinite(bar))

@@ -199,8 +199,6 @@ class Columns(Record):
         """Rounded to the inputs' precision."""
         if not self.rounded:
             return x
-        if self.single.strides == (0,):
-            return x.astype(np.float32).astype(float)
         return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
 
     @cached_property

@@ -259,10 +259,9 @@ class KeptEntries:
     def add(self, entries: Entries) -> None:
         """Whole chunks: of what no longer fits only the ratio is kept."""
         wrong = entries.outcome == np.int8(Outcome.MISMATCH)
-        if wrong.any():
-            low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
-            self._low = max(self._low, float(low.max()))
-            self._high = min(self._high, float(high.min()))
+        low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
+        self._low = float(low.max(initial=self._low))
+        self._high = float(high.min(initial=self._high))
         shown = np.flatnonzero(
             (entries.outcome != np.int8(Outcome.PASS))
             | (entries.analytic != 0)

@@ -504,8 +504,6 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
     In order: no output moved in a call that leaves its slice alone, and enough slices were heard in
     full (a tie can leave an output unmoved).
     """
-    if not pending.any():
-        return repeated(np.intp(NO_ENTRY), axis.outputs)
     bits = _bits(responses)
     place = np.full(axis.outputs, NO_ENTRY)
     every = np.arange(axis.length)[:, None]
@@ -530,7 +528,7 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
             ):
                 place[part].reshape(in_order)[...] = every
                 break
-    return place if pending.all() else np.where(pending, place, NO_ENTRY)
+    return np.where(pending, place, NO_ENTRY)
 
 
 def _narrowed(
