@@ -384,13 +384,13 @@ LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 # ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
 # together
 def analytic_values(
-    run: Run, of: Mapping[int, Plan], weights: Array, spans: Mapping[int, range]
+    run: Run, weights: Array, spans: Mapping[int, range]
 ) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
     """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
     number the row groups that have numbers where none of their outputs depends on the input, with
     the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the
     cotangents of group members, continuous and signed; that of a lone one is 1."""
-    point, plans = run.point, [of[tensor] for tensor in spans]
+    point, plans = run.point, [run.structure.plans[tensor] for tensor in spans]
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
     for shared in shared_groups([plan.rows for plan in plans]):
@@ -845,13 +845,13 @@ class Sweep:
         one_tile = sum(counts.values()) <= self.room
         at_once = self.groups_at_once
         spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
-        values, strays = analytic_values(run, self.plans, weights, spans)
+        values, strays = analytic_values(run, weights, spans)
         for t, groups in tensors.items():
             width = counts[t] if one_tile else self.room
             for first in range(0, counts[t], width):
                 span = range(first, min(first + width, counts[t]))
                 if not one_tile:
-                    values = analytic_values(run, self.plans, weights, {t: span})[0]
+                    values = analytic_values(run, weights, {t: span})[0]
                 chunks = (values[t][n : n + at_once] for n in range(0, len(span), at_once))
                 if not all(
                     self._judge(groups, groups.plan.bundle(point, first + n * at_once, len(a)), a)

@@ -114,8 +114,7 @@ def _tiny(point: Point, tensor: int) -> Index:
     c = point.columns
     columns = c.of(tensor)
     tiny = (c.size[columns] < TINY) | (c.scale[columns] < LONE)
-    if not c.free:
-        tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
+    tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
