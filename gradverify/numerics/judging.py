@@ -602,8 +602,6 @@ class Judged(Record):
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
-        if not (self.verdict.any() or d.rough):
-            return np.full(len(self.analytic), Outcome.PASS, np.int8)
         kink = d.outcome == KINK
         undecided = np.select(
             [
@@ -918,7 +916,7 @@ def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivati
         )
     found, low = joined(parts), unit > LOW_UNIT
     hard = found.unclear
-    if low.any() and not run.columns.rounded:
+    if not run.columns.rounded:
         hard = hard | low[cells.out]
     return found, np.flatnonzero(hard)
 

@@ -117,8 +117,7 @@ def nonzero(a: Array) -> Array:
 
 def finite_size(a: Array) -> Array:
     """|a|, 0 where it is not finite."""
-    size, finite = np.abs(a), np.isfinite(a)
-    return size if finite.all() else np.where(finite, size, 0.0)
+    return np.where(np.isfinite(a), np.abs(a), 0.0)
 
 
 def nanmedian(a: Array) -> Array:

@@ -181,8 +181,6 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
         if rows.backward_unit > LOW_UNIT:
             living = np.maximum(living, ROUNDED * rows.backward_unit * reach)
         living = np.maximum(living, FLOOR * U64 * far_change)
-        if alive.all():
-            return living
         noise_only = (size <= NOISE_ONLY * sigma) & (sigma <= NOISE_OF_X * rows.x_size)
         dead = np.maximum(
             np.maximum(saturated, FLOOR * U64 * far_change),
@@ -202,13 +200,13 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
         far_change,
         lift,
         alive,
-        rows.reach if alive.all() else rows.saturated,
+        rows.saturated,
     )
 
 
 def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
     """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
-    return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
+    return resolved | (reach > rounding_reach(rows))
 
 
 def rounding_reach(rows: Magnitudes) -> Array:

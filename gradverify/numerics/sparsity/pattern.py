@@ -55,11 +55,7 @@ class Pattern:
     def _widest(self, low: Index, high: Index) -> int:
         if low is high:
             return 1
-        wide = high - low
-        return (
-            int(np.max(np.where(self.nothing, 0, wide) if self.nothing.any() else wide, initial=0))
-            + 1
-        )
+        return int(np.max(np.where(self.nothing, 0, high - low), initial=0)) + 1
 
     @cached_property
     def single(self) -> tuple[int, ...]:
@@ -76,8 +72,8 @@ class Pattern:
     def rows(self) -> RowGroups:
         """Its outputs in groups that share no input: those that differ in a slice of a single axis,
         or in windows of a band that do not meet."""
-        live = slice(None) if not self.nothing.any() else np.flatnonzero(~self.nothing)
-        count = len(self.nothing[live])
+        live = np.flatnonzero(~self.nothing)
+        count = len(live)
         kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
         for k, width in enumerate(self.widths):
             low, high = self.low[k][live], self.high[k][live]
@@ -108,7 +104,7 @@ class Pattern:
         block = np.zeros(len(nothing), np.intp)
         for k in self.single:
             block = block * self.shape[k] + self.low[k][part]
-        return np.where(nothing, NO_ENTRY, block) if nothing.any() else block
+        return np.where(nothing, NO_ENTRY, block)
 
     def block_of_inputs(self, part: slice | Index = slice(None)) -> Index:
         """The independent block [N] of each input coordinate, or of some of them, numbered as those
@@ -171,8 +167,7 @@ class RowGroups:
         order, begins = self._sorted
         pattern = self.pattern
         rows = order[begins[groups.start] : begins[groups.stop]]
-        nothing = pattern.nothing[rows]
-        rows = rows[~nothing] if nothing.any() else rows
+        rows = rows[~pattern.nothing[rows]]
         place = ((self.group[rows] - groups.start) * pattern.size)[:, None]
         inside = np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
@@ -186,11 +181,8 @@ class RowGroups:
             place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
             inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
         row = np.full(len(groups) * pattern.size, NO_ENTRY)
-        if inside.all():
-            row[place] = rows[:, None]
-        else:
-            inside = np.broadcast_to(inside, place.shape)
-            row[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
+        inside = np.broadcast_to(inside, place.shape)
+        row[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
         return row.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:
@@ -305,10 +297,9 @@ class ColumnGroups:
                 at = _one_of(at)
                 onward = residue[:, None] - at % width
                 at = at + np.where(onward < 0, onward + width, onward)
-                inside = at <= _one_of(pattern.high[k])
-                in_pattern = in_pattern if inside.all() else in_pattern & inside
+                in_pattern = in_pattern & (at <= _one_of(pattern.high[k]))
             place = place + at * pattern.strides[k]
-        columns = place if in_pattern.all() else np.where(in_pattern, place, NO_ENTRY)
+        columns = np.where(in_pattern, place, NO_ENTRY)
         return np.broadcast_to(columns, (count, len(pattern)))
 
 
