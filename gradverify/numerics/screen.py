@@ -510,7 +510,7 @@ def _screened(
     def see(first: bool, rung: Rung) -> None:
         """Learns what moves, and of the first rung how far."""
         for f in rung[:2]:
-            for part in pieces(0 if moved.all() or np.isnan(f).all() else m):
+            for part in pieces(0 if np.isnan(f).all() else m):
                 moved[part] |= ~(np.abs(point.changes(f, part)) <= still[part])
         for part in pieces(m if first else 0):
             change = finite_size(rung.up[part] - rung.down[part])

@@ -314,7 +314,7 @@ def _straight(survey: Survey, at: Rung) -> bool:
 
 def _finite(point: Point, tensor: int) -> Index:
     columns = point.columns.of(tensor)
-    return columns if point.columns.finite else columns[np.isfinite(point.columns.x[columns])]
+    return columns[np.isfinite(point.columns.x[columns])]
 
 
 def _both_sides(

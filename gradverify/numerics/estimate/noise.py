@@ -62,8 +62,6 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
     `size` [m] is the magnitude of f along the ladder.
     """
-    if len(size) <= PIECE_OF_NOISE:
-        return _ecnoise(points, size)
     sigma, ending = np.empty(len(size)), np.empty(len(size), np.int8)
     for part in pieces(len(size), PIECE_OF_NOISE):
         sigma[part], ending[part] = _ecnoise(points[:, part], size[part])

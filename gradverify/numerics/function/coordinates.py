@@ -236,7 +236,7 @@ def columns_of(
         end = start + len(x)
         x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
-        coordinate = held + start if start else held
+        coordinate = held + start
         mirror = repeated(np.intp(-1), len(x))
         sign = repeated(1.0, len(x))
         if pairs:

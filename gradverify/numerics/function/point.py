@@ -352,15 +352,10 @@ class Point:
                 result[part] = np.repeat(sizes[part].reshape(-1, 2).max(1), 2)
         return result
 
-    @cached_property
-    def masked(self) -> bool:
-        """Some output is infinite at x."""
-        return bool(np.isinf(self.f0).any())
-
     def changes(self, f: Array, part: slice = slice(None)) -> Array:
         """f − f(x) of f [M], or of a part of it; an infinity that stays is no change."""
         f, f0 = f[part], self.f0[part]
-        return np.where(f == f0, 0.0, f - f0) if self.masked else f - f0
+        return np.where(f == f0, 0.0, f - f0)
 
     def unit_of_x(self, tensor: int) -> float:
         """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""

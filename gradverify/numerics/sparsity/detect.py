@@ -134,7 +134,7 @@ class PointProbe:
         columns = in_a_row(self._columns)
         self._x = point.columns.x[columns]
         self._step = sign * point.columns.scale[columns]
-        self._finite = None if point.columns.finite else np.isfinite(self._x)
+        self._finite = np.isfinite(self._x)
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Which outputs [M] of all output tensors changed when all elements of these slices [n] of
@@ -164,7 +164,7 @@ class PointProbe:
         """The elements [k] of the slices, ascending."""
         stride = math.prod(self.shape[axis + 1 :])
         places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places if self._finite is None else places[self._finite[places]]
+        return places.compress(self._finite[places])
 
 
 @dataclass(frozen=True)
