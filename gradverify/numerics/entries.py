@@ -423,13 +423,9 @@ def analytic_values(
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start
+                group, row, entry = np.broadcast_arrays(group, row, entry)
                 inside = (group >= 0) & (group < len(span))
-                if not inside.all():
-                    inside = np.broadcast_to(inside, row.shape)
-                    group = np.broadcast_to(group, row.shape)[inside]
-                    row = row[inside]
-                    entry = entry[inside]
-                values[plan.tensor].reshape(-1)[group * m + row] = entry
+                values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
     return values, strays
 
 

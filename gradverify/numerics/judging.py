@@ -826,6 +826,8 @@ class QuickSamples:
         """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the
         structure is wrong."""
         in_pattern = self.bundle.in_pattern[:, outs]
+        if in_pattern.all():
+            return np.zeros_like(in_pattern)
         f0 = self.f0[outs]
         off = np.fmax(np.abs(self.up[:, :, outs] - f0), np.abs(self.down[:, :, outs] - f0)).max(0)
         return np.asarray(~in_pattern & (off > STRAY * sigma[outs]))

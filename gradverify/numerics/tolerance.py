@@ -55,7 +55,9 @@ class Tolerances(Record):
     unproven: Mask
 
     def tolerance(self, a: Array, value: Array) -> Array:
-        largest: Array = np.nan_to_num(np.maximum(np.abs(a), finite_size(value)), posinf=0.0)
+        largest = np.maximum(np.abs(a), np.abs(value))
+        if not np.isfinite(largest).all():
+            largest = np.nan_to_num(np.maximum(np.abs(a), finite_size(value)), posinf=0.0)
         return self.atol + np.maximum(self.rtol * largest, self.floor)
 
 
@@ -119,8 +121,12 @@ def verdicts(
 
 def guarded(off: Array, bar: Array, tol: Array) -> Codes:
     """PASS and MISMATCH only if the whole bar says so; written so that NaN never passes."""
-    not_passed = np.where(off - bar <= tol, UNDECIDED, MISMATCH)
-    return np.where(off + bar <= tol, PASS, not_passed)
+    passed = off + bar <= tol
+    verdict = np.full(passed.shape, PASS, np.int8)
+    if not passed.all():
+        rest = np.nonzero(~passed)
+        verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], UNDECIDED, MISMATCH)
+    return verdict
 
 
 @dataclass(frozen=True)

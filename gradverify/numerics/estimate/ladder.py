@@ -394,11 +394,9 @@ def _hump(s: Samples, quotient: Array, noise: Array) -> Array:
     height = np.max(np.where(grow, d[1:] * s.h[2:], 0.0), 0)
     found = (grow.sum(0) >= 3) & (height < HUMP)
     beside = np.min(np.where(grow, s.h[2:], np.inf), 0) > TIE * s.scale
-    if (found & beside).any():
-        for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
-            found &= ~beside | _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)[
-                0
-            ].any(0)
+    for f, sign, width in ((s.up, 1.0, s.step_up), (s.down, -1.0, s.step_down)):
+        grow, _ = _growing(s, sign * (f - s.f0) / s.largest / width, ONE_SIDE * noise)
+        found &= ~beside | grow.any(0)
     return np.where(found, height, 0.0)
 
 
@@ -423,9 +421,8 @@ def with_tail_noise(s: Samples, quotient: Array, noise: Array, best: Best) -> tu
     squares = np.where(used, ((quotient - best.value) * s.h) ** 2, 0.0).sum(0)
     level = np.sqrt(2 * squares / np.maximum(count, 1))
     higher = ~none & (count > 0) & (level > 1.5 * nanmedian(np.where(used, noise, np.nan)))
-    if none.any():
-        spread = nanmedian(np.abs(np.diff(quotient[-TAIL - 1 :], axis=0)) * s.h[-TAIL:])
-        level = np.where(none, np.nan_to_num(spread, posinf=0.0), level)
+    spread = nanmedian(np.abs(np.diff(quotient[-TAIL - 1 :], axis=0)) * s.h[-TAIL:])
+    level = np.where(none, np.nan_to_num(spread, posinf=0.0), level)
     again = np.flatnonzero((higher | none) & s.two_sided)
     if not again.size:
         return best, noise
@@ -561,7 +558,8 @@ def smooth_estimate(
     bar = np.minimum(bar, bars[2], out=bar)
     smooth = ~_rough(up, down, change, f0, noise)
     slow = distances[1] > 0.5 * distances[0]
-    smooth &= ~(slow & (distances[1] > noise_bars[1] * np.sqrt(2.0)))
+    if slow.any():
+        smooth &= ~(slow & (distances[1] > noise_bars[1] * np.sqrt(2.0)))
     smooth &= (largest < TAME) & (largest > 1 / TAME) & (bar < np.inf)
     return simple(value, bar + ARITHMETIC * np.abs(value), noise_bar, ~smooth)
 
@@ -592,13 +590,16 @@ def _rough(up: Array, down: Array, change: Array, f0: Array, noise: Array) -> Ma
     """Elements that do not move at the coarsest rung, or that show a jump or a bend."""
     coarse = np.abs(change[0])
     rough = np.abs(change[0] - change[2]) < JUMPS * coarse
-    rough &= np.abs(change[2]) > VISIBLE * noise
+    if rough.any():
+        rough &= np.abs(change[2]) > VISIBLE * noise
     second = up[::2] + down[::2]
     second -= 2 * f0
     widest, narrowest = np.abs(second, out=second)
     bends = widest < BENDS / NARROWED * narrowest
-    rough |= bends & (narrowest > SECOND * noise)
-    rough |= (up[0] == f0) & (down[0] == f0)
+    if bends.any():
+        rough |= bends & (narrowest > SECOND * noise)
+    if not coarse.all():
+        rough |= (up[0] == f0) & (down[0] == f0)
     return np.asarray(rough)
 
 

@@ -243,6 +243,7 @@ KEPT = 2**16  # elements of a pair: 2.7 MB at most, whatever N×M is
 MAP_ROWS, MAP_COLUMNS = 40, 80  # a Jacobian up to this size is also kept as a picture
 DEVIATES = 10.0  # bars: a difference larger than this is no chance ...
 SMALLEST_DEVIATION = 1e-9  # ... and above this fraction worth a word
+EVERYTHING = slice(None)
 OUTCOMES = tuple(Outcome)
 
 
@@ -339,16 +340,18 @@ class Tally:
     def add(self, elements: Entries, quick: int = 0) -> None:
         """Elements of this pair, `quick` of them settled by the quick rungs."""
         outcome = elements.outcome
-        passed = outcome == Outcome.PASS
+        passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
         self.elements += len(outcome)
         self.quick += quick
         self.counts += np.bincount(outcome, minlength=len(Outcome))
         a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         off, size = np.abs(elements.analytic - elements.numeric), np.maximum(a, value)
-        known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
-        self._limits.update(
-            limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
-        )
+        known = passed
+        if not isinstance(passed, slice):
+            known = passed | (outcome == Outcome.MISMATCH) | (outcome == Outcome.UNDECIDED)
+            self._limits.update(
+                limit for limit in elements.limit[~passed].tolist() if limit is not Limit.NONE
+            )
         # extremes
         relative = np.where(size > elements.floor, off / nonzero(size), 0.0)
         self.resolution = max(
@@ -356,14 +359,16 @@ class Tally:
         )
         self.max_abs = max(self.max_abs, _largest(off[known]))
         self.max_rel = max(self.max_rel, _largest(relative[known]))
-        deviates = passed & (off > DEVIATES * elements.bar) & (relative > SMALLEST_DEVIATION)
-        self.deviation = max(self.deviation, _largest(relative[deviates]))
-        size = np.maximum(a, finite_size(value))
-        size = np.where(size > 0, size, 0.0)  # no NaN
+        deviates = (off > DEVIATES * elements.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
+        self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
+        if not np.isfinite(size).all():
+            size = np.maximum(a, finite_size(value))
+            size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
         # The worst, and the one that was asked for
         ratio = off / np.where(elements.tolerance > 0, elements.tolerance, 1e-300)
-        ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
+        if not np.isfinite(ratio).all():
+            ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             # A subgradient is right
             shown = np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio)
