@@ -70,10 +70,10 @@ LISTED: Mapping[str, Listed] = {
         "Up to which relative noise do outputs take that of their tensor?"
     ),
     # extrapolation, kinks, staircases
-    "estimate.smooth.JUMPS": Listed(
+    "estimate.ladder.JUMPS": Listed(
         "Of the coarsest change: what must a change shrink to so that it is no jump?"
     ),
-    "estimate.smooth.BENDS": Listed(
+    "estimate.ladder.BENDS": Listed(
         "Which ratio of second differences over two steps still is that of a smooth function?"
     ),
     "estimate.ladder.AT_X": Listed("Below which step must a kink show so that it lies at x?"),

@@ -16,7 +16,14 @@ from gradverify.evidence import Evidence
 from gradverify.model.result import Cause, Finding
 from gradverify.model.rule import Causes, RuleInfo
 from gradverify.numerics.function.coordinates import UNITS, numbers, one_hot
-from gradverify.numerics.pairs.pair import DEVIATES, SMALLEST_DEVIATION, Entries, Outcome, Pair
+from gradverify.numerics.pairs.pair import (
+    DEVIATES,
+    SMALLEST_DEVIATION,
+    Entries,
+    Outcome,
+    Pair,
+    without_kinks,
+)
 from gradverify.numerics.records import joined
 from gradverify.numerics.rungs import U64, Array, Mask
 from gradverify.subject.another import other_points
@@ -210,9 +217,8 @@ def _true(evidence: Evidence, pair: Pair, e: Entries) -> Entries | None:
     rows[e.output, e.input] = 0.0
     out, in_ = np.nonzero(rows)
     nothing, wrong = np.zeros(len(out)), np.full(len(out), Outcome.MISMATCH, np.int8)
-    more = Entries.without_kinks(
-        out, in_, rows[out, in_], nothing, nothing, nothing, nothing, wrong, {}
-    )
+    numbers_of = (rows[out, in_], nothing, nothing, nothing, nothing)
+    more = Entries(out, in_, *numbers_of, *without_kinks(wrong, {}))
     return joined(
         [replace(e, analytic=analytic, outcome=outcome.astype(np.int8), complete=True), more]
     )

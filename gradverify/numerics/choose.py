@@ -9,7 +9,7 @@ wrong; what is flagged or open costs more, in every comparison.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -100,8 +100,8 @@ class Costs:
 
     of: Mapping[Mode, Cost]
     gradcheck: Cost
-    elements: int = 0
-    one_probe: Cost | None = None
+    elements: int
+    one_probe: Cost
 
 
 def predicted(counts: Counts, seconds: float) -> Costs:
@@ -299,8 +299,8 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
         why, candidate = Why.ASKED, Candidate(mode, costs.of[mode])
     else:
         why = Why.NOTHING_FITS
-        candidate = Candidate(Mode.BLOCKS, costs.of[Mode.BLOCKS])
-        for candidate in _candidates(costs):
+        of_mode = (Candidate(mode, costs.of[mode]) for mode in Mode)  # the strongest first
+        for candidate in (*of_mode, Candidate(Mode.BLOCKS, costs.one_probe, probes=1)):
             against = _against(budget, candidate, costs)
             if against is None:
                 why = Why.FITS
@@ -320,18 +320,15 @@ def choose(mode: Mode | None, budget: Limits, costs: Costs, relative: float = SC
 
 def cheapest(choice: Choice, costs: Costs) -> Choice:
     """What is made where the budget ended before the chosen comparison did."""
-    cost, probes = (costs.one_probe, 1) if costs.one_probe else (costs.of[Mode.BLOCKS], PROBES)
     passed_over = (*choice.passed_over, (Candidate(choice.mode, choice.cost), Against.LONGER))
     return replace(
-        choice, mode=Mode.BLOCKS, cost=cost, probes=probes, why=Why.RAN_OUT, passed_over=passed_over
+        choice,
+        mode=Mode.BLOCKS,
+        cost=costs.one_probe,
+        probes=1,
+        why=Why.RAN_OUT,
+        passed_over=passed_over,
     )
-
-
-def _candidates(costs: Costs) -> Iterator[Candidate]:
-    """The strongest first."""
-    yield from (Candidate(mode, costs.of[mode]) for mode in Mode)
-    if costs.one_probe:
-        yield Candidate(Mode.BLOCKS, costs.one_probe, probes=1)
 
 
 def _against(budget: Limits, candidate: Candidate, costs: Costs) -> Against | None:

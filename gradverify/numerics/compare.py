@@ -73,7 +73,9 @@ def compare(
     if not by_entries:
         pairs, structure, left = compare_sums(run, choice, keep)
         choice = replace(choice, left=left)
-        if choice.spared_entries and _open(pairs):
+        # Lines that could not be decided, where nothing is wrong: their elements may be
+        open_ = any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not _wrong(pairs)
+        if choice.spared_entries and open_:
             choice = replace(
                 choose(Mode.ENTRIES, choice.budget, costs, choice.relative), why=Why.DECIDES
             )
@@ -82,11 +84,7 @@ def compare(
         pairs, structure, finished = compare_entries(
             replace(run, stops=mode is None and afforded), keep
         )
-        if (
-            not finished
-            and mode is None
-            and not any(pair.count(Outcome.MISMATCH) for pair in pairs)
-        ):
+        if not finished and mode is None and not _wrong(pairs):
             with suppress(Spent):
                 one_probe = cheapest(choice, costs)
                 pairs, structure, left = compare_sums(run, one_probe, keep)
@@ -97,9 +95,6 @@ def compare(
     )
 
 
-def _open(pairs: Sequence[Pair]) -> bool:
-    """Is nothing wrong, and are there lines that could not be decided? Their elements may be, one
-    by one."""
-    return any(pair.count(Outcome.UNDECIDED) for pair in pairs) and not any(
-        pair.count(Outcome.MISMATCH) for pair in pairs
-    )
+def _wrong(pairs: Sequence[Pair]) -> bool:
+    """Is an element, or a line, of any pair wrong?"""
+    return any(pair.count(Outcome.MISMATCH) for pair in pairs)

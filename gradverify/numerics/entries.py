@@ -13,7 +13,7 @@ N × M. Where the Jacobian is larger than a tile, it is pulled back anew for eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -71,6 +71,7 @@ from gradverify.numerics.rungs import (
     Mask,
     Z,
     finite_size,
+    in_a_row,
     in_range,
     pieces,
     step,
@@ -89,7 +90,7 @@ def measured_alone(run: Run, column: Index, out: Index) -> Judged:
     backward an output, 48 forward calls a column."""
     a = run.analytic(column, out)
     d = lone_derivatives(run, column, out)
-    return excused(run, judged_now(run, column, out, a, d).with_limits())
+    return excused(run, judged_now(run, column, out, a, d))
 
 
 def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
@@ -107,31 +108,7 @@ def confirmed_anew(run: Run, before: Judged, judged: Judged) -> Judged:
         judged = judged.replaced(i, measured_alone(run, judged.column[i], judged.out[i]))
         if (judged.verdict[i] == MISMATCH).any():
             return judged
-    return judged.undecided(np.flatnonzero(judged.wrong), Limit.COMPANY)
-
-
-@dataclass
-class Confirmations:
-    """Of one sweep: how many elements that were measured alone are mismatches (`confirmed`) or
-    right (`cleared`), by (input, output) tensor."""
-
-    run: Run
-    confirmed: Counter[tuple[int, int]] = field(default_factory=Counter)
-    cleared: Counter[tuple[int, int]] = field(default_factory=Counter)
-
-    def count(self, pair: tuple[int, int], alone: Judged) -> None:
-        self.confirmed[pair] += int(np.sum(alone.wrong))
-        self.cleared[pair] += int(np.sum(alone.verdict == PASS))
-
-    @property
-    def budget_ended(self) -> bool:
-        """The budget does not afford another column, and an element that was measured alone is
-        wrong: that is enough."""
-        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
-
-    def enough_confirmed(self, pair: tuple[int, int]) -> bool:
-        """Do the pair's other mismatches count as wrong unasked?"""
-        return enough_confirmed(self.confirmed[pair], self.cleared[pair])
+    return judged.decided(np.flatnonzero(judged.wrong), Limit.COMPANY)
 
 
 # ---- asked
@@ -164,11 +141,7 @@ def pair_of_one(run: Run, asked: Asked) -> Pair:
         a = run.analytic(column, out)
         climb = climber(run, column, out, lambda _, d: judged_now(run, column, out, a, d).verdict)
         judged = judged_now(run, column, out, a, climb.run())
-        judged = (
-            measured_alone(run, column, out)
-            if judged.wrong[0]
-            else excused(run, judged.with_limits())
-        )
+        judged = measured_alone(run, column, out) if judged.wrong[0] else excused(run, judged)
     tally = Tally(asked.input, asked.output, (MAP_ROWS + 1, 1), 1, asked)
     tally.add(judged.pair_elements(part.start, np.array([asked.input_index])))
     return tally.result(float(point.unit[part].max()), bool(run.low_precision()[out[0]]))
@@ -176,7 +149,7 @@ def pair_of_one(run: Run, asked: Asked) -> Pair:
 
 def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
     """One output [1] that is about to climb along the line of a lone column [1]."""
-    tensor = run.point.columns.tensor[column]
+    tensor = run.columns.tensor[column]
     wide = run.survey.wide[tensor, out]
     unmoved = run.survey.unmoved[tensor, out]
     line = lone_columns(run.point, column, bool(wide[0])).lines[0]
@@ -190,18 +163,6 @@ def climber(run: Run, column: Index, out: Index, judge: Judge) -> Climb:
 FINER_RUNGS = range(QUICK[0], QUICK[-1] + 2 * CLIMB + 1)
 # Elements of a chunk that are judged at a time: what is known of each takes some 500 bytes
 SPAN = 1 << 17
-
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """Some outputs `outs` of all lines: `judged` elements, and which of them the quick rungs
-    settled [E]; `zeros`, `masked` [n, outs]: passed or left out without a solver."""
-
-    outs: slice
-    judged: Judged
-    quick: Mask
-    zeros: Mask
-    masked: Mask
 
 
 class Chunk:
@@ -226,35 +187,28 @@ class Chunk:
         )
         self.border = self.samples.at_border
         self.unchanged = self.samples.unchanged
-        self.masked = self.samples.masked
         self.unmoved = run.survey.unmoved[bundle.tensor]
         self.wide = run.survey.wide[bundle.tensor]
-        if self.masked.any():
-            self.masked = self.masked & np.isfinite(a) & bundle.in_pattern
+        self.masked = self.samples.masked & np.isfinite(a) & bundle.in_pattern
 
-    def judge(self) -> Iterator[ChunkResult]:
-        """Everything about the chunk, some outputs at a time."""
-        m = self.a.shape[1]
-        width = max(1, SPAN // max(len(self.a), 1))
-        for start in range(0, m, width) or [0]:
-            outs = slice(start, min(start + width, m))
-            in_pattern, masked = self.bundle.in_pattern[:, outs], self.masked[:, outs]
-            # f is bitwise still, and the analytic value negligible: most of a Jacobian
-            zeros = self.unchanged[:, outs] & in_pattern
-            if zeros.any():
-                zeros &= ~(self.unmoved | self.wide)[:, outs] & (
-                    np.abs(self.a[:, outs])
-                    <= self.run.zero_tolerance(self.bundle.column_of[:, outs], outs)
-                )
-            here = ~(zeros | masked) & in_pattern
-            # To find nothing takes NumPy as long as to find much
-            line, out = np.nonzero(here) if here.any() else np.zeros((2, 0), np.intp)
-            out = out + start
-            cells = Cells(line, out, self.bundle.column_of[line, out])
-            yield ChunkResult(outs, *self._settled(cells), zeros, masked)
+    def zeros(self, outs: slice) -> Mask:
+        """Elements [n, outs] of which f is bitwise still, and the analytic value negligible: most
+        of a Jacobian."""
+        zeros = self.unchanged[:, outs] & self.bundle.in_pattern[:, outs]
+        if zeros.any():
+            zeros &= ~(self.unmoved | self.wide)[:, outs] & (
+                np.abs(self.a[:, outs])
+                <= self.run.zero_tolerance(self.bundle.column_of[:, outs], outs)
+            )
+        return zeros
 
-    def _settled(self, cells: Cells) -> tuple[Judged, Mask]:
-        """Elements [E] with their verdicts, and which of them the quick rungs settled."""
+    def settled(self, outs: slice, zeros: Mask) -> Judged:
+        """The other elements with their verdicts."""
+        here = ~(zeros | self.masked[:, outs]) & self.bundle.in_pattern[:, outs]
+        # To find nothing takes NumPy as long as to find much
+        line, out = np.nonzero(here) if here.any() else np.zeros((2, 0), np.intp)
+        out = out + outs.start
+        cells = Cells(line, out, self.bundle.column_of[line, out])
         d = self._quick(cells)
         unaffordable = np.zeros(len(cells.out), bool)
         suspect = self.suspect[cells.out]
@@ -265,7 +219,7 @@ class Chunk:
         open_ = ~settled(d, judged.verdict)
         quick = ~(open_ | suspect)
         if not open_.any():
-            return judged, quick
+            return replace(judged, quick=quick)
         d, mismatch = self._climbed(cells, d, open_)
         # Those of a group are confirmed by moving each column alone
         if mismatch.any() and not self.bundle.grouped:
@@ -276,29 +230,26 @@ class Chunk:
         self.border[
             cells.column[lost[~self.samples.settles(cells.line[lost], cells.out[lost])]]
         ] = True
-        judged = self._judged(cells, d).with_limits()
-        return judged.undecided(np.flatnonzero(unaffordable & judged.wrong), Limit.BUDGET), quick
+        judged = replace(self._judged(cells, d), quick=quick)
+        return judged.decided(np.flatnonzero(unaffordable & judged.wrong), Limit.BUDGET)
 
-    def add_zeros(self, tally: Tally, result: ChunkResult, rows: slice, part: slice) -> None:
-        """What needed no solver, of lines `rows` and the outputs of `part`, and how large a
-        derivative may be that passes as a zero."""
-        first = max(part.start, result.outs.start)
-        last = min(part.stop, result.outs.stop)
-        if first >= last or not (result.zeros.any() or result.masked.any()):
+    def add_zeros(self, tallies: Mapping[tuple[int, int], Tally], outs: slice, zeros: Mask) -> None:
+        """What needs no solver, and how large a derivative may be that passes as a zero."""
+        masked = self.masked[:, outs]
+        if not (zeros.any() or masked.any()):
             return
-        here = (rows, slice(first - result.outs.start, last - result.outs.start))
-        outs = slice(first, last)
-        zeros = result.zeros[here]
-        f0 = np.nan_to_num(self.samples.f0[outs], posinf=0.0, neginf=0.0)
-        rounding = self.run.point.unit[outs] * np.abs(f0) / self.samples.widest(outs)
-        resolution = (
-            (self.run.zero_tolerance(self.bundle.column_of[:, outs], outs) + rounding)[rows]
-            if zeros.any()
-            else zeros
-        )
-        tally.add_zeros(
-            self.a[rows, outs][zeros], np.asarray(resolution[zeros], float), result.masked[here]
-        )
+        f0 = finite_size(self.samples.f0[outs])
+        rounding = self.run.point.unit[outs] * f0 / self.samples.widest(outs)
+        resolution = self.run.zero_tolerance(self.bundle.column_of[:, outs], outs) + rounding
+        for tensor in dict.fromkeys(self.bundle.tensor.tolist()):
+            rows = in_a_row(np.flatnonzero(self.bundle.tensor == tensor))
+            for output, part in enumerate(self.run.point.parts):
+                first, last = np.clip((part.start, part.stop), outs.start, outs.stop) - outs.start
+                here = rows, slice(first, last)
+                a = self.a[:, outs][here][zeros[here]]
+                tally = tallies[tensor, output]
+                tally.add_zeros(len(a), a, resolution[here][zeros[here]])
+                tally.leave_out(int(np.count_nonzero(masked[here])))
 
     # ---- derivatives
     def _quick(self, cells: Cells) -> Derivative:
@@ -332,7 +283,7 @@ class Chunk:
 
     def _judged(self, cells: Cells, d: Derivative) -> Judged:
         """By what is known now; what limits the undecided ones is left out."""
-        border_column = self.border.take(cells.column) if self.border.any() else None
+        border_column = self.border.take(cells.column)
         a = self.a[cells.line, cells.out]
         return judged_now(self.run, cells.column, cells.out, a, d, border_column)
 
@@ -433,13 +384,13 @@ LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 # ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
 # together
 def analytic_values(
-    run: Run, of: Mapping[int, Plan], weights: Array, spans: Mapping[int, range]
+    run: Run, weights: Array, spans: Mapping[int, range]
 ) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
     """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
     number the row groups that have numbers where none of their outputs depends on the input, with
     the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the
     cotangents of group members, continuous and signed; that of a lone one is 1."""
-    point, plans = run.point, [of[tensor] for tensor in spans]
+    point, plans = run.point, [run.structure.plans[tensor] for tensor in spans]
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
     for shared in shared_groups([plan.rows for plan in plans]):
@@ -472,13 +423,9 @@ def analytic_values(
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start
+                group, row, entry = np.broadcast_arrays(group, row, entry)
                 inside = (group >= 0) & (group < len(span))
-                if not inside.all():
-                    inside = np.broadcast_to(inside, row.shape)
-                    group = np.broadcast_to(group, row.shape)[inside]
-                    row = row[inside]
-                    entry = entry[inside]
-                values[plan.tensor].reshape(-1)[group * m + row] = entry
+                values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
     return values, strays
 
 
@@ -489,7 +436,7 @@ class OneHot:
     one-hot cotangents give them; found by a search among its outputs, numbered from 0, for those
     that the inputs [N] of one tensor are reached from. `weights` [M]: of cotangents.
 
-    `shared` [k]: columns of the pattern that other outputs reach too, and `own` [k], what their own
+    `shared` [N]: inputs of the pattern that other outputs reach too, and `own` [N], what their own
     output alone gives there; NaN where the budget ended before that was known.
 
     2 log₂(outputs) backwards; more where an input is reached from several outputs: at least as many
@@ -504,29 +451,23 @@ class OneHot:
         self.outs = members + run.point.parts[output].start
         self.owner = np.where(owner < 0, -1, np.searchsorted(members, owner))
         least = run.floors()[self.outs].min(initial=np.inf)
-        self.rounding = WEIGHTS[0] * (run.atol + least / run.point.columns.size[self.columns])
+        self.rounding = WEIGHTS[0] * (run.atol + least / run.columns.size[self.columns])
         source, several, value = self._sources()
         stray = (source >= 0) & (source != self.owner)
-        shared = np.flatnonzero((several | stray) & (self.owner >= 0))
+        self.shared, self.own = (several | stray) & (self.owner >= 0), np.zeros(len(source))
         place = np.flatnonzero(several)
-        out = [source[stray]]
-        column = [np.flatnonzero(stray)]
-        values = [value[stray] / weights[self.outs[source[stray]]]]
-        own = np.zeros(len(source))
+        weight = weights[self.outs[source[stray]]]
+        found = [(source[stray], np.flatnonzero(stray), value[stray] / weight)]
         alone = self._rows(place) if len(place) else {}
         for n, row in alone.items():
             here = self.owner[place] == n
-            own[place[here]] = row[here]
+            self.own[place[here]] = row[here]
             there = np.flatnonzero(~here & self._reached(row, place))
-            out.append(np.full(len(there), n))
-            column.append(place[there])
-            values.append(row[there])
+            found.append((np.full(len(there), n), place[there], row[there]))
         if not self.finished:
-            own[place[~np.isin(self.owner[place], list(alone))]] = np.nan
-        self.out = self.outs[np.concatenate(out)]
-        self.column = np.concatenate(column) + first
-        self.value = np.concatenate(values)
-        self.shared, self.own = shared + first, own[shared]
+            self.own[place[~np.isin(self.owner[place], list(alone))]] = np.nan
+        out, column, self.value = (np.concatenate(each) for each in zip(*found, strict=True))
+        self.out, self.column = self.outs[out], column + first
 
     def _pulled(self, which: Index) -> Array:
         """The gradient [N] of some of the outputs."""
@@ -587,41 +528,34 @@ class ColourGroups:
     VJPs; `plain` [N]: columns whose elements are all right and smooth; `one_hot`: what is known of
     row groups, by output tensor and number."""
 
-    run: Run
+    sweep: Sweep
     plan: Plan
-    tallies: Mapping[tuple[int, int], Tally]
     weights: Array
-    counts: Confirmations
     plain: Mask
     one_hot: dict[tuple[int, int], OneHot] = field(default_factory=dict)
 
-    def confirmed(self, result: ChunkResult) -> ChunkResult | None:
+    def confirmed(self, judged: Judged) -> Judged | None:
         """The elements after the worst mismatches were measured alone; None where the forward's
         groups are wrong, or a small tensor is better compared column by column."""
-        unconfirmed = result.judged.wrong
+        unconfirmed = judged.wrong
         if not unconfirmed.any():
-            return result
+            return judged
         if self._by_columns:
             return None
-        kept, judged, unconfirmed = self._with_one_hot(result.judged, unconfirmed)
-        confirmed = self._confirmed(judged, unconfirmed)
-        if confirmed is None:
-            return None
-        return replace(result, judged=confirmed, quick=result.quick[kept])
+        return self._confirmed(*self._with_one_hot(judged, unconfirmed))
 
     @property
     def _by_columns(self) -> bool:
         """Is the tensor so small that its columns are better compared one by one?"""
-        return self.plan.size <= SMALL and not self.run.over_budget(EVERY_RUNG)
+        return self.plan.size <= SMALL and not self.sweep.run.over_budget(EVERY_RUNG)
 
     # ---- one-hot numbers
-    def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Index, Judged, Mask]:
+    def _with_one_hot(self, before: Judged, unconfirmed: Mask) -> tuple[Judged, Mask]:
         """With the one-hot numbers of the row groups that hold mismatches, and without the elements
-        whose number the budget leaves unknown: those that are left, with which of them are not
-        confirmed."""
+        whose number the budget leaves unknown; which of them are not confirmed."""
         keep = np.ones(len(before.out), bool)
         analytic = before.analytic.copy()
-        for output, part in enumerate(self.run.point.parts):
+        for output, part in enumerate(self.sweep.run.point.parts):
             of_output = np.flatnonzero(in_range(before.out, part))
             groups = self.plan.rows[output].group[before.out[of_output] - part.start]
             for g in np.unique(groups[unconfirmed[of_output]]).tolist():
@@ -629,39 +563,25 @@ class ColourGroups:
                 i = of_output[groups == g]
                 if found is None:
                     keep[i[before.verdict[i] == MISMATCH]] = False
-                elif len(found.shared):
-                    order = np.argsort(found.shared)
-                    place = np.minimum(
-                        np.searchsorted(found.shared, before.column[i], sorter=order),
-                        len(order) - 1,
-                    )
-                    here = found.shared[order[place]] == before.column[i]
-                    analytic[i[here]] = found.own[order[place[here]]]
-                    keep[i[here]] = np.isfinite(analytic[i[here]])
-            self.tallies[self.plan.tensor, output].leave(int(np.count_nonzero(~keep[of_output])))
-        judged, other = before, keep & (analytic != before.analytic)
-        if other.any():
-            changed = replace(before, analytic=analytic).take(np.flatnonzero(other))
-            judged = replace(before, analytic=analytic).replaced(
-                np.flatnonzero(other),
-                replace(changed, verdict=changed.verdicts_with()).with_limits(),
-            )
+                else:
+                    i = i[found.shared[before.column[i] - self.plan.first]]
+                    analytic[i] = found.own[before.column[i] - self.plan.first]
+                    keep[i] = np.isfinite(analytic[i])
+            tally = self.sweep.tallies[self.plan.tensor, output]
+            tally.leave(int(np.count_nonzero(~keep[of_output])))
+        changed = analytic != before.analytic
+        judged = before.judged_anew(analytic=analytic)
         kept = np.flatnonzero(keep)
-        judged = judged.take(kept)
-        return (
-            kept,
-            judged,
-            (unconfirmed | (analytic != before.analytic))[kept] & judged.wrong,
-        )
+        return judged.take(kept), ((unconfirmed | changed) & judged.wrong)[kept]
 
     def _off_pattern(self, output: int, group: int) -> OneHot | None:
         """What a row group has off the pattern; None where the budget has ended, and something else
         is wrong."""
-        if (output, group) not in self.one_hot:
-            if self.counts.budget_ended:
-                return None
-            self.one_hot[output, group] = OneHot(self.run, self.plan, output, group, self.weights)
-        return self.one_hot[output, group]
+        found = self.one_hot.get((output, group))
+        if found is None and not self.sweep.budget_ended:
+            found = OneHot(self.sweep.run, self.plan, output, group, self.weights)
+            self.one_hot[output, group] = found
+        return found
 
     def add_off_pattern(self, strays: Mapping[tuple[int, int, int], float]) -> bool:
         """Entries off the pattern, some at a time, as elements whose derivative is 0: of row groups
@@ -670,9 +590,9 @@ class ColourGroups:
         False where f does depend on one of these inputs, or a small tensor is better compared
         column by column.
         """
-        run = self.run
-        c = self.run.point.columns
-        floors = self.run.floors()
+        run = self.sweep.run
+        c = run.columns
+        floors = run.floors()
         for (tensor, output, group), size in strays.items():
             if tensor == self.plan.tensor:
                 part = run.point.parts[output]
@@ -690,33 +610,26 @@ class ColourGroups:
                     np.where(np.isfinite(run.point.f0), run.noise, np.inf)[out]
                     / (LEAST_STEP * c.scale[column])
                 )
-                judged = judged_now(run, column, out, value, d).with_limits()
+                judged = judged_now(run, column, out, value, d)
                 confirmed = self._confirmed(judged, judged.wrong)
                 if confirmed is None:
                     return False
-                self._add(confirmed_anew(run, confirmed, excused(run, confirmed)))
+                judged = confirmed_anew(run, confirmed, excused(run, confirmed))
+                self.sweep.add([self.plan.tensor], judged)
         return True
-
-    def _add(self, judged: Judged) -> None:
-        for output, part in enumerate(self.run.point.parts):
-            elements = judged.take(np.flatnonzero(in_range(judged.out, part)))
-            if len(elements.out):
-                self.tallies[self.plan.tensor, output].add(
-                    elements.pair_elements(part.start, elements.column - self.plan.first)
-                )
 
     # ---- mismatches
     def _confirmed(self, judged: Judged, unconfirmed: Mask) -> Judged | None:
         """None of the mismatches of an output tensor is reported before one was measured alone, the
         worst of each column first; None where one is right though its group was not, by the same
         number of backward."""
-        run, counts = self.run, self.counts
+        sweep, run = self.sweep, self.sweep.run
         for output, part in enumerate(run.point.parts):
             pair = (self.plan.tensor, output)
             of_output = in_range(judged.out, part)
             measured = 0
             while measured < MOST_COLUMNS and not (
-                counts.budget_ended or counts.enough_confirmed(pair)
+                sweep.budget_ended or enough_confirmed(sweep.confirmed[pair], sweep.cleared[pair])
             ):
                 i = np.flatnonzero(unconfirmed & of_output & judged.wrong)
                 i = i[judged.take(i).worst_first()]
@@ -730,37 +643,34 @@ class ColourGroups:
                 judged = judged.replaced(i, alone)
                 unconfirmed[i] = False
                 measured = measured + len(i)
-                counts.count(pair, alone)
+                sweep.confirmed[pair] += int(np.sum(alone.wrong))
+                sweep.cleared[pair] += int(np.sum(alone.verdict == PASS))
                 same = np.abs(before - alone.analytic) <= alone.tolerances.tolerance(
                     alone.analytic, alone.analytic
                 )
                 if (same & (alone.verdict == PASS)).any():
                     return None
-            if counts.cleared[pair] or not counts.confirmed[pair]:
+            if sweep.cleared[pair] or not sweep.confirmed[pair]:
                 why = (
                     Limit.BUDGET
-                    if counts.budget_ended
+                    if sweep.budget_ended
                     else Limit.COMPANY
-                    if counts.cleared[pair]
+                    if sweep.cleared[pair]
                     else Limit.ALONE
                 )
-                judged = judged.undecided(
-                    np.flatnonzero(unconfirmed & of_output & judged.wrong),
-                    why,
-                )
+                judged = judged.decided(np.flatnonzero(unconfirmed & of_output & judged.wrong), why)
         return judged
 
     # ---- outputs that moved off the pattern
-    def consistent(self, bundle: Bundle, strays: Mask, first: int, judged: Judged) -> bool:
+    def consistent(self, chunk: Chunk, outs: slice, judged: Judged) -> bool:
         """Are the groups what they were taken for, by all that these elements show, and by the
-        outputs that moved off the pattern [n, outs], counted from the `first`?"""
+        outputs that moved off the pattern?"""
         if judged.verdict.any() or judged.derivative.rough:  # PASS is 0
             odd = (judged.verdict != PASS) | (judged.derivative.outcome != SMOOTH)
             self.plain[judged.column[odd] - self.plan.first] = False
-        if not strays.any():
-            return True
-        return self.counts.budget_ended or not any(
-            lasts(self.run, bundle.lines[n], np.flatnonzero(strays[n]) + first)
+        strays = chunk.samples.strays(outs, self.sweep.run.survey.sigma)
+        return self.sweep.budget_ended or not any(
+            lasts(self.sweep.run, chunk.bundle.lines[n], np.flatnonzero(strays[n]) + outs.start)
             for n in np.flatnonzero(strays.any(1)).tolist()
         )
 
@@ -836,8 +746,9 @@ def compare_entries(run: Run, keep: int) -> tuple[list[Pair], Structure, bool]:
 class Sweep:
     """All elements once, added to `tallies` by (input, output).
 
-    `suspect`: outputs [M] that are looked at nearer to x. `limit`: bytes of a tile and a chunk
-    together; `room`: columns, or groups, whose analytic values fit into a tile.
+    `suspect`: outputs [M] that are looked at nearer to x. `confirmed`, `cleared`: how many elements
+    of groups that were measured alone are mismatches, or right. `limit`: bytes of a tile and a
+    chunk together; `room`: columns, or groups, whose analytic values fit into a tile.
     """
 
     def __init__(self, run: Run, keep: int, limit: int, suspect: Mask) -> None:
@@ -846,6 +757,7 @@ class Sweep:
         self.plans = run.structure.plans
         self.suspect = suspect
         self.known, self.complete = np.ones(m, bool), True
+        self.confirmed, self.cleared = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         self.sum, self.bar = np.zeros((2, m))
         self.room = max(1, limit // 2 // (8 * max(m, 1)))
         self.lone_at_once = max(1, limit // 2 // (CHUNK_BYTES * max(m, 1)))
@@ -855,6 +767,12 @@ class Sweep:
             for t, size in enumerate(np.diff(point.starts).tolist())
             for o, part in enumerate(point.parts)
         }
+
+    @property
+    def budget_ended(self) -> bool:
+        """The budget does not afford another column, and an element that was measured alone is
+        wrong: that is enough."""
+        return self.run.over_budget(EVERY_RUNG) and self.confirmed.total() > 0
 
     def judge_all(self) -> set[int]:
         """Lone columns, then groups; the tensors whose forward has other groups than their plan
@@ -885,7 +803,7 @@ class Sweep:
                     rounding = point.unit[part] * finite_size(point.f0[part])
                     floor = self.run.floors()[part].max() / size
                     resolution = self.run.atol + floor + rounding.max() / least_step
-                    tally.add_structural(missing, float(resolution))
+                    tally.add_zeros(missing, np.zeros(1), np.array([resolution]))
         return broken
 
     def pairs(self, finished: bool) -> list[Pair]:
@@ -915,24 +833,21 @@ class Sweep:
         point = self.run.point
         broken = set[int]()
         weights = signed_weights_float32(len(point.f0), point.seed.generator("row groups"))
-        confirmations = Confirmations(run)
         tensors = {
-            t: ColourGroups(
-                run, plan, self.tallies, weights, confirmations, np.ones(plan.size, bool)
-            )
+            t: ColourGroups(self, plan, weights, np.ones(plan.size, bool))
             for t, plan in self.plans.items()
         }
         counts = {t: plan.groups.count for t, plan in self.plans.items()}
         one_tile = sum(counts.values()) <= self.room
         at_once = self.groups_at_once
         spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
-        values, strays = analytic_values(run, self.plans, weights, spans)
+        values, strays = analytic_values(run, weights, spans)
         for t, groups in tensors.items():
             width = counts[t] if one_tile else self.room
             for first in range(0, counts[t], width):
                 span = range(first, min(first + width, counts[t]))
                 if not one_tile:
-                    values = analytic_values(run, self.plans, weights, {t: span})[0]
+                    values = analytic_values(run, weights, {t: span})[0]
                 chunks = (values[t][n : n + at_once] for n in range(0, len(span), at_once))
                 if not all(
                     self._judge(groups, groups.plan.bundle(point, first + n * at_once, len(a)), a)
@@ -949,7 +864,7 @@ class Sweep:
         return self._off_together(tensors) - {  # though no element that was measured alone is wrong
             tensor
             for tensor, output in self.tallies
-            if confirmations.confirmed[tensor, output] or confirmations.budget_ended
+            if self.confirmed[tensor, output] or self.budget_ended
         }
 
     def _off_together(self, tensors: Mapping[int, ColourGroups]) -> set[int]:
@@ -992,27 +907,44 @@ class Sweep:
         """
         if self.run.stops and self.run.over_budget():
             raise Spent("the budget was spent")
-        chunk = Chunk(self.run, bundle, a, self.suspect)
-        for result in chunk.judge():
-            confirmed = groups.confirmed(result) if groups else result
+        run, m = self.run, a.shape[1]
+        chunk = Chunk(run, bundle, a, self.suspect)
+        width = max(1, SPAN // max(len(a), 1))
+        for start in range(0, m, width) or [0]:
+            outs = slice(start, min(start + width, m))
+            zeros = chunk.zeros(outs)
+            settled = chunk.settled(outs, zeros)
+            confirmed = groups.confirmed(settled) if groups else settled
             if confirmed is None:
                 return False
-            judged = confirmed_anew(self.run, confirmed.judged, excused(self.run, confirmed.judged))
-            self._add(chunk, confirmed, judged)
+            judged = confirmed_anew(run, confirmed, excused(run, confirmed))
+            chunk.add_zeros(self.tallies, outs, zeros)
+            self.add(dict.fromkeys(bundle.tensor.tolist()), judged)
             # The elements times how far the survey's ray moves their columns, per output
-            d, by = judged.derivative, self.run.survey.moved_by[judged.column]
+            d, by = judged.derivative, run.survey.moved_by[judged.column]
             rough = (judged.verdict != PASS) | ~d.smooth | ~np.isfinite(d.bar)
             self.known[judged.out[rough]] = False
             for sums, terms in ((self.sum, d.value * by), (self.bar, d.bar * np.abs(by))):
                 sums += np.bincount(judged.out, np.where(rough, 0.0, terms), len(sums))
-            if groups and not groups.consistent(
-                bundle,
-                chunk.samples.strays(result.outs, self.run.survey.sigma),
-                result.outs.start,
-                judged,
-            ):
+            if groups and not groups.consistent(chunk, outs, judged):
                 return False
         return True
+
+    def add(self, tensors: Collection[int], judged: Judged) -> None:
+        """To the tally of each pair its elements, which are of columns of these tensors."""
+        point = self.run.point
+        for tensor in tensors:
+            for output, part in enumerate(point.parts):
+                elements = judged
+                if len(tensors) > 1 or len(point.parts) > 1:
+                    of_pair = in_range(judged.out, part)
+                    if len(tensors) > 1:
+                        of_pair &= point.columns.tensor[judged.column] == tensor
+                    elements = judged.take(np.flatnonzero(of_pair))
+                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
+                quick = 0 if elements.quick is None else int(np.count_nonzero(elements.quick))
+                tally = self.tallies[tensor, output]
+                tally.add(elements.pair_elements(part.start, coordinate), quick)
 
     def not_adding_up(self) -> Mask:
         """Outputs [M] whose elements are not what f changes by along the survey's ray: nearer to x
@@ -1020,30 +952,6 @@ class Sweep:
         change = self.run.survey.change
         slack = self.bar + 2 * Z * self.run.noise + SLACK * np.abs(self.sum)
         return self.known & np.isfinite(change) & (np.abs(self.sum - change) > slack)
-
-    def _add(self, chunk: Chunk, result: ChunkResult, judged: Judged) -> None:
-        """To the tally of each pair its elements."""
-        point, tensor_of_line = self.run.point, chunk.bundle.tensor
-        for tensor in dict.fromkeys(tensor_of_line.tolist()):
-            lines = np.flatnonzero(tensor_of_line == tensor)
-            one_tensor = len(lines) == len(tensor_of_line)
-            for output, part in enumerate(point.parts):
-                tally = self.tallies[tensor, output]
-                chunk.add_zeros(tally, result, slice(int(lines[0]), int(lines[-1]) + 1), part)
-                elements, quick = judged, result.quick
-                if not (one_tensor and part == slice(0, len(point.f0))):
-                    of_output = in_range(judged.out, part)
-                    of_pair = np.flatnonzero(
-                        of_output
-                        if one_tensor
-                        else of_output & (point.columns.tensor[judged.column] == tensor)
-                    )
-                    elements = judged.take(of_pair)
-                    quick = quick[of_pair]
-                coordinate = point.columns.coordinate.take(elements.column) - point.starts[tensor]
-                tally.add(
-                    elements.pair_elements(part.start, coordinate), int(np.count_nonzero(quick))
-                )
 
 
 def _as_returned(run: Run, plan: Plan, pair: Pair) -> Pair:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gradverify.numerics.pairs.pair import Entries, Outcome, Tally
+from gradverify.numerics.pairs.pair import Entries, Outcome, Tally, without_kinks
 from gradverify.numerics.rungs import Array, Index, nonzero
 from gradverify.numerics.tolerance import FLOOR, guarded
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit
@@ -41,7 +41,7 @@ def add_exact(
     same infinity, which is left out. `noise`: of both, beside their rounding.
     """
     same_infinity = (analytic == value) & np.isinf(value)
-    tally.add_zeros(np.zeros(0), np.zeros(0), same_infinity)
+    tally.leave_out(int(np.count_nonzero(same_infinity)))
     out, local = np.nonzero(~same_infinity)
     a, v = analytic[out, local], value[out, local]
     low, noisy = (np.broadcast_to(each, analytic.shape)[out, local] for each in (floor, noise))
@@ -89,14 +89,5 @@ def exact_elements(
         [broken, Outcome.PASS, Outcome.MISMATCH],
         Outcome.UNDECIDED,
     ).astype(np.int8)
-    return Entries.without_kinks(
-        output,
-        input_,
-        analytic,
-        value,
-        bar,
-        tolerance,
-        floor,
-        outcome,
-        {Outcome.UNDECIDED: Limit.NOISE},
-    )
+    limited = without_kinks(outcome, {Outcome.UNDECIDED: Limit.NOISE})
+    return Entries(output, input_, analytic, value, bar, tolerance, floor, *limited)

@@ -41,10 +41,10 @@ from gradverify.numerics.estimate.ladder import (
 from gradverify.numerics.estimate.samples import Samples
 from gradverify.numerics.excuses.insensitive import beside_insensitive
 from gradverify.numerics.function.point import Function
-from gradverify.numerics.judging import Judged
+from gradverify.numerics.judging import Judged, no_limits
 from gradverify.numerics.pairs.pair import Asked, ElementRecord
 from gradverify.numerics.prepare import Settings, prepare
-from gradverify.numerics.rungs import RATIO, Array, Z
+from gradverify.numerics.rungs import RATIO, Array, Z, finite_size
 from gradverify.numerics.tolerance import Tolerances, verdicts
 from gradverify.numerics.verdict import Limit
 
@@ -104,41 +104,20 @@ def measure(
         climb.every_rung(np.arange(1))
         s = climb.ladders.samples(np.arange(1), climb.ladders.known)
         d = climb.derivative
-        by_rungs = Judged(
-            columns,
-            outs,
-            a,
-            d,
-            tolerances,
-            verdicts(a, d, tolerances),
-            np.array([Limit.NONE], object),
-        )
+        by_rungs = Judged(columns, outs, a, d, tolerances, verdicts(a, d, tolerances), no_limits(1))
         same = int(by_rungs.outcome[0]) == checked.outcome
         value = float(d.value[0])
         bar = float(d.bar[0])
         numeric = value if same else checked.numeric
-        outcome, kink = NAMES[checked.outcome], d.outcome[0] == KINK
-        masked = bool(np.isinf(s.f0[0]) and (s.up == s.f0).all() and (s.down == s.f0).all())
-        left_open = (
-            checked.limit.value
-            if checked.limit is not Limit.NONE and outcome not in VERDICTS
-            else None
-        )
-        size = max(
-            (abs(number) for number in (checked.analytic, numeric) if math.isfinite(number)),
-            default=0.0,
-        )
-        sides = Sides(
-            *(
-                Reading(float(slope[0]) + 0.0, float(of[0]))
-                for slope, of in ((d.left, d.left_bar), (d.right, d.right_bar))
-            )
-        )
-        second = (
-            Reading(float(d.second[0]), float(d.second_bar[0]))
-            if same and np.isfinite(d.second[0])
-            else None
-        )
+        outcome = NAMES[checked.outcome]
+        limit = checked.limit if outcome not in VERDICTS else Limit.NONE
+        if np.isinf(s.f0[0]) and s.still.all():
+            limit = Limit.MASKED
+        size = finite_size(np.array([checked.analytic, numeric])).max()
+        left = Reading(float(d.left[0]) + 0.0, float(d.left_bar[0]))
+        right = Reading(float(d.right[0]) + 0.0, float(d.right_bar[0]))
+        kink = d.outcome[0] == KINK and (same or checked.at_kink)
+        second = Reading(float(d.second[0]), float(d.second_bar[0]))
         rungs, chosen, truncation = _shown(s, d)
         return Measured(
             x=float(point.columns.x[column]),
@@ -147,15 +126,15 @@ def measure(
             numeric=numeric,
             bar=bar if same else checked.bar,
             tolerance=Tolerance(
-                checked.tolerance, run.atol, float(tolerances.rtol[0]), size, checked.floor
+                checked.tolerance, run.atol, float(tolerances.rtol[0]), float(size), checked.floor
             ),
             sigma=float(s.sigma[0]),
             unit=float(s.unit[0]),
             verdict=VERDICTS.get(outcome, "undecided"),
             outcome=outcome,
-            limit=Limit.MASKED.value if masked else left_open,
-            sides=sides if kink and (same or checked.at_kink) else None,
-            second=second,
+            limit=limit.value if limit is not Limit.NONE else None,
+            sides=Sides(left, right) if kink else None,
+            second=second if same and math.isfinite(second.value) else None,
             chosen=chosen if same or abs(numeric - value) <= bar else None,
             truncation=truncation,
             rungs=rungs,

@@ -8,8 +8,8 @@ import numpy as np
 
 from gradverify.numerics.function.coordinates import columns_of
 from gradverify.numerics.function.point import Function, Point
-from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally
-from gradverify.numerics.rungs import PIECE, Array
+from gradverify.numerics.pairs.pair import Asked, Entries, Outcome, Pair, Tally, without_kinks
+from gradverify.numerics.rungs import PIECE, Array, Mask, pieces
 from gradverify.numerics.verdict import Limit
 
 LIMITS = {Outcome.UNDECIDED: Limit.STUCK, Outcome.NON_FINITE: Limit.INFINITE}
@@ -31,29 +31,20 @@ def check_fixed(
         return ()
     with np.errstate(all="ignore"):
         point = Point(function, columns_of(function.inputs, [None] * n, [False] * n))
-        tallies = [
-            Tally(t, o, (part.stop - part.start, int(size)), keep, asked)
-            for t, size in enumerate(np.diff(point.starts))
-            for o, part in enumerate(point.parts)
-        ]
-        c, m = point.columns, len(point.f0)
-        whole = np.array([point.row(j) for j in range(m)]).reshape(m, len(c)).T
+        m, tallies = len(point.f0), list[Tally]()
+        whole = np.array([point.row(j) for j in range(m)]).reshape(m, len(point.columns)).T
         width = max(2, PIECE // max(m, 1)) // 2 * 2  # the parts of a complex element stay together
         for tensor, (begin, end) in enumerate(pairwise(point.starts.tolist())):
-            for first in range(begin, end, width):
-                columns = np.arange(first, min(first + width, end))
-                a = whole[columns[0] : columns[-1] + 1]
-                value = np.empty(a.shape)
-                masked = np.empty(a.shape, bool)
-                stuck = np.empty(len(a), bool)
-                for n in range(len(a)):
-                    column = columns[n : n + 1]
-                    x = float(c.x[first + n])
-                    high, low = (float(c.cast(np.array([x + h]), column)[0]) for h in (eps, -eps))
-                    up, down = (point.values_at(column, np.array([end])) for end in (high, low))
-                    value[n] = (up - down) / (2.0 * eps)
-                    stuck[n] = x in (high, low)
-                    masked[n] = np.isinf(point.f0) & (up == point.f0) & (down == point.f0)
+            of_tensor = [
+                Tally(tensor, o, (part.stop - part.start, end - begin), keep, asked)
+                for o, part in enumerate(point.parts)
+            ]
+            tallies += of_tensor
+            for some in pieces(end - begin, width):
+                columns = range(begin, end)[some]
+                a = whole[columns.start : columns.stop]
+                found = (_quotient(point, column, eps) for column in columns)
+                value, stuck, masked = map(np.array, zip(*found, strict=True))
                 off, size = np.abs(a - value), np.abs(value)
                 if point.buffers[tensor].is_complex():
                     off, size = _modulus(off), _modulus(size)
@@ -61,25 +52,32 @@ def check_fixed(
                 outcome = np.where(off <= tolerance, Outcome.PASS, Outcome.MISMATCH)
                 outcome = np.where(np.isfinite(value), outcome, Outcome.NON_FINITE).astype(np.int8)
                 outcome[stuck] = Outcome.UNDECIDED
-                for tally in (tally for tally in tallies if tally.input == tensor):
-                    part = point.parts[tally.output]
+                for tally, part in zip(of_tensor, point.parts, strict=True):
                     local, out = np.nonzero(~masked[:, part])
-                    tally.add_zeros(np.zeros(0), np.zeros(0), masked[:, part])
-                    at = (local, out + part.start)
-                    no_bar = np.zeros(len(out))
-                    elements = Entries.without_kinks(
+                    tally.leave_out(int(np.count_nonzero(masked[:, part])))
+                    at, no_bar = (local, out + part.start), np.zeros(len(out))
+                    elements = Entries(
                         out,
-                        columns[local] - begin,
+                        local + some.start,
                         a[at],
                         value[at],
                         no_bar,
                         tolerance[at],
                         no_bar,
-                        outcome[at],
-                        LIMITS,
+                        *without_kinks(outcome[at], LIMITS),
                     )
                     tally.add(elements)
     return tuple(tally.result(float(point.unit.max(initial=0.0)), False) for tally in tallies)
+
+
+def _quotient(point: Point, column: int, eps: float) -> tuple[Array, bool, Mask]:
+    """The difference quotient of a column [M], whether the step does not move it, and where f is
+    one and the same infinity [M]."""
+    columns, x, f0 = np.array([column]), point.columns.x[column], point.f0
+    ends = point.columns.cast(x + np.array([eps, -eps]), columns)
+    up, down = (point.values_at(columns, end) for end in ends[:, None])
+    still = np.isinf(f0) & (up == f0) & (down == f0)
+    return (up - down) / (2.0 * eps), bool((ends == x).any()), still
 
 
 def _modulus(parts: Array) -> Array:

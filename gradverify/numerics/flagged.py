@@ -30,7 +30,7 @@ from gradverify.numerics.judging import (
 )
 from gradverify.numerics.pairs.pair import MAP_ROWS, Outcome, Pair, Tally
 from gradverify.numerics.prepare import with_other_groups
-from gradverify.numerics.rungs import QUICK, Array, Index, Mask
+from gradverify.numerics.rungs import QUICK, Array, Index, Mask, finite_size
 from gradverify.numerics.screen import (
     DIRECTIONS,
     LOW_START,
@@ -113,8 +113,9 @@ class Search:
         self.pattern = paired(run.point, tensor, [run.structure.patterns[tensor][self.output]])[0]
         self.which = (tensor, self.block, self.row)
         self.part = run.point.parts[self.output]
-        self.columns = run.point.columns.of(tensor)
-        self.noise = run.survey.noise(run.point)
+        self.columns = run.columns.of(tensor)
+        self.noise = run.survey.noise()
+        self.share = relative(run.point, tensor, self.output)[0]
         steps = schedule(run.point, tensor)
         self.stages: tuple[Stage, ...] = (steps.start, *steps.finer)
         if self.brief:
@@ -196,9 +197,7 @@ class Search:
         off = (probe.gradient[columns] * probe.move[columns]).sum() - d.value
         if not np.isfinite(off[0]) or not d.clear[0]:
             return float("inf")
-        tolerance = relative(self.point, self.tensor, self.output)[0] * np.maximum(
-            norm, np.abs(np.nan_to_num(d.value))
-        )
+        tolerance = self.share * np.maximum(norm, np.abs(np.nan_to_num(d.value)))
         passed = (guarded(np.abs(off), d.bar, tolerance) == PASS) | (np.abs(off) <= d.bar)
         return None if passed[0] else float(off[0])
 
@@ -250,9 +249,7 @@ class Search:
             ]
         )
         off = probe.gradient[column] * scale - float(probe.weights @ d.value)
-        allowed = relative(self.point, self.tensor, self.output)[0] * np.linalg.norm(
-            probe.weights * d.value
-        )
+        allowed = self.share * np.linalg.norm(probe.weights * d.value)
         if (
             not len(outputs)
             or abs(off) <= float(np.abs(probe.weights) @ np.where(used, d.bar, 0.0)) + allowed
@@ -316,16 +313,18 @@ class FollowedPair:
     def wrong(self) -> int:
         return len(self.wrong_lines) + self.assumed_wrong
 
-    def follow(self, pair: Screened, rows: bool, verifying: bool = False) -> None:
-        """The flagged lines of a screen, rows or blocks, then its strays. `verifying`: the blocks
-        verify a comparison of rows, and one that verifies an open line is not counted again.
+    def follow(self, pair: Screened) -> None:
+        """The flagged lines of a screen, then its strays.
+
+        `pair`: the screen itself, or that of the blocks which verify it; a block that verifies an
+        open row is not counted again.
 
         The first MOST lines, until enough of them are confirmed as wrong, so that the others count
         as wrong unasked. A sum that is not finite tells of no fault: such lines come last, and one
         of them is confirmed before the others count.
         """
         order = np.concatenate([pair.flagged[~np.isin(pair.flagged, pair.lost)], pair.lost])
-        blocks = self.blocks[order - self.part.start] if rows else order
+        blocks = self.blocks[order - self.part.start] if pair.rows else order
         left = np.zeros(len(order), bool)
         n = 0
         confirmed = False  # open
@@ -338,14 +337,14 @@ class FollowedPair:
                 break
             if int(blocks[n]) in self.kinked_blocks:
                 continue
-            entries = self._entries_of(line, int(blocks[n]), pair, rows)
-            left[n] = entries is None or self._stays_open(entries, pair, rows, line)
+            entries = self._entries_of(line, int(blocks[n]), pair)
+            left[n] = entries is None or self._stays_open(entries, pair, line)
         if confirmed:
             found = np.isin(pair.lost, list(self.wrong_lines)).any()
             assumed = left & (np.arange(len(order)) >= n) & (found | ~np.isin(order, pair.lost))
             self.assumed_wrong += int(assumed.sum())
             left &= ~assumed
-        known = np.isin(blocks[left], list(self.open_blocks)) & verifying
+        known = np.isin(blocks[left], list(self.open_blocks)) & (pair is not self.screened)
         self.open += int((~known).sum())
         self.open_blocks |= set(blocks[left].tolist())
         for n, (group, line) in enumerate(pair.strays):
@@ -353,7 +352,7 @@ class FollowedPair:
                 self.open += 0 if self.wrong else pair.stray_count - n
                 break
             behind = self._behind_stray(group, line)
-            self.open += behind is None or self._stays_open(behind, pair, rows)
+            self.open += behind is None or self._stays_open(behind, pair)
 
     def result(self, mode: Mode) -> Pair:
         """The pair as it is reported, its lines counted instead of elements."""
@@ -382,9 +381,7 @@ class FollowedPair:
             entries=None,
         )
 
-    def _stays_open(
-        self, entries: Judged, pair: Screened, rows: bool, line: int | None = None
-    ) -> bool:
+    def _stays_open(self, entries: Judged, pair: Screened, line: int | None = None) -> bool:
         """Counts what became of a flagged `line`, or of a stray (None), by its entries; does it
         stay open?"""
         entries = self._known_to_the_screen(entries)
@@ -399,8 +396,8 @@ class FollowedPair:
         wrong = np.flatnonzero(entries.wrong)
         if wrong.size:
             out = int(entries.out[wrong[0]])
-            of_out = out if rows else int(self.blocks[out - self.part.start])
-            wrong_line = of_out if rows or line is None else line
+            of_out = out if pair.rows else int(self.blocks[out - self.part.start])
+            wrong_line = of_out if pair.rows or line is None else line
             self.wrong_lines.add(wrong_line)
             # Which is counted on its own
             return line is not None and wrong_line != line and wrong_line in pair.flagged
@@ -415,13 +412,14 @@ class FollowedPair:
     def _search(self, block: int, row: int | None = None, brief: bool = False) -> Search:
         return Search(self.run, self.screened.input, self.screened.output, block, row, brief)
 
-    def _entries_of(self, line: int, block: int, pair: Screened, rows: bool) -> Judged | None:
+    def _entries_of(self, line: int, block: int, pair: Screened) -> Judged | None:
         """Entries that tell whether a line is right: one that is suspected, else all where they are
         few; None where it would take too many, or the structure is a guess: that is looked at
         first."""
-        pattern, structure = self.pattern, self.run.structure
+        pattern = self.pattern
         brief = self.run.over_budget(SEARCH)
-        suspects = self._alone(self._search(block, line if rows else None, brief).entry())
+        row = line if pair.rows else None
+        suspects = self._alone(self._search(block, row, brief).entry())
         if suspects is not None:
             of_block = np.flatnonzero(self.blocks == block)
             single = pattern.size == pattern.blocks and len(of_block) == 1
@@ -430,18 +428,18 @@ class FollowedPair:
                 self.kinked_blocks.add(block)
             if kinked or suspects.wrong.any():
                 return suspects
-        numbers = self.run.point.columns.of(pair.input)
-        guessed = pair.input in structure.plans and not structure.level[pair.input]
+        numbers = self.run.columns.of(pair.input)
+        guessed = self.run.structure.guessed(pair.input)
         if pattern.size != len(numbers) or block == NO_ENTRY or guessed:
             return None
         columns = numbers[pattern.block_of_inputs() == block]
         outputs = np.array([line])
-        if not rows:
+        if not pair.rows:
             outputs = self.part.start + np.flatnonzero(self.blocks == block)
         few = 0 < len(columns) * len(outputs) <= ONE_BY_ONE
         if not few or (len(columns) > 1 and self.run.over_budget()):
             return None
-        if not rows:
+        if not pair.rows:
             return self._alone((columns, outputs))
         if line not in self._rows:
             # The flagged rows of one block together: a column's calls tell of all of them
@@ -459,9 +457,7 @@ class FollowedPair:
         if group == NO_ENTRY:
             suspects = self._search(int(self.blocks[line - self.part.start])).entry()
         else:
-            local = (
-                self.run.point.columns.coordinate[line] - self.run.point.starts[self.screened.input]
-            )
+            local = self.run.columns.coordinate[line] - self.run.point.starts[self.screened.input]
             block = int(self.pattern.block_of_inputs()[int(local)])
             suspects = self._search(block).output_of(line, group)
         found = self._alone(suspects)
@@ -489,18 +485,14 @@ class FollowedPair:
             return entries
         run = self.run
         d = entries.derivative.take(i)
-        outputs = entries.out[i]
-        c = self.run.point.columns
-        rows = {
-            j: float(
-                np.linalg.norm(np.nan_to_num(run.point.row(j), posinf=0.0, neginf=0.0) * c.scale)
-            )
-            for j in np.unique(outputs).tolist()
-        }
-        norm = np.array([rows[j] for j in outputs.tolist()]) / c.scale[entries.column[i]]
+        scale = run.columns.scale
+        outputs, place = np.unique(entries.out[i], return_inverse=True)
+        norms = [np.linalg.norm(finite_size(run.point.row(j)) * scale) for j in outputs.tolist()]
+        norm = np.array(norms)[place] / scale[entries.column[i]]
         share = SCREEN_LOW if run.low_values()[self.part].any() else screen_of(run.point)
-        return entries.passed(
-            i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)]
+        return entries.decided(
+            i[np.isfinite(norm) & (np.abs(entries.analytic[i] - d.value) + d.bar <= share * norm)],
+            Limit.NONE,
         )
 
     # ---- ties that the sparsity pattern misses: of equal numbers of which a maximum takes any, one
@@ -514,7 +506,7 @@ class FollowedPair:
         """
         run = self.run
         pattern = self.pattern
-        c = self.run.point.columns
+        c = self.run.columns
         kinked = np.flatnonzero(entries.derivative.outcome == KINK)
         for out in np.unique(entries.out[kinked]).tolist():
             columns = entries.column[kinked[entries.out[kinked] == out]]
@@ -585,14 +577,10 @@ def compare_sums(run: Run, choice: Choice, keep: int) -> tuple[list[Pair], Struc
                 )
             for lines, blocks in zip(screened, verifying, strict=True):
                 followed = FollowedPair(fresh, keep, lines, counts)
-                followed.follow(lines, rows)
+                followed.follow(lines)
                 if rows and not followed.wrong:
-                    followed.follow(blocks, rows=False, verifying=True)
-                if (
-                    followed.open
-                    and lines.input in structure.plans
-                    and not structure.level[lines.input]
-                ):
+                    followed.follow(blocks)
+                if followed.open and structure.guessed(lines.input):
                     open_.add(lines.input)
                 pairs.append(followed.result(choice.mode))
         if run.over_budget() or not open_:

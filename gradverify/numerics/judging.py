@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from gradverify.numerics.estimate.ladder import (
     Derivative,
     Ladders,
     Outputs,
-    as_derivative,
+    secant,
+    smooth_estimate,
 )
 from gradverify.numerics.estimate.noise import FOUND, POINTS, ecnoise
 from gradverify.numerics.estimate.samples import LOW_UNIT, Line, one_side, sample_rung
-from gradverify.numerics.estimate.smooth import SmoothEstimate, secant, smooth_estimate
+from gradverify.numerics.function.coordinates import Columns
 from gradverify.numerics.function.point import Point, element_line
 from gradverify.numerics.pairs.pair import Asked, Entries, Outcome
 from gradverify.numerics.records import Record, joined
@@ -39,9 +40,9 @@ from gradverify.numerics.rungs import (
     Index,
     Mask,
     in_a_row,
-    repeated,
     step,
 )
+from gradverify.numerics.rungs import joined as joined_arrays
 from gradverify.numerics.sparsity.pattern import NO_ENTRY, ColumnGroups, Pattern, RowGroups
 from gradverify.numerics.survey import STRAY, Directions, Survey, dense_ray
 from gradverify.numerics.tolerance import (
@@ -64,15 +65,14 @@ class GroupLine:
     whose derivative each output shows, or NO_ENTRY.
 
     What leaves its domain or does not move stays where it is, and its outputs have no value (NaN)
-    there. `out`: the outputs that the line shows, those of `column_of`; None: all.
+    there.
     """
 
     point: Point
     columns: Index
     move: Array
     column_of: Index
-    scale: float = 1.0
-    out: Index | None = None
+    scale: ClassVar[float] = 1.0
 
     @cached_property
     def size(self) -> Array:
@@ -88,11 +88,6 @@ class GroupLine:
         return np.asarray(self.column_of != NO_ENTRY)
 
     @cached_property
-    def whole(self) -> bool:
-        """Every output shows one of the columns."""
-        return bool(self.in_pattern.all())
-
-    @cached_property
     def place(self) -> Index:
         """Where in `columns` the column of each output is [M]; any place where it shows none."""
         return np.minimum(np.searchsorted(self.columns, self.column_of), len(self.columns) - 1)
@@ -103,44 +98,33 @@ class GroupLine:
         place = in_a_row(self.columns)
         return self.point.columns.x[place], self.move[place]
 
-    def values(self, to: Array, stuck: Mask | None, lent: bool = False) -> Array:
-        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k].
-        `lent`: as `Point.within` has it."""
-        f = (
-            self.point.values_inside(self.columns, to, lent)
-            if stuck is None
-            else self.point.values_at(self.columns, to)
-        )
-        f = f if self.out is None else f.take(self.out)
-        return f if stuck is None else np.where(self.in_pattern & stuck[self.place], np.nan, f)
+    def values(self, to: Array, stuck: Mask) -> Array:
+        """f [M] with the columns there [k]; NaN for the outputs of those that are `stuck` [k]."""
+        if not stuck.any():
+            return self.point.values_inside(self.columns, to)
+        f = self.point.values_at(self.columns, to)
+        return np.where(self.in_pattern & stuck[self.place], np.nan, f)
 
     def at(self, t: float) -> tuple[Array, Array]:
         to, change, stuck = steps(self.point, self.columns, *self._start, np.array([t]))
-        by = change[0].take(self.place)
-        return self.values(
-            to[0], stuck if stuck is None else stuck[0]
-        ), by if self.whole else np.where(self.in_pattern, by, t)
-
-    def of(self, out: Index) -> GroupLine:
-        return replace(
-            self, column_of=self.column_of[out], out=out if self.out is None else self.out[out]
-        )
+        by = np.where(self.in_pattern, change[0].take(self.place), t)
+        return self.values(to[0], stuck[0]), by
 
 
 def steps(
     point: Point, columns: Index, x: Array, move: Array, t: Array
-) -> tuple[Array, Array, Mask | None]:
+) -> tuple[Array, Array, Mask]:
     """x of columns [k] after steps t [r], its realised change, nominal for those that are stuck,
-    and which are (None: none) [r, k] each."""
+    and which are [r, k] each."""
     c, by = point.columns, t[:, None] * move
     to = c.cast(x + by, columns)
     change = to - x
     free = np.isfinite(change) & (change != 0)
     if not c.free:
         free &= (to >= c.low[columns]) & (to <= c.high[columns])
-    if free.all():
-        return to, change, None
-    return np.where(free, to, x), np.where(free, change, by), ~free
+    if not free.all():
+        to, change = np.where(free, to, x), np.where(free, change, by)
+    return to, change, ~free
 
 
 @dataclass(frozen=True)
@@ -160,15 +144,6 @@ class Bundle:
     def in_pattern(self) -> Mask:
         """Elements [n, M] of the sparsity pattern; the others must not move."""
         return np.asarray(self.column_of != NO_ENTRY)
-
-    @cached_property
-    def columns(self) -> Index:
-        """All columns of all lines."""
-        columns = [
-            line.columns if isinstance(line, GroupLine) else self.column_of[n, :1]
-            for n, line in enumerate(self.lines)
-        ]
-        return columns[0] if len(columns) == 1 else np.concatenate([*columns, np.zeros(0, np.intp)])
 
 
 def lone_columns(point: Point, columns: Index, wide: bool = False) -> Bundle:
@@ -236,6 +211,10 @@ class Structure:
     patterns: Mapping[int, tuple[Pattern, ...]] = field(default_factory=dict)
     level: Mapping[int, Level] = field(default_factory=dict)
 
+    def guessed(self, tensor: int) -> bool:
+        """Are its columns moved in groups that may not be what they were taken for?"""
+        return tensor in self.plans and self.level[tensor] is Level.GUESSED
+
 
 def widened(bundle: Bundle, point: Point) -> Bundle:
     """The same lines with at least unit scale, for what does not move nearer."""
@@ -265,36 +244,32 @@ class Reach:
     """The largest |a|·s and resolved |D|·s of each output [M] so far; re and im of one number share
     theirs."""
 
-    def __init__(self, point: Point, survey: Survey) -> None:
-        self._point, self._survey = point, survey
+    def __init__(self, survey: Survey) -> None:
+        self._survey, self._scale = survey, survey.point.columns.scale
         self._floors: Array | None = None
 
     @cached_property
     def _analytic(self) -> Array:
-        return np.zeros(len(self._point.f0))
+        return np.zeros(len(self._survey.size))
 
     @cached_property
     def _numeric(self) -> Array:
-        return np.zeros(len(self._point.f0))
+        return np.zeros(len(self._survey.size))
 
     def add_row(self, output: int, row: Array) -> None:
-        sizes = np.nan_to_num(np.abs(row) * self._point.columns.scale, posinf=0.0)
+        sizes = np.nan_to_num(np.abs(row) * self._scale, posinf=0.0)
         self._raise(self._analytic, np.array([output]), sizes.max(initial=0.0, keepdims=True))
 
     def add_entries(self, output: Index, column: Index, value: Array) -> None:
         """Analytic values of some elements; `column` may lack leading axes."""
-        sizes = np.abs(value) * self._point.columns.scale[column]
-        if not sizes.max(initial=0.0) < np.inf:
-            sizes = np.where(sizes < np.inf, sizes, 0.0)
-        self._raise(self._analytic, output, sizes)
+        sizes = np.abs(value) * self._scale[column]
+        self._raise(self._analytic, output, np.where(sizes < np.inf, sizes, 0.0))
 
     def add(self, column: Index, out: Index, value: Array, bar: Array) -> None:
         """Derivatives of elements [E]: |D|·s of those that stand out of their bars."""
         size = np.abs(value)
         stands = (size > RESOLVED * bar) & (size < np.inf)
-        self._raise(
-            self._numeric, out, np.where(stands, size * self._point.columns.scale.take(column), 0.0)
-        )
+        self._raise(self._numeric, out, np.where(stands, size * self._scale.take(column), 0.0))
 
     def add_surveyed(self) -> None:
         """How far outputs surely go by the survey: what is judged apart from its tensor is judged
@@ -303,17 +278,11 @@ class Reach:
         np.maximum(self._analytic, self._survey.reach, out=self._analytic)
 
     def _raise(self, reach: Array, output: Index, sizes: Array) -> None:
-        larger = sizes > reach.take(output)
-        count = np.count_nonzero(larger)
-        if not count:
-            return
-        if count < larger.size:
-            raised = np.flatnonzero(larger)
-            output = output.reshape(-1)[raised]
-            sizes = sizes.reshape(-1)[raised]
-        # Of one axis: ten times as fast as of two
-        np.maximum.at(reach, output.reshape(-1), sizes.reshape(-1))
-        self._floors = None
+        larger = np.flatnonzero(sizes > reach.take(output))
+        if larger.size:
+            # Of one axis: ten times as fast as of two
+            np.maximum.at(reach, output.reshape(-1)[larger], sizes.reshape(-1)[larger])
+            self._floors = None
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""
@@ -323,9 +292,9 @@ class Reach:
         return self._floors
 
     def rows(self) -> Magnitudes:
-        point, survey = self._point, self._survey
-        reach = np.maximum(point.shared(self._analytic), point.shared(self._numeric))
-        return survey.magnitudes(point, reach, survey.far_change)
+        survey, shared = self._survey, self._survey.point.shared
+        reach = np.maximum(shared(self._analytic), shared(self._numeric))
+        return survey.magnitudes(reach, survey.far_change)
 
 
 # ---- The state of one comparison: the point, tolerances, and what is learnt on the way of how
@@ -380,10 +349,15 @@ class Run:
         return replace(
             self,
             structure=structure or self.structure,
-            reach=Reach(self.point, self.survey),
+            reach=Reach(self.survey),
             tie_sums={},
             certainly_wrong=set(),
         )
+
+    @property
+    def columns(self) -> Columns:
+        """Those of the point."""
+        return self.point.columns
 
     def outputs(self, noise: Array | None = None) -> Outputs:
         """What is known of the outputs, under this `noise` [M] where it is more."""
@@ -392,7 +366,7 @@ class Run:
             self.point.f0,
             sigma if noise is None else np.maximum(sigma, noise),
             lambda: self.point.unit,
-            rounds_x=not self.point.columns.rounded,
+            rounds_x=not self.columns.rounded,
         )
 
     def low_precision(self) -> Mask:
@@ -403,16 +377,14 @@ class Run:
     def low_values(self) -> Mask:
         """The same of the finite differences alone: a function that is compared with its float32
         self has them in float64."""
-        return (self.point.unit > LOW_UNIT) | self.point.columns.rounded
+        return (self.point.unit > LOW_UNIT) | self.columns.rounded
 
     @cached_property
     def quiet(self) -> bool:
         """Is a bar twice as wide as it need be far below the tolerance, and room for a step on
         either side? All is float64, and rounds as it does."""
         point = self.point
-        return point.columns.free and not (
-            self.low_values().any() or self.survey.noisy(point).any()
-        )
+        return point.columns.free and not (self.low_values().any() or self.survey.noisy.any())
 
     def rtols(self) -> Array:
         if self.rtol is not None:
@@ -430,20 +402,14 @@ class Run:
 
     def tolerances(self, column: Index, out: Index) -> Tolerances:
         """Tolerances of elements, by what is known now."""
-        floor = self.floors().take(out) / self.point.columns.size.take(column)
+        floor = self.floors().take(out) / self.columns.size.take(column)
         # Rows that move and of which nothing was measured
         unproven = np.zeros(len(out), bool)
         if self.survey.some_unmoved:
-            tensor = self.point.columns.tensor[column]
+            tensor = self.columns.tensor[column]
             unproven = (self.survey.unmoved | self.survey.wide)[tensor, out]
-            if unproven.any():
-                unproven &= self.reach.rows().reach[out] <= 0
-        # One number where it is the same for all outputs
-        if self.rtol is None and self.low_precision().any():
-            rtol = self.rtols()[out]
-        else:
-            rtol = repeated(RTOL if self.rtol is None else self.rtol, len(out))
-        return Tolerances(self.atol, rtol, floor, unproven)
+            unproven &= self.reach.rows().reach[out] <= 0
+        return Tolerances(self.atol, self.rtols()[out], floor, unproven)
 
     def floors(self) -> Array:
         """The floor times S [M] of each output."""
@@ -452,7 +418,7 @@ class Run:
     def zero_tolerance(self, columns: Index, outs: slice) -> Array:
         """The tolerance [n, outs] for a zero in these columns [n, outs], without its relative
         part."""
-        size = self.point.columns.size
+        size = self.columns.size
         # All of a line in one column: no need to spread it
         scale = size[columns[:, :1]] if columns.strides[1] == 0 else size[columns]
         return self.atol + self.floors()[None, outs] / scale
@@ -513,7 +479,7 @@ class Run:
     def by_pair(self, column: Index, out: Index, i: Index) -> Iterator[Index]:
         """Those of elements i that belong to one input and output tensor, pair by pair; `column`,
         `out` [E] of all elements."""
-        tensor = self.point.columns.tensor[column[i]]
+        tensor = self.columns.tensor[column[i]]
         output = np.searchsorted([part.stop for part in self.point.parts], out[i], side="right")
         for t, o in sorted(set(zip(tensor.tolist(), output.tolist(), strict=True))):
             yield i[(tensor == t) & (output == o)]
@@ -536,6 +502,7 @@ class Judged(Record):
     outputs.
 
     `border_column` [E]: columns along which f ends at x (None: none but what the derivatives say).
+    `quick` [E]: settled by the quick rungs (None: none).
     """
 
     column: Index
@@ -546,6 +513,7 @@ class Judged(Record):
     verdict: Codes
     limit: AnyArray
     border_column: Mask | None = None
+    quick: Mask | None = None
 
     def verdicts_with(
         self, extra: Array | float = 0.0, derivative: Derivative | None = None
@@ -572,36 +540,31 @@ class Judged(Record):
         )
         return np.argsort(-np.nan_to_num(miss, nan=np.inf), kind="stable")
 
+    def judged_anew(self, **changes: Any) -> Judged:
+        """With other analytic values or derivatives; what limits the undecided ones is left out."""
+        changed = replace(self, limit=no_limits(len(self.out)), **changes)
+        return replace(changed, verdict=changed.verdicts_with())
+
     def with_limits(self) -> Judged:
-        """With what limits the undecided elements."""
+        """With what limits the undecided elements, where that is not known yet."""
         open_ = np.flatnonzero(self.verdict == UNDECIDED)
+        open_ = open_[self.limit[open_] == Limit.NONE]
         if not open_.size:
             return self
         limit = self.limit.copy()
         limit[open_] = limits(self.derivative.take(open_))
         return replace(self, limit=limit)
 
-    def passed(self, i: AnyArray) -> Judged:
-        """With elements i taken as right."""
-        verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = PASS, Limit.NONE
-        return replace(self, verdict=verdict, limit=limit)
-
-    def undecided(self, i: AnyArray, why: Limit | AnyArray) -> Judged:
-        """With elements i left open."""
-        verdict, limit = self.verdict.copy(), self.limit.copy()
-        verdict[i], limit[i] = UNDECIDED, why
-        return replace(self, verdict=verdict, limit=limit)
-
-    def decided(self, found: Decided) -> Judged:
-        """With what an excuse says of some elements."""
-        if found.why is Limit.NONE:
-            return self.passed(found.i)
-        bar = self.derivative.bar.copy()
-        bar[found.i] = np.maximum(bar[found.i], found.bar)
-        return replace(
-            self.undecided(found.i, found.why), derivative=replace(self.derivative, bar=bar)
-        )
+    def decided(self, i: AnyArray, why: Limit | AnyArray, bar: Array | float = 0.0) -> Judged:
+        """With elements i undecided, or right where the reason is NONE; their derivatives are off
+        by so much at least."""
+        if not len(i):
+            return self
+        verdict, limit, bars = self.verdict.copy(), self.limit.copy(), self.derivative.bar.copy()
+        verdict[i], limit[i] = PASS if why is Limit.NONE else UNDECIDED, why
+        bars[i] = np.maximum(bars[i], bar)
+        derivative = replace(self.derivative, bar=bars)
+        return replace(self, verdict=verdict, limit=limit, derivative=derivative)
 
     @property
     def is_zero(self) -> Mask:
@@ -615,14 +578,10 @@ class Judged(Record):
         """These elements, all of one pair; `top` is the first row of its output, `coordinate` [E]
         their place within the input."""
         d = self.derivative
-        left = right = repeated(np.nan, len(self.analytic))
-        outcome, bar = self.outcome, d.bar
-        if d.rough:
-            kink = d.outcome == KINK
-            left = np.where(kink, d.left, np.nan)
-            right = np.where(kink, d.right, np.nan)
-            # That of the slopes
-            bar = np.where(outcome == Outcome.KINK, np.maximum(d.left_bar, d.right_bar), bar)
+        outcome = self.outcome
+        left, right = (np.where(d.outcome == KINK, side, np.nan) for side in (d.left, d.right))
+        of_slopes = np.maximum(d.left_bar, d.right_bar)
+        bar = np.where(outcome == Outcome.KINK, of_slopes, d.bar)
         tolerance = self.tolerances.tolerance(self.analytic, d.value)
         floor = self.tolerances.floor
         return Entries(
@@ -643,8 +602,6 @@ class Judged(Record):
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
-        if not (self.verdict.any() or d.rough):
-            return np.full(len(self.analytic), Outcome.PASS, np.int8)
         kink = d.outcome == KINK
         undecided = np.select(
             [
@@ -670,17 +627,13 @@ def judged_now(
     limits the undecided ones is left out."""
     run.reach.add(column, out, d.value, d.bar)
     tolerances = run.tolerances(column, out)
-    no_limits = np.broadcast_to(np.array(Limit.NONE, object), len(out))
-    return Judged(
-        column,
-        out,
-        a,
-        d,
-        tolerances,
-        verdicts(a, d, tolerances, border_column=border_column),
-        no_limits,
-        border_column,
-    )
+    verdict = verdicts(a, d, tolerances, border_column=border_column)
+    return Judged(column, out, a, d, tolerances, verdict, no_limits(len(out)), border_column)
+
+
+def no_limits(m: int) -> AnyArray:
+    """That nothing keeps any of m elements from a verdict."""
+    return np.broadcast_to(np.array(Limit.NONE, object), m)
 
 
 # ---- Mismatches confirmed, the worst first: a few columns or rows at a time, until so many stand
@@ -783,9 +736,14 @@ class QuickSamples:
         """Of the k pairs of steps [rungs, k]."""
         return self.step_up + self.step_down
 
+    def place_of(self, line: Index, out: Index) -> Index:
+        """Which of the k steps elements [E] have."""
+        place: Index = self.place[line, out if self.bundle.grouped else 0]
+        return place
+
     def at(self, n: int, line: Index, out: Index) -> Array:
         """Samples [4, E] of the n-th rung for elements, each with its column's own way up."""
-        place = self.place[line, out if self.bundle.grouped else 0]
+        place = self.place_of(line, out)
         up = self.up[n, line, out]
         down = self.down[n, line, out]
         forth = self.step_up[n, place]
@@ -812,26 +770,24 @@ class QuickSamples:
             return None
         return ~(np.isfinite(self.up) & np.isfinite(self.down))
 
+    @cached_property
+    def _still(self) -> Mask:
+        """Rungs at which f is bitwise f(x) on both sides [rungs, n, M]."""
+        return np.asarray((self.up == self.f0) & (self.down == self.f0))
+
     @property
     def unchanged(self) -> Mask:
         """Elements [n, M] whose output is bitwise f(x) at every rung that has a value, two or
         more."""
         if self.bad is None:
-            unchanged = np.asarray(self.up[0] == self.f0)
-            if unchanged.any():
-                return np.asarray((self.up == self.f0).all(0) & (self.down == self.f0).all(0))
-            return unchanged
-        same = (self.up == self.f0) & (self.down == self.f0)
-        return np.asarray((same | self.bad).all(0) & (np.sum(~self.bad, 0) >= min(2, len(self.up))))
+            return np.asarray(self._still.all(0))
+        enough = np.sum(~self.bad, 0) >= min(2, len(self.up))
+        return np.asarray((self._still | self.bad).all(0) & enough)
 
     @property
     def masked(self) -> Mask:
         """Elements [n, M] whose output is one and the same infinity everywhere."""
-        if self.bad is None:
-            return np.zeros(self.up.shape[1:], bool)
-        return np.asarray(
-            np.isinf(self.f0) & (self.up == self.f0).all(0) & (self.down == self.f0).all(0)
-        )
+        return np.asarray(np.isinf(self.f0) & self._still.all(0))
 
     @property
     def at_border(self) -> Mask:
@@ -839,37 +795,32 @@ class QuickSamples:
         infinity everywhere is taken as finite."""
         border = np.zeros(int(self.bundle.column_of.max(initial=-1)) + 1, bool)
         if self.bad is not None:
-            one_side = np.isfinite(self.up) != np.isfinite(self.down)
-            lost = (self.bad & ~self.masked) | one_side
-            border[self.bundle.column_of[lost.any(0) & self.bundle.in_pattern]] = True
+            lost = self.bad.any(0) & ~self.masked
+            border[self.bundle.column_of[lost & self.bundle.in_pattern]] = True
         return border
 
     def growing(self, n: int) -> Index:
         """The outputs whose slopes along line n, on a side, grow from rung to rung: finer ones tell
         whether they end."""
-        sides = (
-            (self.up[:, n], self.step_up[:, self.place[n]]),
-            (self.down[:, n], self.step_down[:, self.place[n]]),
-        )
-        slopes = [np.abs((f - self.f0) / h) for f, h in sides]
-        return np.flatnonzero(
-            np.any([(s[1:] > GROWTH * s[:-1]).all(0) for s in slopes], 0) & np.isfinite(self.f0)
-        )
+        out = np.arange(len(self.f0))
+        slopes = np.abs(self._slopes(np.full_like(out, n), out))
+        grow = (slopes[:, 1:] > GROWTH * slopes[:, :-1]).all(1)
+        return np.flatnonzero(grow.any(0) & np.isfinite(self.f0))
 
     def settles(self, line: Index, out: Index) -> Mask:
         """Elements [k] with a slope on one side at least that does not grow: f does not end there,
         nor climb without bound on both sides."""
         if len(self.up) < 2:  # f is linear in these columns
             return np.zeros(len(line), bool)
-        place = self.place[line, out if self.bundle.grouped else 0]
-        sides = (
-            (self.up[:, line, out], self.step_up[:, place]),
-            (self.down[:, line, out], self.step_down[:, place]),
-        )
-        slopes = [(f - self.f0[out]) / h for f, h in sides]
-        return np.asarray(
-            np.any([np.abs(s[-1] - s[-2]) <= SETTLED * np.abs(s[-1]) for s in slopes], 0)
-        )
+        slopes = self._slopes(line, out)
+        settles = np.abs(slopes[:, -1] - slopes[:, -2]) <= SETTLED * np.abs(slopes[:, -1])
+        return np.asarray(settles.any(0))
+
+    def _slopes(self, line: Index, out: Index) -> Array:
+        """Of elements [k], above and below x [2, rungs, k]."""
+        place = self.place_of(line, out)
+        change = np.array([self.up[:, line, out], self.down[:, line, out]]) - self.f0[out]
+        return np.asarray(change / np.array([self.step_up[:, place], self.step_down[:, place]]))
 
     def strays(self, outs: slice, sigma: Array) -> Mask:
         """Elements [n, outs] off the pattern that move all the same, beyond the noise of f: the
@@ -916,35 +867,24 @@ def _of_groups(point: Point, bundle: Bundle, rungs: Sequence[int], above: bool) 
     change = np.empty((len(t), c + 1))
     first = 0
     change[:, c] = t
-    columns = bundle.columns
     lines = [line for line in bundle.lines if isinstance(line, GroupLine)]
-    moved = in_a_row(columns) if n == 1 else columns  # those of several lines are not in order
+    columns = joined_arrays([line.columns for line in lines])
+    moved = in_a_row(columns)
     to, change[:, moved], stuck = steps(
         point, columns, point.columns.x[moved], lines[0].move[moved], t
     )
     for i, line in enumerate(lines):
         span = slice(first, first + len(line.columns))
         for k in range(len(t)):
-            f[k, i] = line.values(
-                to[k, span], stuck if stuck is None else stuck[k, span], lent=True
-            )
+            f[k, i] = line.values(to[k, span], stuck[k, span])
         first = span.stop
-    place = (
-        bundle.column_of
-        if bundle.in_pattern.all()
-        else np.where(bundle.in_pattern, bundle.column_of, c)
+    place = np.where(bundle.in_pattern, bundle.column_of, c)
+    down, back = (
+        (np.broadcast_to(point.f0, f.shape), np.zeros_like(change))
+        if above
+        else (f[r:], -change[r:])
     )
-    if above:
-        return QuickSamples(
-            bundle,
-            f,
-            np.broadcast_to(point.f0, f.shape),
-            change,
-            np.zeros_like(change),
-            place,
-            point.f0,
-        )
-    return QuickSamples(bundle, f[:r], f[r:], change[:r], -change[r:], place, point.f0)
+    return QuickSamples(bundle, f[:r], down, change[:r], back, place, point.f0)
 
 
 def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
@@ -953,43 +893,34 @@ def linear_derivatives(s: QuickSamples, run: Run, cells: Cells) -> Derivative:
     f0, sigma, unit = (
         values.take(cells.out) for values in (s.f0, run.survey.sigma, run.point.unit)
     )
-    rounding_of_x = (
-        None if run.point.columns.rounded else np.abs(run.point.columns.x.take(cells.column))
-    )
+    rounding_of_x = None if run.columns.rounded else np.abs(run.columns.x.take(cells.column))
     found = secant(up, down, step_up + step_down, f0, sigma, unit, rounding_of_x)
     bad = ~(np.isfinite(up) & np.isfinite(down))
-    found = replace(
-        found, value=np.where(bad, 0.0, found.value), bar=np.where(bad, np.inf, found.bar)
+    return replace(
+        found,
+        value=np.where(bad, 0.0, found.value),
+        bar=np.where(bad, np.inf, found.bar),
+        unclear=bad,
+        unchanged=(up == f0) & (down == f0),
     )
-    return replace(as_derivative(found), unclear=bad, unchanged=(up == f0) & (down == f0))
 
 
 def plain_derivatives(s: QuickSamples, run: Run, cells: Cells) -> tuple[Derivative, Index]:
     """Derivatives [E] where nothing is hard, and which of the elements are: theirs are void."""
     sigma, unit = run.survey.sigma, run.point.unit
-    parts = list(_pieces(s, sigma, unit, cells))
-    easy = parts[0]
-    if len(parts) > 1:
-        easy = SmoothEstimate(
-            *(
-                np.concatenate([getattr(p, name).ravel() for p in parts])
-                for name in ("value", "bar", "noise", "smooth")
-            )
+    parts = []
+    for first in range(0, len(cells.out), PLAIN_PIECE) or [0]:
+        of_piece = cells.take(slice(first, first + PLAIN_PIECE))
+        i, j = of_piece.line, of_piece.out
+        width = s.width.take(s.place_of(i, j), 1)
+        parts.append(
+            smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
         )
-    hard, low = ~easy.smooth.ravel(), unit > LOW_UNIT
-    if low.any() and not run.point.columns.rounded:
-        hard |= low[cells.out]
-    return as_derivative(easy), np.flatnonzero(hard)
-
-
-def _pieces(s: QuickSamples, sigma: Array, unit: Array, cells: Cells) -> Iterator[SmoothEstimate]:
-    """What is plain, some elements at a time."""
-    for part in (
-        slice(first, first + PLAIN_PIECE) for first in range(0, len(cells.out), PLAIN_PIECE) or [0]
-    ):
-        i, j = cells.line[part], cells.out[part]
-        width = s.width.take(s.place[i, j if s.bundle.grouped else 0], 1)
-        yield smooth_estimate(s.up[:, i, j], s.down[:, i, j], width, s.f0[j], sigma[j], unit[j])
+    found, low = joined(parts), unit > LOW_UNIT
+    hard = found.unclear
+    if not run.columns.rounded:
+        hard = hard | low[cells.out]
+    return found, np.flatnonzero(hard)
 
 
 # ---- Elements measured at every step, each by moving its column alone
@@ -1001,7 +932,7 @@ def lone_derivatives(run: Run, column: Index, out: Index, noise: Array | None = 
     Outputs that only move beyond the column's own scale (`Survey.wide`) are measured by steps of at
     least unit scale.
     """
-    wide = run.survey.wide[run.point.columns.tensor[column], out]
+    wide = run.survey.wide[run.columns.tensor[column], out]
     order = np.lexsort((out, column, wide))
     parts = list[Derivative]()
     for is_wide in (False, True):

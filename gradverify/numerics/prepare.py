@@ -32,7 +32,7 @@ SAVES = 0.7  # of the columns or of the rows: more groups than that are not wort
 
 
 # ---- finding it
-def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> Structure:
+def find_structure(survey: Survey, *, thrifty: bool = False) -> Structure:
     """The structure of each tensor as guessed; small tensors without groups.
 
     `thrifty`: small tensors by the complete code, where f is quiet and no output dense; those of
@@ -40,12 +40,12 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
     where that says no. Such a guess that is wrong for no row, column or block of dependent elements
     does not add up, and the tensor goes column by column.
     """
-    c = point.columns
+    point, c = survey.point, survey.point.columns
     m = len(point.f0)
     tensors = range(len(point.buffers))
     small = {t for t in tensors if thrifty and len(c.of(t)) <= SMALL}
     quiet = bool(small) and c.free and m > 1 and bool(np.isfinite(point.f0).all())
-    quiet = quiet and not (survey.some_unmoved or survey.noisy(point).any())  # which hides a move
+    quiet = quiet and not (survey.some_unmoved or survey.noisy.any())  # which hides a move
     promising = [t for t in small if quiet and _eligible(point, t, FEWEST)]
     outputs = {part.stop - part.start for part in point.parts}
     pointwise = [t for t in promising if outputs == {len(c.of(t))}]
@@ -61,12 +61,12 @@ def find_structure(point: Point, survey: Survey, *, thrifty: bool = False) -> St
             shape = real_shape(x.shape, x.dtype)
             nothing = np.zeros(len(columns), bool)
             places = tuple(np.unravel_index(np.arange(len(columns)), shape))
-            found[t] = (Pattern(shape, places, places, nothing, True),) * len(point.parts)
+            found[t] = (Pattern(shape, places, places, nothing),) * len(point.parts)
         elif t in small:  # by the first column alone, one call: does it move most outputs?
             if t in promising and np.mean(_moved(point, columns[:1])) <= SAVES:
-                found[t] = detected(point, survey, t, True)
+                found[t] = detected(survey, t, True)
         elif _eligible(point, t, SMALL + 1):
-            found[t] = detected(point, survey, t, False)
+            found[t] = detected(survey, t, False)
     return _planned(point, {t: Level(t in small) for t in tensors}, found)
 
 
@@ -79,7 +79,7 @@ def with_other_groups(run: Run, broken: Collection[int]) -> Run:
         for tensor in sorted(broken)
     }
     found = {
-        tensor: detected(point, run.survey, tensor, True) if each is Level.COMPLETE else None
+        tensor: detected(run.survey, tensor, True) if each is Level.COMPLETE else None
         for tensor, each in level.items()
     }
     new = _planned(point, level, found)
@@ -90,9 +90,10 @@ def with_other_groups(run: Run, broken: Collection[int]) -> Run:
     return run.fresh(Structure(plans, patterns, levels))
 
 
-def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
+def detected(survey: Survey, tensor: int, exact: bool) -> tuple[Pattern, ...]:
     """Detection with random slices; once more with a threshold where f is noisy and its noise may
     have looked like moves."""
+    point = survey.point
     outputs = [real_shape(shape, dtype) for shape, dtype, _ in point.shapes]
 
     def above(threshold: Array | None, purpose: str) -> tuple[Pattern, ...]:
@@ -104,10 +105,10 @@ def detected(point: Point, survey: Survey, tensor: int, exact: bool) -> tuple[Pa
     patterns = above(None, "detection")
     if (
         column_groups(patterns).count <= SAVES * len(point.columns.of(tensor))
-        or not survey.noisy(point).any()
+        or not survey.noisy.any()
     ):
         return patterns
-    return above(STRAY * survey.noise(point), "detection above noise")
+    return above(STRAY * survey.noise(), "detection above noise")
 
 
 def _eligible(point: Point, tensor: int, least: int) -> bool:
@@ -130,8 +131,7 @@ def _eligible(point: Point, tensor: int, least: int) -> bool:
 
 def _moved(point: Point, columns: Index) -> Mask:
     """Which outputs [M] change when these columns do: one call."""
-    to = point.columns.cast(point.columns.x[columns] + STEP * point.columns.scale[columns], columns)
-    return np.asarray(point.values_at(columns, to) != point.f0)
+    return np.asarray(point.shifted(columns, STEP * point.columns.scale[columns]) != point.f0)
 
 
 def _middle_rests(point: Point, tensors: Sequence[int]) -> bool:
@@ -154,25 +154,17 @@ def _planned(
     patterns = dict[int, tuple[Pattern, ...]]()
     for tensor, found in found_in.items():
         x, columns = point.buffers[tensor], point.columns.of(tensor)
-        groups, rows = (
-            (column_groups(found), tuple(pattern.rows for pattern in found))
-            if found
-            else (None, ())
+        patterns[tensor] = tuple(
+            dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts
         )
-        if (
-            found
-            and groups
-            and (
-                groups.count <= SAVES * len(columns)
-                or sum(r.count for r in rows) <= SAVES * len(point.f0)
-            )
+        if not found:
+            continue
+        groups, rows = column_groups(found), tuple(pattern.rows for pattern in found)
+        if groups.count <= SAVES * len(columns) or sum(r.count for r in rows) <= SAVES * len(
+            point.f0
         ):
             plans[tensor] = Plan(tensor, int(columns[0]), groups, rows, weights)
             patterns[tensor] = found
-        else:
-            patterns[tensor] = tuple(
-                dense(real_shape(x.shape, x.dtype), part.stop - part.start) for part in point.parts
-            )
     return Structure(plans, patterns, level)
 
 
@@ -210,7 +202,7 @@ def prepare(
     with np.errstate(all="ignore"):
         point = Point(function, columns, settings.get("clock"), settings.get("seed", Seed()))
         noise_survey = survey(point)
-        structure = find_structure(point, noise_survey, thrifty=thrifty) if grouped else Structure()
-        linear = linear_inputs(point, noise_survey, thrifty)
+        structure = find_structure(noise_survey, thrifty=thrifty) if grouped else Structure()
+        linear = linear_inputs(noise_survey, thrifty)
     tolerances = settings.get("atol", 0.0), settings.get("rtol")
-    return Run(point, noise_survey, *tolerances, linear, structure, Reach(point, noise_survey))
+    return Run(point, noise_survey, *tolerances, linear, structure, Reach(noise_survey))

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from gradverify.numerics.rungs import AnyArray
+from gradverify.numerics.rungs import joined as joined_arrays
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,12 @@ def joined(parts: Iterable[AnyRecord]) -> AnyRecord:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
-    return type(parts[0])(*map(_joined, zip(*map(_values, parts), strict=True)))
+    return type(parts[0])(
+        *(
+            joined_arrays(of_all) if isinstance(of_all[0], np.ndarray) else of_all[0]
+            for of_all in zip(*map(_values, parts), strict=True)
+        )
+    )
 
 
 def _values(record: Record) -> list[Any]:
@@ -69,7 +75,3 @@ def _exchanged(old: Any, i: AnyArray, new: Any) -> Any:
     result = old.copy()
     result[i] = new
     return result
-
-
-def _joined(values: tuple[Any, ...]) -> Any:
-    return np.concatenate(values, -1) if isinstance(values[0], np.ndarray) else values[0]

@@ -86,8 +86,10 @@ def joined(parts: Sequence[AnyArray]) -> AnyArray:
     if len(parts) == 1:
         return parts[0]
     some = [part for part in parts if len(part)]
-    if some and all(part.strides == (0,) and part[0] == some[0][0] for part in some):
-        return repeated(some[0][0], sum(map(len, some)))
+    if some and all(
+        part.strides == (0,) and part[:1].tobytes() == some[0][:1].tobytes() for part in some
+    ):
+        return np.broadcast_to(some[0][:1], sum(map(len, some)))
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
@@ -115,8 +117,7 @@ def nonzero(a: Array) -> Array:
 
 def finite_size(a: Array) -> Array:
     """|a|, 0 where it is not finite."""
-    size, finite = np.abs(a), np.isfinite(a)
-    return size if finite.all() else np.where(finite, size, 0.0)
+    return np.where(np.isfinite(a), np.abs(a), 0.0)
 
 
 def nanmedian(a: Array) -> Array:

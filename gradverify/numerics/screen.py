@@ -25,9 +25,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from gradverify.numerics.estimate.ladder import solve
+from gradverify.numerics.estimate.ladder import extrapolate_once, secant, solve
 from gradverify.numerics.estimate.samples import LOW_UNIT, Rung, Samples
-from gradverify.numerics.estimate.smooth import extrapolate_once, secant
 from gradverify.numerics.function.point import Point
 from gradverify.numerics.grouped_vjps import pulled_groups, shared_groups
 from gradverify.numerics.judging import Run
@@ -52,7 +51,6 @@ from gradverify.numerics.seed_vectors import (
     WEIGHTS,
     Drawn,
     as_dtype_holds,
-    gaussian,
     moves_along,
     pull_back,
     signed_weights,
@@ -152,7 +150,7 @@ def draw_directions(
 
     def drawn(k: int) -> Array:
         generator = point.seed.generator("direction", tensor, k)
-        return moves_along(point, columns, gaussian(len(columns), generator))
+        return moves_along(point, columns, generator.standard_normal(len(columns)))
 
     if sample is None:
         return Directions(point, tensor, Drawn(probes, drawn))
@@ -283,8 +281,8 @@ SPARSE = 4  # times as many lines as a piece has values: these are added one by 
 
 @dataclass(frozen=True)
 class Screened:
-    """One (input tensor, output tensor) pair: how many `lines` were screened and which are
-    `flagged`, those that are off by most tolerances first.
+    """One (input tensor, output tensor) pair: how many `lines`, `rows` or blocks, were screened and
+    which are `flagged`, those that are off by most tolerances first.
 
     Lines are numbers of outputs (as `Point.f0`), or of blocks (as `Pattern.block_of_outputs`).
     `strays` lie off the pattern; few are kept, `stray_count` of them in all: (group, column)
@@ -296,6 +294,7 @@ class Screened:
 
     input: int
     output: int
+    rows: bool
     lines: int
     flagged: Index
     strays: Sequence[tuple[int, int]]
@@ -331,7 +330,7 @@ class PairLines:
         """Gradients […, n] of some columns, whose numbers belong to these lines; without what a
         direction does not move."""
         by = move[part]
-        gradient = gradient if by.all() else np.where(by == 0, 0.0, gradient)
+        gradient = np.where(by == 0, 0.0, gradient)
         _add_up(self.analytic[k], line, gradient * by)
         _add_up(self.square[k], line, (gradient * self.columns.scale[part]) ** 2)
 
@@ -395,7 +394,7 @@ class PairLines:
             return change if w is None else w[part] * change
 
         def variance(part: slice) -> Array:
-            noise = run.survey.noise(point, part)
+            noise = run.survey.noise(part)
             return (noise if w is None else w[part] * noise) ** 2
 
         noise = noise_along(point, self.tensor, np.sqrt(self.of_outputs(variance)), self.norm(k))
@@ -505,18 +504,18 @@ def _screened(
     alive = np.zeros(m, bool)
     moved = np.zeros(m, bool)
     # The largest change of an output that is none: 0 (bitwise) unless f is noisier than rounding
-    noisy = survey.noisy(point)
+    noisy = survey.noisy
     still = np.where(noisy, STRAY * survey.sigma, 0.0) if noisy.any() else repeated(0.0, m)
 
     def see(first: bool, rung: Rung) -> None:
         """Learns what moves, and of the first rung how far."""
         for f in rung[:2]:
-            for part in pieces(0 if moved.all() or np.isnan(f).all() else m):
+            for part in pieces(0 if np.isnan(f).all() else m):
                 moved[part] |= ~(np.abs(point.changes(f, part)) <= still[part])
         for part in pieces(m if first else 0):
             change = finite_size(rung.up[part] - rung.down[part])
             reach[part] = np.maximum(reach[part], change / (rung.step_up + rung.step_down))
-            alive[part] |= change > RESOLVED * survey.noise(point, part)
+            alive[part] |= change > RESOLVED * survey.noise(part)
 
     @cache
     def measured(k: int, rungs: Stage) -> list[ProbeDerivative]:
@@ -524,7 +523,7 @@ def _screened(
         return read(directions, k, rungs, sums, see if rungs == steps.start else None)
 
     first = [measured(k, steps.start) for k in range(len(directions.moves))]
-    magnitudes = survey.magnitudes(point, point.shared(reach))
+    magnitudes = survey.magnitudes(point.shared(reach))
     row_floors = floors(magnitudes, stands_out(magnitudes, alive, magnitudes.reach))
 
     # What moves on wider rungs alone: a screen proves nothing there
@@ -584,6 +583,7 @@ def _screened(
         return Screened(
             tensor,
             o,
+            each.rows,
             int(np.count_nonzero(count)),
             numbers[flagged],
             strays,

@@ -73,10 +73,6 @@ def away_from_zero(numbers: Array) -> Array:
     return numbers
 
 
-def gaussian(n: int, generator: np.random.Generator) -> Array:
-    return generator.standard_normal(n)
-
-
 def moves_along(point: Point, columns: Index, probe: Array) -> Array:
     """Probe × scale for columns [k]: 0 where x is not finite, and shorter where the first rung
     would leave the domain."""
@@ -129,4 +125,4 @@ def as_dtype_holds(point: Point, output: int, weights: Array) -> Array:
         .numpy()
     )
     infinite = np.isinf(point.f0[point.parts[output]])
-    return np.where(infinite, 0.0, kept) if infinite.any() else (kept)
+    return np.where(infinite, 0.0, kept)

@@ -108,6 +108,7 @@ class Survey:
     the output tensor; a step of 0.23·s does, or only one of 0.23·max(s, 1).
     """
 
+    point: Point
     sigma: Array
     size: Array
     moved_by: Array
@@ -119,12 +120,13 @@ class Survey:
     direction_samples: tuple[Directions | None, ...]
     far_change: Array
 
-    def noise(self, point: Point, part: slice = EVERY) -> Array:
+    def noise(self, part: slice = EVERY) -> Array:
         """Standard deviation of f [M] near x, rounding included; of a part of the outputs."""
-        return np.maximum(self.sigma[part], point.unit[part] * self.size[part])
+        return np.maximum(self.sigma[part], self.point.unit[part] * self.size[part])
 
-    def magnitudes(self, point: Point, reach: Array, far_change: Array | float = 0.0) -> Magnitudes:
+    def magnitudes(self, reach: Array, far_change: Array | float = 0.0) -> Magnitudes:
         """What sets the floors of outputs that reach so far [M]."""
+        point = self.point
         c = point.columns
         x_size = max(float(c.scale.max(initial=0.0)), float(c.typical.max(initial=0.0)))
         return Magnitudes(
@@ -138,10 +140,14 @@ class Survey:
             far_change,
         )
 
-    def noisy(self, point: Point) -> Mask:
+    @property
+    def noisy(self) -> Mask:
         """Outputs [M] that are noisier than rounding."""
         return piecewise(
-            lambda sigma, unit, size: sigma > NOISY * unit * size, self.sigma, point.unit, self.size
+            lambda sigma, unit, size: sigma > NOISY * unit * size,
+            self.sigma,
+            self.point.unit,
+            self.size,
         )
 
     @cached_property
@@ -199,6 +205,7 @@ def survey(point: Point) -> Survey:
             sides = [finite_size(f - point.f0) for f in _both_sides(point, d, 1.0)]
             far_change = np.maximum(far_change, np.where(vanishes, np.fmax(*sides), 0.0))
     return Survey(
+        point,
         sigma,
         size,
         moved_by,
@@ -257,30 +264,29 @@ def _sure_reach(change: Array, columns: int, sigma: Array, unit: Array, size: Ar
     return piecewise(reach, change, sigma, unit, size)
 
 
-def linear_inputs(
-    point: Point, survey: Survey, thrifty: bool = False
-) -> dict[int, Directions | None]:
+def linear_inputs(survey: Survey, thrifty: bool = False) -> dict[int, Directions | None]:
     """The input tensors in which f is linear, by two calls along one dense direction; none where a
     sample shows a bend.
 
     With what these saw on the wide rung; None where a domain is declared, so that other directions
     may have no room for it. `thrifty`: of small tensors too.
     """
-    least = ONE_COLUMN if thrifty else SUMMED
+    point, least = survey.point, ONE_COLUMN if thrifty else SUMMED
     found = {
-        t: _linear_along(point, survey, t)
+        t: _linear_along(survey, t)
         for t in range(len(point.buffers))
         if len(point.columns.of(t)) > least
     }
     return {t: sample if point.columns.free else None for t, sample in found.items() if sample}
 
 
-def _linear_along(point: Point, survey: Survey, tensor: int) -> Directions | None:
+def _linear_along(survey: Survey, tensor: int) -> Directions | None:
+    point = survey.point
     c = point.columns.of(tensor)
     near = survey.direction_samples[tensor]
     if len(_finite(point, tensor)) < len(c):
         return None
-    if near is not None and not _straight(point, survey, next(near.sampled(0, QUICK[:1]))):
+    if near is not None and not _straight(survey, next(near.sampled(0, QUICK[:1]))):
         return None
     direction = _dense(point, "linear", tensor)
     h = step(1.0, WIDE_RUNG)
@@ -291,10 +297,10 @@ def _linear_along(point: Point, survey: Survey, tensor: int) -> Directions | Non
         return None
     wide = Rung(up[0], down[0], up[1], -down[1])
     direction.keep(WIDE_RUNG, wide)
-    return direction if _straight(point, survey, wide) else None
+    return direction if _straight(survey, wide) else None
 
 
-def _straight(point: Point, survey: Survey, at: Rung) -> bool:
+def _straight(survey: Survey, at: Rung) -> bool:
     """Is no output [M] bent by more than what noise and rounding give a straight line?"""
 
     def straight(up: Array, down: Array, f0: Array, sigma: Array, unit: Array) -> Mask:
@@ -302,12 +308,13 @@ def _straight(point: Point, survey: Survey, at: Rung) -> bool:
         largest = np.maximum(np.abs(f0), np.maximum(np.abs(up), np.abs(down)))
         return np.abs(bend) <= STRAIGHT * np.maximum(sigma, unit * largest)
 
+    point = survey.point
     return bool(piecewise(straight, at.up, at.down, point.f0, survey.sigma, point.unit).all())
 
 
 def _finite(point: Point, tensor: int) -> Index:
     columns = point.columns.of(tensor)
-    return columns if point.columns.finite else columns[np.isfinite(point.columns.x[columns])]
+    return columns[np.isfinite(point.columns.x[columns])]
 
 
 def _both_sides(
@@ -385,10 +392,8 @@ def _vanishes(up: Array, down: Array, f0: Array) -> Mask:
 def _odd_change(up: Array, down: Array, f0: Array) -> Array:
     """The odd part of f between two sides of x (an even function has no derivative to find); one
     side, where that is all there is."""
-    odd, finite = up - down, np.isfinite(up) & np.isfinite(down)
-    if finite.all():
-        return odd
-    return np.where(finite, odd, np.fmax(np.abs(up - f0), np.abs(down - f0)))
+    finite = np.isfinite(up) & np.isfinite(down)
+    return np.where(finite, up - down, np.fmax(np.abs(up - f0), np.abs(down - f0)))
 
 
 def _surely(change: Array, noise: Array) -> Mask:

@@ -17,7 +17,17 @@ from gradverify.numerics.estimate.ladder import KINK, NON_FINITE, SMOOTH, Deriva
 from gradverify.numerics.estimate.samples import LOW_UNIT
 from gradverify.numerics.function.coordinates import rms
 from gradverify.numerics.records import Record
-from gradverify.numerics.rungs import U64, Array, Codes, Mask, joined, nonzero, piecewise, repeated
+from gradverify.numerics.rungs import (
+    U64,
+    Array,
+    Codes,
+    Mask,
+    finite_size,
+    joined,
+    nonzero,
+    piecewise,
+    repeated,
+)
 from gradverify.numerics.verdict import MISMATCH, PASS, UNDECIDED, Limit
 
 RTOL, RTOL_LOW = 1e-6, 1e-3  # defaults; the second where the forward computes in float32 or less
@@ -47,9 +57,7 @@ class Tolerances(Record):
     def tolerance(self, a: Array, value: Array) -> Array:
         largest = np.maximum(np.abs(a), np.abs(value))
         if not np.isfinite(largest).all():
-            largest = np.nan_to_num(
-                np.maximum(np.abs(a), np.where(np.isfinite(value), np.abs(value), 0.0)), posinf=0.0
-            )
+            largest = np.nan_to_num(np.maximum(np.abs(a), finite_size(value)), posinf=0.0)
         return self.atol + np.maximum(self.rtol * largest, self.floor)
 
 
@@ -67,7 +75,30 @@ def verdicts(
     A mismatch must miss the second reading too; that one saves only where it is the finer. `extra`
     [m] widens the bars.
     """
-    first = _verdicts_of_reading(a, d, tolerances, extra, border_column)
+
+    def of_reading(d: Derivative) -> Codes:
+        """By the main reading alone."""
+        tol = tolerances.tolerance(a, d.value)
+        off = np.abs(a - d.value)
+        bar = d.bar + extra
+        verdict = guarded(off, bar, tol)
+        verdict[~np.isfinite(bar)] = UNDECIDED
+        if d.rough:
+            verdict[~d.smooth] = UNDECIDED
+            # Every value between the one-sided slopes of a kink is right (Clarke, Optimization and
+            # Nonsmooth Analysis, 1983)
+            pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
+            low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
+            of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
+            of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
+            verdict = np.where(d.outcome == KINK, of_kink, verdict)
+        two_sided = (d.outcome != NON_FINITE) & ~d.at_border
+        if border_column is not None:
+            two_sided &= ~border_column
+        not_finite = np.where(two_sided, MISMATCH, UNDECIDED)
+        return np.where(np.isfinite(a), verdict, not_finite)
+
+    first = of_reading(d)
     if d.resting:
         first[
             d.unchanged
@@ -83,7 +114,7 @@ def verdicts(
         bar=d.second_bar,
         outcome=np.where(two, SMOOTH, d.outcome).astype(np.int8),
     )
-    second = _verdicts_of_reading(a, other, tolerances, extra, border_column)
+    second = of_reading(other)
     saved = np.where((second == PASS) & d.second_is_finer, PASS, UNDECIDED)
     return np.where(two & (first != PASS) & (first != second), saved, first).astype(np.int8)
 
@@ -96,39 +127,6 @@ def guarded(off: Array, bar: Array, tol: Array) -> Codes:
         rest = np.nonzero(~passed)
         verdict[rest] = np.where(off[rest] - bar[rest] <= tol[rest], UNDECIDED, MISMATCH)
     return verdict
-
-
-def _verdicts_of_reading(
-    a: Array,
-    d: Derivative,
-    tolerances: Tolerances,
-    extra: Array | float,
-    border_column: Mask | None,
-) -> Codes:
-    """The verdict on the main reading alone."""
-    tol = tolerances.tolerance(a, d.value)
-    off = np.abs(a - d.value)
-    bar = d.bar + extra
-    verdict = guarded(off, bar, tol)
-    verdict[~np.isfinite(bar)] = UNDECIDED
-    if d.rough:
-        verdict[~d.smooth] = UNDECIDED
-        kink = d.outcome == KINK
-        if kink.any():
-            # Every value between the one-sided slopes is right (Clarke, Optimization and Nonsmooth
-            # Analysis, 1983)
-            pad = np.maximum(d.left_bar, d.right_bar) + (tol + extra)
-            low, high = np.minimum(d.left, d.right) - pad, np.maximum(d.left, d.right) + pad
-            of_kink = np.where((a >= low) & (a <= high), PASS, MISMATCH)
-            of_kink = np.where(np.isfinite(pad), of_kink, UNDECIDED)
-            verdict = np.where(kink, of_kink, verdict).astype(np.int8)
-    finite = np.isfinite(a)
-    if finite.all():
-        return verdict
-    two_sided = (d.outcome != NON_FINITE) & ~d.at_border
-    if border_column is not None:
-        two_sided &= ~border_column
-    return np.where(finite, verdict, np.where(two_sided, MISMATCH, UNDECIDED)).astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -189,8 +187,6 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
         if rows.backward_unit > LOW_UNIT:
             living = np.maximum(living, ROUNDED * rows.backward_unit * reach)
         living = np.maximum(living, FLOOR * U64 * far_change)
-        if alive.all():
-            return living
         noise_only = (size <= NOISE_ONLY * sigma) & (sigma <= NOISE_OF_X * rows.x_size)
         dead = np.maximum(
             np.maximum(saturated, FLOOR * U64 * far_change),
@@ -210,13 +206,13 @@ def floors(rows: Magnitudes, alive: Mask) -> Array:
         far_change,
         lift,
         alive,
-        rows.reach if alive.all() else rows.saturated,
+        rows.saturated,
     )
 
 
 def stands_out(rows: Magnitudes, resolved: Mask, reach: Array) -> Mask:
     """Outputs [M] of which a derivative is resolved, or whose `reach` is more than rounding."""
-    return resolved if resolved.all() else resolved | (reach > rounding_reach(rows))
+    return resolved | (reach > rounding_reach(rows))
 
 
 def rounding_reach(rows: Magnitudes) -> Array:

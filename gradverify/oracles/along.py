@@ -17,10 +17,9 @@ from gradverify.numerics.estimate.ladder import (
     Ladders,
     Outputs,
     along_line,
-    as_derivative,
+    secant,
 )
 from gradverify.numerics.estimate.noise import Ray, noise_along, pooled, repeat_noise
-from gradverify.numerics.estimate.smooth import secant
 from gradverify.numerics.function.coordinates import (
     SINGLE,
     Columns,
@@ -69,8 +68,7 @@ class Along:
         # Whose bits may tell of a finer rounding
         s = self._ladders(direction).samples(self._asked(), [GUESS])
         magnitude = s.magnitude if s.rounds_x else None
-        found = secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, self._rounding(), s.unit, magnitude)
-        return as_derivative(found)
+        return secant(s.up[0], s.down[0], 2 * s.h[0], s.f0, self._rounding(), s.unit, magnitude)
 
     @np.errstate(all="ignore")
     def quick(

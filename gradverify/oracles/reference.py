@@ -147,8 +147,7 @@ def reference_gradients(
         """Elements, but for infinities that both give."""
         for t, elements in found.items():
             rest = _apart(elements)
-            masked = np.ones(len(elements.output) - len(rest.output), bool)
-            tallies[t, output].add_zeros(np.zeros(0), np.zeros(0), masked)
+            tallies[t, output].leave_out(len(elements.output) - len(rest.output))
             tallies[t, output].add(revised(t, output, rest))
 
     # ---- groups of rows that share no input
@@ -281,7 +280,7 @@ def reference_gradients(
         for t, (groups, width) in enumerate(zip(grouped, widths, strict=True)):
             tally = tallies[t, o]  # in what no group has both give the same
             if (missing := height * width - tally.elements) > 0:
-                tally.add_structural(missing, tally.resolution)
+                tally.add_zeros(missing, np.zeros(1), np.array([tally.resolution]))
             pairs[t, o] = replace(tally.result(unit, False), row_groups=groups.count)
     return pairs
 

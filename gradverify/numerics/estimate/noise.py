@@ -62,8 +62,6 @@ def ecnoise(points: Array, size: Array) -> tuple[Array, Codes]:
 
     `size` [m] is the magnitude of f along the ladder.
     """
-    if len(size) <= PIECE_OF_NOISE:
-        return _ecnoise(points, size)
     sigma, ending = np.empty(len(size)), np.empty(len(size), np.int8)
     for part in pieces(len(size), PIECE_OF_NOISE):
         sigma[part], ending[part] = _ecnoise(points[:, part], size[part])
@@ -178,7 +176,7 @@ def noise_along(ray: Ray, size: Array, moved: Mask) -> tuple[Array, Array]:
         found, again = ending == FOUND, (ending == CONSTANT) & moved
         if attempt:
             found |= ending == WIDE_FLAT
-        elif not (found | again).all():
+        else:
             wide = np.flatnonzero(ending >= TOO_WIDE)
             again[wide] = np.isfinite(points.take(wide, 1)).all(0)
         sigma = np.where(wanted & found, level, sigma)
@@ -219,13 +217,8 @@ def pooled(
     result, whole = sigma.copy(), size if modulus is None else modulus
     for part in outputs:
         sized = whole[part] > 0
-        relative = (
-            sigma[part] / whole[part]
-            if sized.all()
-            else np.divide(sigma[part], whole[part], out=np.zeros(len(sized)), where=sized)
-        )
-        noisy = relative > 0
-        seen = relative if noisy.all() else relative[noisy]
+        relative = np.divide(sigma[part], whole[part], out=np.zeros(len(sized)), where=sized)
+        seen = relative[relative > 0]
         if seen.size:
             result[part] = np.maximum(
                 sigma[part], min(float(np.median(seen)), POOL_CAP) * size[part]

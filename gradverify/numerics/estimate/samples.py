@@ -154,8 +154,7 @@ class Line(Protocol):
     the realised change measures them.
 
     Where a line moves several columns, each output has its own: `size`, `magnitude` and the
-    realised change are then arrays [M]. Such a line has a method `of(out)`, the line with these
-    outputs alone, which has less to do.
+    realised change are then arrays [M].
     """
 
     @property

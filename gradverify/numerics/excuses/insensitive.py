@@ -96,21 +96,16 @@ def _by_wide_steps(run: Run, tensor: int, columns: Index, pairs: list[Pair]) -> 
         return True if usable[part][suspect[part]].all() else None
 
     def judged(pair: Pair) -> Pair:
-        rounds = suspect[point.parts[pair.output]].any()
-        if (
-            pair.input != tensor
-            or not pair.compared
-            or not (rounds or never_above[point.parts[pair.output]].any())
-        ):
+        part = point.parts[pair.output]
+        rounds = bool(suspect[part].any())
+        if pair.input != tensor or not (pair.compared and (rounds or never_above[part].any())):
             return pair
         agreed = agrees(pair.output)
         if rounds and pair.count(Outcome.MISMATCH):
-            if agreed is not False:
-                return with_undecided(pair, Outcome.MISMATCH, Limit.CANCELS)
-            return pair
-        if agreed is False or (rounds and agreed is None):
-            return with_undecided(pair, Outcome.PASS, Limit.CANCELS)
-        return pair
+            doubtful, outcome = agreed is not False, Outcome.MISMATCH
+        else:
+            doubtful, outcome = agreed is False or (rounds and agreed is None), Outcome.PASS
+        return with_undecided(pair, outcome, Limit.CANCELS) if doubtful else pair
 
     return [judged(pair) for pair in pairs]
 
@@ -119,16 +114,14 @@ def _tiny(point: Point, tensor: int) -> Index:
     c = point.columns
     columns = c.of(tensor)
     tiny = (c.size[columns] < TINY) | (c.scale[columns] < LONE)
-    if not c.free:
-        tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
+    tiny &= (c.x[columns] - ROOM >= c.low[columns]) & (c.x[columns] + ROOM <= c.high[columns])
     return columns[tiny & np.isfinite(c.x[columns])]
 
 
 def _inner(point: Point, columns: Index, weights: Array) -> tuple[Array, Mask]:
     """The noise of f [M] AWAY from x, and where it is rounding inside that hides quick steps."""
-    x = point.columns.x[columns]
     points, between = (
-        np.array([point.values_at(columns, x + (AWAY + n * APART) * weights) for n in at])
+        np.array([point.shifted(columns, (AWAY + n * APART) * weights) for n in at])
         for at in (range(POINTS), BETWEEN)
     )
     there = np.abs(points).max(0)

@@ -96,7 +96,7 @@ def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
     (spread, coarsest) = run.spread
     noise = run.noise
     least = INSIDE * run.point.unit * np.abs(run.point.f0)
-    judged = judged.undecided(i[(spread > least)[judged.out[i]]], Limit.CANCELS)
+    judged = judged.decided(i[(spread > least)[judged.out[i]]], Limit.CANCELS)
     as_noisy = (
         (np.minimum(spread, noise) > least)
         & (spread < ALIKE * noise)
@@ -118,8 +118,7 @@ def judge_above_steps(run: Run, judged: Judged) -> tuple[Judged, Index]:
         bar=above.derivative.bar + wider,
         noise_bar=above.derivative.noise_bar + wider,
     )
-    above = replace(above, derivative=d)
-    return judged.replaced(i, replace(above, verdict=above.verdicts_with()).with_limits()), i
+    return judged.replaced(i, above.judged_anew(derivative=d).with_limits()), i
 
 
 def excuse_uncertain(run: Run, judged: Judged) -> Iterator[Decided]:
@@ -138,7 +137,7 @@ def beyond_cancelling(run: Run, judged: Judged) -> Mask:
     d, noise = judged.derivative, run.most_noise[judged.out]
     resolved = d.smooth & (run.noise[judged.out] > 0) & (d.bar <= STEPLESS * np.abs(d.value))
     # Columns that hold a number that no other of their tensor does: a tie hides from single columns
-    c, single = run.point.columns, np.zeros(len(judged.analytic), bool)
+    c, single = run.columns, np.zeros(len(judged.analytic), bool)
     for tensor in np.unique(c.tensor[judged.column]).tolist():
         values, counts = np.unique(c.x[c.of(tensor)], return_counts=True)
         elements = np.flatnonzero(c.tensor[judged.column] == tensor)
@@ -147,7 +146,7 @@ def beyond_cancelling(run: Run, judged: Judged) -> Mask:
     most = (
         Z
         * np.maximum(noise, STEPS * run.survey.size[judged.out])
-        / (BASE * run.point.columns.scale[judged.column])
+        / (BASE * run.columns.scale[judged.column])
     )
     stands = (
         judged.verdicts_with(np.where(d.unchanged, most, _under(run, judged, noise))) == MISMATCH
@@ -166,7 +165,7 @@ def _standing(run: Run, part: Judged) -> Mask:
     """Which mismatches [E] stand when their columns climb every rung under the measured noise: the
     likeliest first, a few columns."""
     noise = run.inner_noise
-    change = np.abs(part.analytic - part.derivative.value) * run.point.columns.scale[part.column]
+    change = np.abs(part.analytic - part.derivative.value) * run.columns.scale[part.column]
 
     def stands(columns: Index) -> Mask:
         few = part.take(columns)
@@ -180,9 +179,9 @@ def _standing(run: Run, part: Judged) -> Mask:
 
 def _unseen_slope(run: Run, judged: Judged) -> Array:
     """How large a derivative [E] may be of which no rung shows anything."""
-    scale = run.point.columns.scale[judged.column]
+    scale = run.columns.scale[judged.column]
     # Steps go beyond the scale of the inputs
-    wide = run.survey.wide[run.point.columns.tensor[judged.column], judged.out]
+    wide = run.survey.wide[run.columns.tensor[judged.column], judged.out]
     return Z * run.inner_noise[judged.out] / (BASE * np.where(wide, np.maximum(scale, 1.0), scale))
 
 
@@ -192,7 +191,7 @@ def _under(run: Run, judged: Judged, noise: Array) -> Array:
 
     The quotient comes first: products of numbers as small as 1e-300 are 0."""
     used = run.noise[judged.out]
-    scale = run.point.columns.scale[judged.column]
+    scale = run.columns.scale[judged.column]
     under_used = np.maximum(judged.derivative.noise_bar, Z * used / np.maximum(scale, 1.0))
     return under_used * (noise / used)
 
@@ -223,9 +222,7 @@ def excuse_backward_noise(run: Run, judged: Judged) -> Iterator[Decided]:
         most = (
             np.inf
             if noisy
-            else AMPLIFIED
-            * float(run.reach.rows().reach[row])
-            / run.point.columns.size[part.column]
+            else AMPLIFIED * float(run.reach.rows().reach[row]) / run.columns.size[part.column]
         )
         stands = part.verdicts_with(most) == MISMATCH
         if stands.any() and run.over_budget(POINTS):
@@ -268,7 +265,7 @@ def excuse_rounded(run: Run, judged: Judged) -> Iterator[Decided]:
 
     def excuse_row(i: Index, row: int) -> Iterator[Decided]:
         part = judged.take(i)
-        of_row = reach[row] / run.point.columns.size[part.column]
+        of_row = reach[row] / run.columns.size[part.column]
         explicable = _right_in_float64(run, part, row, of_row)
         if not explicable.any():
             return
@@ -376,7 +373,7 @@ def _of_column(run: Run, judged: Judged, column: int, apart: float) -> Judged:
         value, bar = _agreed(np.array(values), np.array(bars))
         fitted = replace(d, value=value, bar=bar, noise_bar=bar)
         i = np.flatnonzero(judged.verdicts_with(derivative=fitted) == PASS)
-        return replace(judged, derivative=d.replaced(i, fitted.take(i))).passed(i)
+        return replace(judged, derivative=d.replaced(i, fitted.take(i))).decided(i, Limit.NONE)
 
     for width in FIRST:
         best = within(width)
@@ -411,7 +408,7 @@ def _slope_within(
 ) -> tuple[Array, Array]:
     """Slopes of the outputs [k] with their bars from one interval, by so many nodes with twins so
     far `apart`; inf where f has no value on it."""
-    c, moved = run.point.columns, np.array([column])
+    c, moved = run.columns, np.array([column])
     x, scale = float(c.x[column]), float(c.scale[column])
     apart = max(
         FINE * scale, LEAST_ULPS * float(c.ulp(moved)[0]), min(apart, FARTHEST * width * scale)
@@ -513,7 +510,7 @@ def excuse_treads(run: Run, judged: Judged) -> Iterator[Decided]:
 def _in_steps(run: Run, columns: Index, out: Index) -> Mask:
     """Which outputs [E] of one tensor move where these columns of a tensor are moved together;
     none, unless some of their tensor move in steps."""
-    point, c = run.point, run.point.columns
+    point, c = run.point, run.columns
     size = np.maximum(c.scale[columns], rms(c.x[c.of(int(c.tensor[columns[0]]))]))
     move = (
         size
@@ -551,7 +548,7 @@ def columns_at_ends(run: Run, bundle: Bundle) -> Index:
     bound: six forward calls a line, 48 for a climb."""
     # The last one answers for NO_ENTRY
     quick = quick_samples(run.point, bundle)
-    found = np.zeros(len(run.point.columns) + 1, bool)
+    found = np.zeros(len(run.columns) + 1, bool)
     border = quick.at_border
     found[: len(border)] = border
     for n, column_of in enumerate(bundle.column_of):
@@ -607,7 +604,7 @@ def excuse_ties(run: Run, judged: Judged) -> Iterator[Decided]:
     At most 144 forward calls in all for a number that several columns hold.
     """
     zeros = np.flatnonzero(judged.wrong & (judged.derivative.value == 0))
-    column, c = judged.column[zeros], run.point.columns
+    column, c = judged.column[zeros], run.columns
     claimed = SHARE * np.abs(judged.analytic[zeros]) * c.scale[column]
     found = np.zeros(len(zeros), bool)
     for tensor, x in sorted(set(zip(c.tensor[column].tolist(), c.x[column].tolist(), strict=True))):
@@ -625,17 +622,14 @@ def excuse_ties(run: Run, judged: Judged) -> Iterator[Decided]:
 def _deficit(run: Run, columns: Index, trial: int) -> Array:
     """By how much slopes [M] along two halves of the columns miss that along both; 0 where less and
     less is missing."""
-    c, x = run.point.columns, run.point.columns.x[columns]
+    c = run.columns
     seed, noise, deficits = run.point.seed.within("tied", int(columns[0]), trial), run.noise, []
     move = signed_weights_float32(len(columns), seed.generator("move")) * c.scale[columns]
     half = signed_weights_float32(len(columns), seed.generator("half")) < 0
     for t in (step(1.0, rung) for rung in TIED_RUNGS):
         changes = []
         for part in (move, np.where(half, move, 0.0), np.where(half, 0.0, move)):
-            up, down = (
-                run.point.values_at(columns, c.cast(x + sign * (t * part), columns))
-                for sign in (1.0, -1.0)
-            )
+            up, down = (run.point.shifted(columns, by) for by in (t * part, -t * part))
             changes.append(up - down)
         both, one, other = changes
         off = np.abs(both - one - other)
@@ -684,10 +678,10 @@ def judge_kink_sums(run: Run, judged: Judged) -> Judged:
 def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
     """Outputs [k] whose analytic values a [k, columns] add up to more, or less, than the slopes at
     x along all columns together."""
-    point, c, sides = run.point, run.point.columns, list[Best]()
+    point, c, sides = run.point, run.columns, list[Best]()
     steps = [BASE * c.scale[columns].min() * RATIO ** float(-k) for k in KINK_RUNGS]
     for sign in (-1.0, 1.0):
-        values = [point.values_at(columns, c.x[columns] + sign * h)[outs] for h in steps]
+        values = [point.shifted(columns, sign * h)[outs] for h in steps]
         h = np.repeat(sign * np.array(steps)[:, None], len(outs), 1)
         noise = np.broadcast_to(run.noise[outs], h.shape)
         sides.append(one_sided(np.array(values) - point.f0[outs], h, noise))
@@ -700,8 +694,8 @@ def beyond_slopes(run: Run, columns: Index, outs: Index, a: Array) -> Mask:
 def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
     """Elements i of one output against the slopes along all of their columns in the pieces of f
     around x."""
-    if run.over_budget(NEARBY_CALLS) or run.point.columns.rounded:
-        return judged.undecided(i, Limit.KINK_SUM)
+    if run.over_budget(NEARBY_CALLS) or run.columns.rounded:
+        return judged.decided(i, Limit.KINK_SUM)
     d = judged.derivative
     a = judged.analytic[i]
     columns = judged.column[i]
@@ -722,7 +716,7 @@ def _against_pieces(run: Run, judged: Judged, i: Index) -> Judged:
     if off <= SUM_SLACK * size or off <= widest <= BLURRED * size:
         return judged
     if not off - widest > SUM_SLACK * size:
-        return judged.undecided(i, Limit.KINK_SUM)
+        return judged.decided(i, Limit.KINK_SUM)
     verdict = judged.verdict.copy()
     limit = judged.limit.copy()
     left = d.left.copy()
@@ -741,7 +735,7 @@ def _slope_nearby(run: Run, columns: Index, out: int, away: Array) -> tuple[floa
     """The slope of an output along all columns at a point beside x, in a direction, and its bar: 4
     forward calls."""
     point = run.point
-    c = run.point.columns
+    c = run.columns
     slopes = list[float]()
     h = 0.0
     for rung in NEARBY_RUNGS:
@@ -778,17 +772,17 @@ def pass_slight(run: Run, judged: Judged) -> Judged:
     i = np.flatnonzero(known & agreed & ~judged.tolerances.unproven)
     reach = (
         np.maximum(np.abs(judged.analytic[i]), np.abs(d.value[i]))
-        * run.point.columns.scale[judged.column[i]]
+        * run.columns.scale[judged.column[i]]
     )
     slight = i[reach <= run.floors()[judged.out[i]]]
-    return judged.passed(slight) if len(slight) else judged
+    return judged.decided(slight, Limit.NONE)
 
 
 def pass_unmovable(run: Run, judged: Judged) -> Judged:
     """Zeros where x is infinite or NaN: x + h is x for every step h, so f, finite there, is
     constant along all of them."""
-    x, f0 = run.point.columns.x, run.point.f0
-    if run.point.columns.finite:
+    x, f0 = run.columns.x, run.point.f0
+    if run.columns.finite:
         return judged
     i = np.flatnonzero(
         (judged.verdict == UNDECIDED)
@@ -806,7 +800,7 @@ def pass_unmovable(run: Run, judged: Judged) -> Judged:
         outcome=np.full(len(i), SMOOTH, np.int8),
         unchanged=np.ones(len(i), bool),
     )
-    return replace(judged.passed(i), derivative=judged.derivative.replaced(i, at_rest))
+    return replace(judged.decided(i, Limit.NONE), derivative=judged.derivative.replaced(i, at_rest))
 
 
 # ---- Symmetric inputs: a function may read one triangle of a symmetric matrix and spread the
@@ -820,7 +814,7 @@ def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
 
     Undecided where the gradient is itself symmetric, and right along the symmetric direction.
     """
-    c = run.point.columns
+    c = run.columns
     bad = np.flatnonzero(judged.wrong)
     for t, x in enumerate(run.point.buffers):
         if (
@@ -839,9 +833,7 @@ def excuse_symmetric(run: Run, judged: Judged) -> Iterator[Decided]:
         diagonal = mirrored == judged.column[wrong]
         # The imaginary part of a real number
         yield Decided(wrong[diagonal & (signs < 0)], Limit.SYMMETRY)
-        wrong = wrong[~diagonal]
-        mirrored = mirrored[~diagonal]
-        signs = signs[~diagonal]
+        wrong, mirrored, signs = (each[~diagonal] for each in (wrong, mirrored, signs))
         values = signs * run.analytic(mirrored, judged.out[wrong])
         for column in np.unique(judged.column[wrong]).tolist():
             of_column = np.flatnonzero(judged.column[wrong] == column)
@@ -857,7 +849,7 @@ def _right_along_pair(run: Run, judged: Judged, mirrored: Array, other: int, sig
     """Elements of one column that are right when it moves together with its mirror image `other`,
     whose analytic values are `mirrored` [E]."""
     column = int(judged.column[0])
-    scale = run.point.columns.scale[column]
+    scale = run.columns.scale[column]
     line = DirectionLine(run.point, np.array([column, other]), np.array([scale, sign * scale]))
     wanted = np.full(len(run.point.f0), np.inf)
     wanted[judged.out] = (
@@ -894,11 +886,11 @@ EXCUSES: tuple[Excuse, ...] = (
 def excused(run: Run, judged: Judged) -> Judged:
     """The elements as a check tells of them, whatever they were measured with: slight and unmovable
     ones passed, mismatches excused, kinks summed."""
-    judged, above = judge_above_steps(run, pass_unmovable(run, judged))
+    judged, above = judge_above_steps(run, pass_unmovable(run, judged.with_limits()))
     judged = pass_slight(run, judged)
     for excuse in EXCUSES:
         if judged.wrong.any():
             for found in excuse(run, judged):
-                judged = judged.decided(found) if len(found.i) else judged
+                judged = judged.decided(*found)
     judged = pass_fitted(run, judge_kink_sums(run, judged), above)
-    return judged.undecided(above[judged.verdict[above] == UNDECIDED], Limit.CANCELS)
+    return judged.decided(above[judged.verdict[above] == UNDECIDED], Limit.CANCELS)

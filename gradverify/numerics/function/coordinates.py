@@ -88,8 +88,7 @@ def one_hot(
 def rms(magnitude: Array) -> float:
     """The root mean square of the finite magnitudes, 0 where there are none; squares neither
     overflow nor vanish."""
-    finite = np.isfinite(magnitude)
-    magnitude = magnitude if finite.all() else magnitude[finite]
+    magnitude = magnitude[np.isfinite(magnitude)]
     largest = float(magnitude.max(initial=0.0))
     return largest * float(np.sqrt(np.mean((magnitude / largest) ** 2))) if largest else 0.0
 
@@ -199,8 +198,6 @@ class Columns(Record):
         """Rounded to the inputs' precision."""
         if not self.rounded:
             return x
-        if self.single.strides == (0,):
-            return x.astype(np.float32).astype(float)
         return np.where(self.single[columns], x.astype(np.float32).astype(float), x)
 
     @cached_property
@@ -213,7 +210,7 @@ class Columns(Record):
         ascending order."""
         selected = in_a_row(columns)
         x = np.abs(self.x[selected])
-        at = x if x.all() else np.where(x != 0, x, self.scale[selected])
+        at = np.where(x != 0, x, self.scale[selected])
         if not self.rounded:
             return np.spacing(at, out=at)
         return np.where(
@@ -239,7 +236,7 @@ def columns_of(
         end = start + len(x)
         x = x if mask is None else x[held]
         scale, typical = _scales(t, x, held)
-        coordinate = held + start if start else held
+        coordinate = held + start
         mirror = repeated(np.intp(-1), len(x))
         sign = repeated(1.0, len(x))
         if pairs:
@@ -277,7 +274,7 @@ def _scales(t: Tensor, x: Array, held: Index) -> tuple[Array, float]:
         magnitude = np.repeat(moduli, 2)[held]
     typical = rms(magnitude) or 1.0
     usual = (magnitude > 0) & (magnitude < np.inf)
-    return magnitude if usual.all() else np.where(usual, magnitude, typical), typical
+    return np.where(usual, magnitude, typical), typical
 
 
 def mirror_of(t: Tensor) -> tuple[Index, Array]:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from time import monotonic, perf_counter, process_time
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -352,15 +352,10 @@ class Point:
                 result[part] = np.repeat(sizes[part].reshape(-1, 2).max(1), 2)
         return result
 
-    @cached_property
-    def masked(self) -> bool:
-        """Some output is infinite at x."""
-        return bool(np.isinf(self.f0).any())
-
     def changes(self, f: Array, part: slice = slice(None)) -> Array:
         """f − f(x) of f [M], or of a part of it; an infinity that stays is no change."""
         f, f0 = f[part], self.f0[part]
-        return np.where(f == f0, 0.0, f - f0) if self.masked else f - f0
+        return np.where(f == f0, 0.0, f - f0)
 
     def unit_of_x(self, tensor: int) -> float:
         """How far, of |x|, a step may be off: x ± h d is rounded to the input's precision."""
@@ -382,9 +377,8 @@ class Point:
         self._inputs.restore()
         return self._evaluated()
 
-    def _evaluated(self, lent: bool = False) -> Array:
-        """f [M] at the inputs as they have been written; `lent`: in memory that the next call may
-        use again."""
+    def _evaluated(self) -> Array:
+        """f [M] at the inputs as they have been written."""
         self.forward += 1
         self._watch.start()
         try:
@@ -402,8 +396,6 @@ class Point:
             ]
             self._unit = None
             self._unsure = any(bits.single for bits in self._bits)
-        if len(parts) == 1:
-            return parts[0] if lent else parts[0].copy()
         return np.concatenate([*parts, np.zeros(0)])
 
     def values_at(self, columns: Index, x: Array) -> Array:
@@ -418,14 +410,17 @@ class Point:
             return np.full(len(self.f0), np.nan)
         return self.values_inside(columns, x)
 
-    def values_inside(self, columns: Index, x: Array, lent: bool = False) -> Array:
-        """As `values_at`, of x known to lie within the domains; `lent`: in memory that the next
-        call may use again."""
+    def values_inside(self, columns: Index, x: Array) -> Array:
+        """As `values_at`, of x known to lie within the domains."""
         place, to = self._place(columns), x
         if self.columns.paired:
             to = self._changes(columns, x)[1]
         self._inputs.write(place, to)
-        return self._evaluated(lent)
+        return self._evaluated()
+
+    def shifted(self, columns: Index, by: Array | float) -> Array:
+        """f [M] with these columns moved by so much."""
+        return self.values_at(columns, self.columns.cast(self.columns.x[columns] + by, columns))
 
     def _place(self, columns: Index) -> Selection:
         """Where columns lie; a line asks for the same ones again and again."""
@@ -565,12 +560,9 @@ class DirectionLine:
     point: Point
     columns: Index
     direction: Array
-    scale: float = 1.0
-    magnitude: float = 1.0
-
-    @property
-    def size(self) -> float:
-        return self.scale
+    scale: ClassVar[float] = 1.0
+    size: ClassVar[float] = 1.0
+    magnitude: ClassVar[float] = 1.0
 
     @cached_property
     def _projection(self) -> tuple[Array, Array, float]:

@@ -23,6 +23,7 @@ from gradverify.numerics.rungs import (
     Codes,
     Index,
     Mask,
+    finite_size,
     nonzero,
 )
 from gradverify.numerics.verdict import Limit, Verdict
@@ -58,43 +59,22 @@ class Entries(Record):
     complete: bool = False
     ratio: tuple[float, float] = (-np.inf, np.inf)
 
-    @classmethod
-    def without_kinks(
-        cls,
-        output: Index,
-        input_: Index,
-        analytic: Array,
-        numeric: Array,
-        bar: Array,
-        tolerance: Array,
-        floor: Array,
-        outcome: Codes,
-        why: Mapping[Outcome, Limit],
-    ) -> Entries:
-        """Of a comparison that knows no one-sided slopes; `why`: what limits the elements of an
-        outcome."""
-        limit = np.full(len(outcome), Limit.NONE, object)
-        nothing = np.full(len(outcome), NAN)
-        for code, reason in why.items():
-            limit[outcome == code] = reason
-        return cls(
-            output,
-            input_,
-            analytic,
-            numeric,
-            bar,
-            tolerance,
-            floor,
-            outcome,
-            limit,
-            nothing,
-            nothing,
-        )
-
     @property
     def off(self) -> Array:
         """By how much they are off, less the bar."""
         return np.abs(self.analytic - self.numeric) - self.bar
+
+
+def without_kinks(
+    outcome: Codes, why: Mapping[Outcome, Limit]
+) -> tuple[Codes, AnyArray, Array, Array]:
+    """The last fields of `Entries` of a comparison that knows no one-sided slopes; `why`: what
+    limits the elements of an outcome."""
+    limit = np.full(len(outcome), Limit.NONE, object)
+    nothing = np.full(len(outcome), NAN)
+    for code, reason in why.items():
+        limit[outcome == code] = reason
+    return outcome, limit, nothing, nothing
 
 
 def ratios(
@@ -280,10 +260,9 @@ class KeptEntries:
     def add(self, entries: Entries) -> None:
         """Whole chunks: of what no longer fits only the ratio is kept."""
         wrong = entries.outcome == np.int8(Outcome.MISMATCH)
-        if wrong.any():
-            low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
-            self._low = max(self._low, float(low.max()))
-            self._high = min(self._high, float(high.min()))
+        low, high = ratios(entries.analytic[wrong], entries.numeric[wrong], entries.bar[wrong])
+        self._low = float(low.max(initial=self._low))
+        self._high = float(high.min(initial=self._high))
         shown = np.flatnonzero(
             (entries.outcome != np.int8(Outcome.PASS))
             | (entries.analytic != 0)
@@ -331,24 +310,20 @@ class Tally:
         self._limits: Counter[Limit] = Counter()
         self._entries, self._all = KeptEntries(), shape[0] * shape[1]
 
-    def add_zeros(self, a: Array, resolution: Array, masked: Mask) -> None:
-        """Elements that f does not depend on, as far as the quick rungs tell, and whose analytic
-        value is zero or negligible."""
-        self.elements += a.size + int(masked.sum())
-        self.masked += int(masked.sum())
-        self.quick += a.size
-        self.counts[Outcome.PASS] += a.size
+    def leave_out(self, masked: int) -> None:
+        """Elements that are not compared."""
+        self.elements += masked
+        self.masked += masked
+
+    def add_zeros(self, count: int, a: Array, resolution: Array) -> None:
+        """Elements that f does not depend on, as far as the quick rungs tell or by the structure,
+        and whose analytic value is zero or negligible: those that may not be zero."""
+        self.elements += count
+        self.quick += count
+        self.counts[Outcome.PASS] += count
         self.max_abs = max(self.max_abs, float(np.abs(a).max(initial=0.0)))
         self.resolution = max(self.resolution, float(resolution.max(initial=0.0)))
         self.largest = max(self.largest, _largest((np.abs(a) / nonzero(resolution))[a != 0]))
-
-    def add_structural(self, count: int, resolution: float) -> None:
-        """Elements that f does not depend on and whose analytic value is 0, by the structure of
-        both."""
-        self.add_zeros(np.zeros(0), np.array([resolution]), np.zeros(0, bool))
-        self.elements = self.elements + count
-        self.quick = self.quick + count
-        self.counts[Outcome.PASS] += count
 
     def leave(self, count: int) -> None:
         """Elements of which the budget leaves the analytic number unknown."""
@@ -368,10 +343,7 @@ class Tally:
         passed = outcome == Outcome.PASS if outcome.any() else EVERYTHING
         self.elements += len(outcome)
         self.quick += quick
-        if isinstance(passed, slice):
-            self.counts[Outcome.PASS] += len(outcome)
-        else:
-            self.counts += np.bincount(outcome, minlength=len(Outcome))
+        self.counts += np.bincount(outcome, minlength=len(Outcome))
         a, value = np.abs(elements.analytic), np.abs(elements.numeric)
         off, size = np.abs(elements.analytic - elements.numeric), np.maximum(a, value)
         known = passed
@@ -388,10 +360,9 @@ class Tally:
         self.max_abs = max(self.max_abs, _largest(off[known]))
         self.max_rel = max(self.max_rel, _largest(relative[known]))
         deviates = (off > DEVIATES * elements.bar)[passed] & (relative > SMALLEST_DEVIATION)[passed]
-        if deviates.any():
-            self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
+        self.deviation = max(self.deviation, _largest(relative[passed][deviates]))
         if not np.isfinite(size).all():
-            size = np.maximum(a, np.where(np.isfinite(value), value, 0.0))
+            size = np.maximum(a, finite_size(value))
             size = np.where(size > 0, size, 0.0)  # no NaN
         self.largest = max(self.largest, _largest(size / nonzero(elements.tolerance)))
         # The worst, and the one that was asked for
@@ -400,9 +371,8 @@ class Tally:
             ratio = np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
         if self._ratios is not None:
             # A subgradient is right
-            self._ratios[elements.output, elements.input] = (
-                np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio) if outcome.any() else ratio
-            )
+            shown = np.where(outcome == np.int8(Outcome.KINK), 0.0, ratio)
+            self._ratios[elements.output, elements.input] = shown
         self.worst += _records(elements, ratio, _worst(ratio, elements, self._keep))
         worst = sorted(self.worst, key=attrgetter("rank"), reverse=True)[: self._keep]
         self.worst = [record for record in worst if record.outcome] or worst[:1]  # PASS is 0
@@ -440,37 +410,15 @@ class Tally:
 def _records(elements: Entries, ratio: Array, i: Index) -> Iterator[ElementRecord]:
     """Elements i by themselves; `ratio` [E] ranks them."""
     e = elements
-    numbers = (
-        e.outcome,
-        ratio,
-        e.output,
-        e.input,
-        e.analytic,
-        e.numeric,
-        e.bar,
-        e.tolerance,
-        e.limit,
-        e.left,
-        e.right,
-        e.floor,
-    )
-    for code, off_by, out, in_, a, value, bar, tolerance, limit, left, right, floor in zip(
-        *(x[i].tolist() for x in numbers), strict=True
+    numbers = (e.output, e.input, e.analytic, e.numeric, e.bar, e.tolerance)
+    reasons = (e.outcome, e.limit, e.left, e.right, e.floor)
+    for off_by, out, in_, a, value, bar, tolerance, code, limit, *slopes, floor in zip(
+        *(x[i].tolist() for x in (ratio, *numbers, *reasons)), strict=True
     ):
-        left, right = (NAN, NAN) if left != left else (left, right)
+        left, right = (NAN if slope != slope else slope for slope in slopes)
+        rank, outcome = (code, off_by, -in_, -out), OUTCOMES[code]
         yield ElementRecord(
-            (code, off_by, -in_, -out),
-            out,
-            in_,
-            a,
-            value,
-            bar,
-            tolerance,
-            OUTCOMES[code],
-            limit,
-            left,
-            right,
-            floor,
+            rank, out, in_, a, value, bar, tolerance, outcome, limit, left, right, floor
         )
 
 
@@ -504,18 +452,19 @@ def mismatches(pair: Pair) -> Entries | None:
     records = [record for record in pair.worst if record.outcome is Outcome.MISMATCH]
     if len(records) < count:
         return None
-    places = np.array([record.place for record in records], np.intp).reshape(-1, 2)
-    numbers = np.array(
-        [
-            (record.analytic, record.numeric, record.bar, record.tolerance, record.floor)
-            for record in records
-        ],
-        float,
-    ).reshape(-1, 5)
-    analytic, numeric, bar, tolerance, floor = numbers.T
-    outcome = np.full(count, Outcome.MISMATCH, np.int8)
-    return Entries.without_kinks(
-        places[:, 0], places[:, 1], analytic, numeric, bar, tolerance, floor, outcome, {}
+
+    def column(name: str, kind: type = float) -> AnyArray:
+        return np.array([getattr(record, name) for record in records], kind)
+
+    return Entries(
+        column("output_index", int),
+        column("input_index", int),
+        column("analytic"),
+        column("numeric"),
+        column("bar"),
+        column("tolerance"),
+        column("floor"),
+        *without_kinks(np.full(count, Outcome.MISMATCH, np.int8), {}),
     )
 
 

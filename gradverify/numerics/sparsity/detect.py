@@ -134,8 +134,7 @@ class PointProbe:
         columns = in_a_row(self._columns)
         self._x = point.columns.x[columns]
         self._step = sign * point.columns.scale[columns]
-        self._finite = None if point.columns.finite else np.isfinite(self._x)
-        self._defined = bool(np.isfinite(point.f0).all())
+        self._finite = np.isfinite(self._x)
 
     def moved(self, axis: int, slices: Mask) -> Mask:
         """Which outputs [M] of all output tensors changed when all elements of these slices [n] of
@@ -156,21 +155,16 @@ class PointProbe:
             to = np.where(inside[0], to, np.where(inside[1], back, x))
         self._step[places] = -step
         f, f0 = self.point.values_at(columns, to), self.point.f0
-        if self._defined and self.threshold is None:
-            return np.asarray(f != f0)
         with np.errstate(invalid="ignore"):
-            changed = (
-                (f != f0) & ~(np.isnan(f) & np.isnan(f0))
-                if self.threshold is None
-                else np.abs(f - f0) > self.threshold
-            )
+            changed = f != f0 if self.threshold is None else np.abs(f - f0) > self.threshold
+        changed &= ~(np.isnan(f) & np.isnan(f0))
         return np.asarray(changed | (np.isfinite(f) != np.isfinite(f0)))
 
     def _chosen(self, axis: int, slices: Mask) -> Index:
         """The elements [k] of the slices, ascending."""
         stride = math.prod(self.shape[axis + 1 :])
         places = self._places.reshape(-1, len(slices), stride).compress(slices, 1).reshape(-1)
-        return places if self._finite is None else places[self._finite[places]]
+        return places.compress(self._finite[places])
 
 
 @dataclass(frozen=True)
@@ -345,35 +339,34 @@ def detect(
     lengths = tuple(shape) or (1,)
     if not total or not math.prod(lengths):
         return tuple(_pattern(shape, [], np.zeros(total, bool), part) for part in parts)
-    elementwise = None
     # As many outputs as inputs, and axes that would be guessed one by one
     if (
         guess
         and sum(length > SHORT for length in lengths) > 1
         and all(part.stop - part.start == math.prod(lengths) for part in parts)
+        and (found := _elementwise(probe, lengths, parts, seed))
     ):
-        elementwise = _elementwise(probe, lengths, parts, seed)
-    if elementwise:
-        return elementwise
+        return found
     axes = [
         Axis(probe, k, n, math.prod(lengths[k + 1 :]), tuple(map(tuple, outputs)), parts)
         for k, n in enumerate(lengths)
     ]
     windows = [_windows(axis, seed, guess) for axis in axes]
-    live = _any([w.moved for w in windows])
-    if not live.all():
-        live = live | probe.moved(0, np.ones(lengths[0], bool))
+    live = _live(probe, lengths, [w.moved for w in windows])
     return tuple(_pattern(shape, windows, live, part) for part in parts)
+
+
+def _live(probe: PointProbe, lengths: Sequence[int], moved: Sequence[Mask]) -> Mask:
+    """Outputs [M] that moved in some of these calls, or do with everything."""
+    live = _any(moved)
+    return live if live.all() else live | probe.moved(0, np.ones(lengths[0], bool))
 
 
 def _elementwise(
     probe: PointProbe, lengths: Sequence[int], parts: Sequence[slice], seed: Seed
 ) -> tuple[Pattern, ...] | None:
     """The patterns of outputs that each depend on the input in their own place alone; None where
-    they do not.
-
-    (Outputs that have not moved are looked at once more, with everything perturbed.)
-    """
+    they do not."""
     n = math.prod(lengths)
     code = mixed(n, seed.generator("elements"))
     flat = Axis(probe, len(lengths) - 1, n, 1, (), tuple(parts))
@@ -386,17 +379,12 @@ def _elementwise(
     bits = _bits(responses).reshape(-1, n)
     if (np.count_nonzero(bits == code.words.astype(bits.dtype, copy=False), 1) < EVIDENCE).any():
         return None
-    live = _any(responses)
-    if not live.all():
-        live = live | probe.moved(0, np.ones(lengths[0], bool))
+    live = _live(probe, lengths, responses)
     places = np.unravel_index(np.arange(n), tuple(lengths))
     if len(parts) > 1:
         places = tuple(np.tile(place, len(parts)) for place in places)
-    found = (
-        _pattern(lengths, [Windows(place, place, live) for place in places], live, part)
-        for part in parts
-    )
-    return tuple(replace(pattern, pointwise=not pattern.nothing.any()) for pattern in found)
+    windows = [Windows(place, place, live) for place in places]
+    return tuple(_pattern(lengths, windows, live, part) for part in parts)
 
 
 def _pattern(shape: Sequence[int], windows: Sequence[Windows], live: Mask, part: slice) -> Pattern:
@@ -516,8 +504,6 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
     In order: no output moved in a call that leaves its slice alone, and enough slices were heard in
     full (a tie can leave an output unmoved).
     """
-    if not pending.any():
-        return repeated(np.intp(NO_ENTRY), axis.outputs)
     bits = _bits(responses)
     place = np.full(axis.outputs, NO_ENTRY)
     every = np.arange(axis.length)[:, None]
@@ -542,7 +528,7 @@ def _guessed(axis: Axis, code: Code, responses: Sequence[Mask], pending: Mask) -
             ):
                 place[part].reshape(in_order)[...] = every
                 break
-    return place if pending.all() else np.where(pending, place, NO_ENTRY)
+    return np.where(pending, place, NO_ENTRY)
 
 
 def _narrowed(

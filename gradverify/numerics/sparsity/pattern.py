@@ -31,14 +31,12 @@ class Pattern:
     low, high: one array [M] per input axis, the first and last slice that each real output
     coordinate depends on; low > high on every axis where an output depends on nothing. 0-dim inputs
     have no axes: `nothing` [M] says which outputs do not depend on them.
-    `pointwise`: known to be the identity, each output depends on the input in its own place.
     """
 
     shape: tuple[int, ...]
     low: tuple[Index, ...]
     high: tuple[Index, ...]
     nothing: Mask
-    pointwise: bool = False
 
     def __len__(self) -> int:
         """Real output coordinates."""
@@ -57,11 +55,7 @@ class Pattern:
     def _widest(self, low: Index, high: Index) -> int:
         if low is high:
             return 1
-        wide = high - low
-        return (
-            int(np.max(np.where(self.nothing, 0, wide) if self.nothing.any() else wide, initial=0))
-            + 1
-        )
+        return int(np.max(np.where(self.nothing, 0, high - low), initial=0)) + 1
 
     @cached_property
     def single(self) -> tuple[int, ...]:
@@ -78,10 +72,8 @@ class Pattern:
     def rows(self) -> RowGroups:
         """Its outputs in groups that share no input: those that differ in a slice of a single axis,
         or in windows of a band that do not meet."""
-        if self.pointwise:
-            return RowGroups(self, np.zeros(len(self), np.intp), 1)
-        live = slice(None) if not self.nothing.any() else np.flatnonzero(~self.nothing)
-        count = len(self.nothing[live])
+        live = np.flatnonzero(~self.nothing)
+        count = len(live)
         kind, colours = np.zeros(count, np.intp), np.zeros(count, np.intp)
         for k, width in enumerate(self.widths):
             low, high = self.low[k][live], self.high[k][live]
@@ -112,7 +104,7 @@ class Pattern:
         block = np.zeros(len(nothing), np.intp)
         for k in self.single:
             block = block * self.shape[k] + self.low[k][part]
-        return np.where(nothing, NO_ENTRY, block) if nothing.any() else block
+        return np.where(nothing, NO_ENTRY, block)
 
     def block_of_inputs(self, part: slice | Index = slice(None)) -> Index:
         """The independent block [N] of each input coordinate, or of some of them, numbered as those
@@ -147,8 +139,6 @@ class RowGroups:
     @cached_property
     def _sorted(self) -> tuple[Index, Index]:
         """The outputs by group, and where each group begins."""
-        if self.pattern.pointwise:
-            return np.arange(len(self.pattern)), np.array([0, len(self.pattern)])
         return np.argsort(self.group, kind="stable"), np.cumsum(
             np.bincount(self.group + 1, minlength=self.count + 1)
         )
@@ -174,13 +164,10 @@ class RowGroups:
         NO_ENTRY where none does."""
         if not self.pattern.size:
             return np.full((len(groups), self.pattern.size), NO_ENTRY)
-        if self.pattern.pointwise:
-            return np.arange(self.pattern.size)[None]
         order, begins = self._sorted
         pattern = self.pattern
         rows = order[begins[groups.start] : begins[groups.stop]]
-        nothing = pattern.nothing[rows]
-        rows = rows[~nothing] if nothing.any() else rows
+        rows = rows[~pattern.nothing[rows]]
         place = ((self.group[rows] - groups.start) * pattern.size)[:, None]
         inside = np.ones((len(rows), 1), bool)
         for k, width in enumerate(pattern.widths):
@@ -194,11 +181,8 @@ class RowGroups:
             place = (place[:, :, None] + (at * pattern.strides[k])[:, None, :]).reshape(every)
             inside = (inside[:, :, None] & held[:, None, :]).reshape(every)
         row = np.full(len(groups) * pattern.size, NO_ENTRY)
-        if inside.all():
-            row[place] = rows[:, None]
-        else:
-            inside = np.broadcast_to(inside, place.shape)
-            row[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
+        inside = np.broadcast_to(inside, place.shape)
+        row[place[inside]] = np.broadcast_to(rows[:, None], place.shape)[inside]
         return row.reshape(len(groups), pattern.size)
 
     def spans(self, limit: int) -> Iterator[range]:
@@ -270,7 +254,6 @@ def _widened(pattern: Pattern, axes: range) -> Pattern:
         pattern,
         low=bounds(pattern.low, lambda n: 0),
         high=bounds(pattern.high, lambda n: n - 1),
-        pointwise=False,
     )
 
 
@@ -306,8 +289,6 @@ class ColumnGroups:
         return columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
 
     def _of_pattern(self, pattern: Pattern, residues: Sequence[Index], count: int) -> Index:
-        if pattern.pointwise and self.count == 1:
-            return np.arange(len(pattern))[None]
         place = np.zeros(len(pattern), np.intp)
         in_pattern = ~pattern.nothing
         for k, (residue, width) in enumerate(zip(residues, self.widths, strict=True)):
@@ -316,10 +297,9 @@ class ColumnGroups:
                 at = _one_of(at)
                 onward = residue[:, None] - at % width
                 at = at + np.where(onward < 0, onward + width, onward)
-                inside = at <= _one_of(pattern.high[k])
-                in_pattern = in_pattern if inside.all() else in_pattern & inside
+                in_pattern = in_pattern & (at <= _one_of(pattern.high[k]))
             place = place + at * pattern.strides[k]
-        columns = place if in_pattern.all() else np.where(in_pattern, place, NO_ENTRY)
+        columns = np.where(in_pattern, place, NO_ENTRY)
         return np.broadcast_to(columns, (count, len(pattern)))
 
 
