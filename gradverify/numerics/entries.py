@@ -76,8 +76,18 @@ from gradverify.numerics.rungs import (
     pieces,
     step,
 )
-from gradverify.numerics.screen import VERIFIED_ALONG, draw_directions, screen
-from gradverify.numerics.seed_vectors import WEIGHTS, gradient_of_rows, signed_weights_float32
+from gradverify.numerics.screen import (
+    VERIFIED_ALONG,
+    draw_directions,
+    random_cotangent,
+    screen,
+)
+from gradverify.numerics.seed_vectors import (
+    WEIGHTS,
+    gradient_of_rows,
+    pull_back,
+    signed_weights_float32,
+)
 from gradverify.numerics.sparsity.pattern import NO_ENTRY
 from gradverify.numerics.survey import STRAY, Directions
 from gradverify.numerics.verdict import MISMATCH, PASS, Limit, Verdict
@@ -377,6 +387,8 @@ def _pieces(line: Index) -> Iterator[Index]:
 PARTS = 4
 NEARER = 5  # rungs below, 600 times nearer, a tie must be a tie still
 MOST_ENTRIES = 1 << 21  # off the pattern of a group that are kept
+# Of the magnitudes that add up to a gradient: what backward may round a sum by
+ROUNDINGS = 64.0
 # Of the scale: what a group's columns are moved by at least
 LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 
@@ -384,12 +396,18 @@ LEAST_STEP = WEIGHTS[0] * BASE * RATIO ** -QUICK[0]
 # ---- The analytic Jacobian through few backwards: outputs that share no input are pulled back
 # together
 def analytic_values(
-    run: Run, weights: Array, spans: Mapping[int, range]
+    run: Run, weights: Array, spans: Mapping[int, range], verify: bool = False
 ) -> tuple[dict[int, Array], dict[tuple[int, int, int], float]]:
     """Per tensor the analytic values [groups, M] of these column groups; and by tensor, output and
-    number the row groups that have numbers where none of their outputs depends on the input, with
-    the largest in units of the inputs' sizes: one backward a row group. `weights` [M]: the
-    cotangents of group members, continuous and signed; that of a lone one is 1."""
+    number the row groups that have numbers off the pattern, with the largest in units of the
+    inputs' sizes: one backward a row group. `weights` [M]: the cotangents of group members,
+    continuous and signed; that of a lone one is 1.
+
+    Such numbers show where none of a group's outputs depends on the input. To `verify` that the
+    others are no sums with them, all outputs are pulled back together once, with other weights:
+    rounding is all by which that may differ from the sum of the values; one backward for each
+    output tensor.
+    """
     point, plans = run.point, [run.structure.plans[tensor] for tensor in spans]
     m, strays = len(point.f0), dict[tuple[int, int, int], float]()
     values = {tensor: np.zeros((len(span), m)) for tensor, span in spans.items()}
@@ -397,9 +415,11 @@ def analytic_values(
         sharing = [plans[n] for n in shared.users]
         rows = shared.groups
         part = point.parts[shared.output]
-        weight = np.where(
-            np.bincount(rows.group, minlength=rows.count)[rows.group] == 1, 1.0, weights[part]
-        )
+        members = np.bincount(rows.group, minlength=rows.count)
+        weight = np.where(members[rows.group] == 1, 1.0, weights[part])
+        together = random_cotangent(point, shared.output, "all rows")
+        # What the values add up to, and their magnitudes [2, N]
+        sums = {plan.tensor: np.zeros((2, plan.size)) for plan in sharing}
         for groups, pulled in pulled_groups(
             point, shared, weight, [plan.tensor for plan in sharing]
         ):
@@ -420,12 +440,31 @@ def analytic_values(
                     at, column = np.nonzero(held)
                     row, entry = row[at, column], entry[at, column]
                 entry = entry / weight.take(row)
+                terms = entry * together.take(row)
+                for total, each in zip(sums[plan.tensor], (terms, np.abs(terms)), strict=True):
+                    total += np.bincount(
+                        np.broadcast_to(column, each.shape).reshape(-1),
+                        each.reshape(-1),
+                        plan.size,
+                    )
                 row = row + part.start
                 run.reach.add_entries(row, plan.first + column, entry)
                 group = plan.colour[column] - span.start
                 group, row, entry = np.broadcast_arrays(group, row, entry)
                 inside = (group >= 0) & (group < len(span))
                 values[plan.tensor].reshape(-1)[(group * m + row)[inside]] = entry[inside]
+        if verify and (members > 1).any():
+            gradient = point.by_column(pull_back(point, shared.output, together))
+            unit = max(float(point.unit[part].max()), point.backward_unit)
+            for plan in sharing:
+                of_tensor = slice(plan.first, plan.first + plan.size)
+                total, magnitude = sums[plan.tensor]
+                off = np.abs(gradient[of_tensor] - total) - ROUNDINGS * unit * magnitude
+                off = (off / WEIGHTS[0] - run.atol) * point.columns.size[of_tensor]
+                largest = float(np.where(np.isfinite(off), off, 0.0).max(initial=0.0))
+                for g in np.flatnonzero(members > 1).tolist() if largest > 0 else ():
+                    place = plan.tensor, shared.output, g
+                    strays[place] = max(largest, strays.get(place, 0.0))
     return values, strays
 
 
@@ -841,7 +880,7 @@ class Sweep:
         one_tile = sum(counts.values()) <= self.room
         at_once = self.groups_at_once
         spans = {t: range(count if one_tile else 0) for t, count in counts.items()}
-        values, strays = analytic_values(run, weights, spans)
+        values, strays = analytic_values(run, weights, spans, verify=True)
         for t, groups in tensors.items():
             width = counts[t] if one_tile else self.room
             for first in range(0, counts[t], width):

@@ -103,6 +103,26 @@ def test_whatever_is_shown_of_a_random_wrong_backward_is_what_one_hot_cotangents
     assert element.analytic == given[worst.place]
 
 
+@pytest.mark.population(most=4)
+@pytest.mark.parametrize("seed", range(20))
+def test_entries_off_the_pattern_are_found_below_the_tolerance_of_those_on_it(seed):
+    """A compressed VJP adds them to entries of order 1, which may be off by a millionth."""
+    rng = np.random.default_rng(seed)
+    forward, x = forwards(rng)[(0, 1, 3, 5, 7)[seed % 5]]
+    right = torch.func.jacrev(forward)(x).reshape(-1, x.numel()).numpy()
+    nothing = np.argwhere(right == 0)
+    places = nothing[rng.choice(len(nothing), 1 + seed % 4, replace=False)]
+    given = right.copy()
+    given[*places.T] = 1e-7 * rng.uniform(0.5, 2, len(places))
+    (pair,) = compare(Linear(forward, x, given), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
+    assert pair.count(Outcome.MISMATCH) == len(places)
+    assert {shown.place for shown in pair.worst if shown.outcome is Outcome.MISMATCH} == {
+        tuple(place) for place in places.tolist()
+    }
+    (pair,) = compare(Linear(forward, x, right), mode=Mode.ENTRIES, seed=Seed(seed)).pairs
+    assert pair.verdict is Verdict.PASS
+
+
 # ---- calls
 def calls(given, forward=torch.sin, n=1000):
     function = Linear(forward, normal(1, n), given)
@@ -129,9 +149,6 @@ def test_what_comes_from_one_output_each_takes_two_backwards_a_bit_of_their_numb
     # 20 for the bits, one for each of ten that are shown; the rest for whether rounding explains
     # them
     assert backward < 160
-
-
-# ---- the search itself
 
 
 # ---- where the budget ends
