@@ -49,6 +49,7 @@ from gradverify.subject.failure import Line, Spent, UserCodeError, Value, attemp
 from gradverify.subject.forms import specified
 from gradverify.subject.interpreted import launches
 from gradverify.subject.iterating import Tightened, stopping_tests
+from gradverify.subject.rounding import Anew
 from gradverify.subject.spending import Spending
 from gradverify.subject.subject import Argument, Subject
 from gradverify.subject.wide import casts_to_single, is_narrow, lifted
@@ -116,7 +117,18 @@ class Evidence(Checked):
             near = [(x + STEP * x.abs() * signed(x, source)).requires_grad_() for x in inputs]
             there = tried(self.function.values, near) or self.outputs
             bits = [each.seen(numbers(y)) for each, y in zip(bits, there, strict=True)]
-        return tuple(max(unit, each.unit) for unit, each in zip(declared, bits, strict=True))
+        return tuple(
+            max(unit, each.unit_where(self._coarsest))
+            for unit, each in zip(declared, bits, strict=True)
+        )
+
+    def _coarsest(self) -> float:
+        """The coarsest roundoff of forward's operations, as far as torch sees them; 0 where it sees
+        none."""
+        mode = Anew(self.subject.generator("coarsest"))
+        with mode:
+            tried(self.function.values, self.subject.inputs)
+        return mode.coarsest
 
     @property
     def low_precision(self) -> bool:

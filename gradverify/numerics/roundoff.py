@@ -3,6 +3,7 @@ values show."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ HEAD = 64  # values that mostly tell already that they are float64
 ENOUGH, KEPT = 3, 32  # distinct values; one or two round numbers prove nothing
 # Halvings: numbers of few bits look like multiples of one step, by chance, once in 16,000
 COARSER = 14
+CANCELLED = 4  # the same, where torch sees no operation coarser than float64
 # Significant bits that numbers of a format really use
 SINGLE_BITS, BF16_BITS = 20, (6, 8)
 
@@ -61,20 +63,25 @@ class Bits:
             return U64
         if self.used >= SINGLE_BITS:
             return U32
-        return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not self.on_a_grid else U64
+        on_a_grid = self.integers or self.halvings >= COARSER
+        return U_BF16 if BF16_BITS[0] <= self.used <= BF16_BITS[1] and not on_a_grid else U64
+
+    def unit_where(self, coarsest: Callable[[], float]) -> float:
+        """The same, where operations round as coarsely as that, as far as torch sees them: what is
+        left of larger float64 numbers that cancel has few bits, and one step for all numbers."""
+        unit = self.unit
+        cancelled = unit == U32 and self.halvings >= CANCELLED
+        return U64 if cancelled and coarsest() == U64 else unit
 
     @property
-    def on_a_grid(self) -> bool:
-        """Are these integers, or multiples of a power of two (`lowest`) as a quantiser gives them?
-        Numbers of so few significant bits would have finer ones among the small: by chance half of
-        those in one binade less have not, a quarter in two binades less."""
+    def halvings(self) -> int:
+        """By how many halvings all values together miss the steps that numbers of so many
+        significant bits have: integers, and multiples of a power of two (`lowest`) as a quantiser
+        or a cancellation gives them, have one step. By chance half of those in one binade less
+        miss one, a quarter in two binades less two."""
         # What has an exponent below it, as frexp counts, would be finer
         top = self.lowest + self.used
-        return (
-            self.integers
-            or sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1])
-            >= COARSER
-        )
+        return sum(max(top - int(exponent), 0) for exponent in np.frexp(list(self.distinct))[1])
 
 
 def _bits_used(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Index:

@@ -330,7 +330,10 @@ class Point:
         if self._unit is None:
             self._unit = joined(
                 [
-                    repeated(max(UNITS.get(dtype, U64), bits.unit), part.stop - part.start)
+                    repeated(
+                        max(UNITS.get(dtype, U64), bits.unit_where(lambda: self._coarsest)),
+                        part.stop - part.start,
+                    )
                     for part, (_, dtype, _), bits in zip(
                         self.parts, self.shapes, self._bits, strict=True
                     )
@@ -338,6 +341,11 @@ class Point:
             )
             self._unit.flags.writeable = False  # everybody reads the same one
         return self._unit
+
+    @cached_property
+    def _coarsest(self) -> float:
+        """The coarsest roundoff of the operations that torch sees: one forward call."""
+        return self.spread(1)[1]
 
     @property
     def backward_unit(self) -> float:
