@@ -602,6 +602,8 @@ class Judged(Record):
     def outcome(self) -> Codes:
         """`Outcome` codes [E]."""
         d = self.derivative
+        if not (self.verdict.any() or d.rough):
+            return np.full(len(self.analytic), Outcome.PASS, np.int8)
         kink = d.outcome == KINK
         undecided = np.select(
             [
