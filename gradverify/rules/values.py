@@ -24,6 +24,7 @@ from gradverify.numerics.rungs import Z
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.finite_difference import Filled
 from gradverify.rules.asking import NotApplicable
+from gradverify.rules.at_line import at_forward
 from gradverify.rules.shown import (
     Findings,
     Told,
@@ -429,11 +430,12 @@ def gv106(evidence: Evidence) -> Told:
                 theirs="expected",
             )
             # Where the forwards differ (GV105) the two are other functions, and their gradients
-            # say nothing of who is at fault
-            if not values[key[1]].count(Outcome.MISMATCH):
+            # do not show that backward is at fault
+            if values[key[1]].count(Outcome.MISMATCH):
+                yield at_forward(found, evidence)
+            else:
                 own = [evidence.jacobian.pairs[key]]
-                found = blamed(found, evidence, own, name, evidence.reference.target)
-            yield found
+                yield blamed(found, evidence, own, name, evidence.reference.target)
 
 
 # ---- GV107 expected-gradient: backward differs from the gradient that the spec gives

@@ -1,6 +1,7 @@
 """Forward values within bars."""
 
 from live import Oracles, check, codes, evidence, randn
+from torch.autograd import Function
 
 from gradverify.numerics.pairs.pair import Outcome
 
@@ -41,3 +42,28 @@ def test_undecided_values_are_no_pass():
     assert any(
         "could not be compared with reference" in finding.message for finding in result.findings
     )
+
+
+class MoreThanSquare(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x + 1e-3 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (2 * x + 1e-3)
+
+
+def square(x):
+    return x * x
+
+
+def test_where_the_forwards_differ_the_gradients_point_at_forward(recwarn):
+    """Which of the two functions is meant is not known, and backward is that of its forward."""
+    result = check(MoreThanSquare, randn(3), oracles=Oracles(reference=f"{HERE}:square"))
+    assert [found.code for found in result.findings][:2] == ["GV105", "GV106"]
+    for found in result.findings[:2]:
+        assert "def forward" in found.source
+    assert not [each for each in recwarn if issubclass(each.category, RuntimeWarning)]
