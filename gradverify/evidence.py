@@ -33,12 +33,12 @@ from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes, jacobi
 from gradverify.oracles.given import Given
 from gradverify.oracles.implementation import Surrogate
 from gradverify.oracles.legs import (
+    FirstLeg,
     InFloat64,
     Kernel,
     RefusedError,
-    Standing,
-    beside_lifted,
     in_float64,
+    refined_by_lifted,
 )
 from gradverify.oracles.oracle import Checked
 from gradverify.oracles.reference import AgainstReference
@@ -70,7 +70,7 @@ class Evidence(Checked):
         super().__init__(subject, differentiate)
         self.watch = watch
         # A check in 16 bits stands on another leg than its own
-        self.standing = Standing(subject)
+        self.first_leg = FirstLeg(subject)
         settings = subject.case.settings
         # Another evidence of the subject has its own
         self.spending = Spending(subject, settings.budget, settings.timeout if watch else inf)
@@ -159,7 +159,7 @@ class Evidence(Checked):
         self.forget_repeats()
         with self.spending.patient():
             first = self._by_differences(asked)
-        found = beside_lifted(
+        found = refined_by_lifted(
             first, lambda: self._by_differences(asked) if self._lifts_inside() else None
         )
         if self.cast_inside and found is first:
@@ -192,7 +192,7 @@ class Evidence(Checked):
         that."""
         twin, casts = lifted(self.subject)
         function = self._differentiate(twin, self.forward.checked)
-        return function if tried(function.values, twin.leaves()) and casts.asked else None
+        return function if tried(function.values, twin.leaves()) and casts.replaced else None
 
     def _lifts_inside(self) -> bool:
         """Does a function of float64 cast to float32 inside, and is it the same one without? It is
@@ -343,7 +343,9 @@ class Evidence(Checked):
         """In a clause, for a check in float32: what its finite differences are taken in. Nothing
         for others."""
         if self.kernel is not None:
-            of = "those of the reference" if self.standing.of_reference else "those of the function"
+            of = (
+                "those of the reference" if self.first_leg.of_reference else "those of the function"
+            )
             return (
                 f"finite differences in float64 ({of}), {self.kernel.name} held against its "
                 "gradients (GV112)"
@@ -363,7 +365,7 @@ class Evidence(Checked):
         narrow = self.subject.narrow
         if narrow is None:
             return None
-        return Kernel(self.subject, narrow, self.forward.checked, self.standing.of_reference)
+        return Kernel(self.subject, narrow, self.forward.checked, self.first_leg.of_reference)
 
     @property
     def difference(self) -> str:

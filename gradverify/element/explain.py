@@ -301,7 +301,7 @@ def explain(subject: Subject, asked: Asked | None = None) -> Element:
     there is nothing to compare.
     """
     evidence, before = evidence_of(subject), subject.calls
-    with evidence.standing.mode():
+    with evidence.first_leg.mode():
         if asked is not None:
             moved = input_element(evidence, asked.input)
             seen = output_element(evidence, asked.output)

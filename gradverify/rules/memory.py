@@ -220,15 +220,15 @@ def gv231(evidence: Evidence) -> Findings:
 
 # ---- GV232 written-beside: a call writes beside its tensor
 def gv232(evidence: Evidence) -> Findings:
-    beside = evidence.memory.beside
-    if beside is not None:
+    written = evidence.memory.out_of_bounds
+    if written is not None:
         who = "backward" if evidence.memory.backward else "forward"
-        count = abs(beside.element)
-        where = "before the first" if beside.element < 0 else "behind the last"
+        count = abs(written.element)
+        where = "before the first" if written.element < 0 else "behind the last"
         found = Finding(
             "GV232",
             f"{who} writes beside its tensor: {count} element{'s' * (count > 1)} {where} of "
-            f"{beside.tensor} there is another number after the call",
+            f"{written.tensor} there is another number after the call",
             hint="look at the first and the last index that is written",
         )
         yield found if evidence.memory.backward else at_forward(found, evidence)

@@ -452,7 +452,7 @@ def gv107(evidence: Evidence) -> Told:
                     None,
                     None,
                     pair,
-                    oracle.says,
+                    oracle.phrase,
                     "check these numbers",
                     "expected",
                 )

@@ -89,7 +89,7 @@ def other_points(subject: Subject) -> Iterator[Other]:
             yield moved
 
 
-def beside(subject: Subject, number: int) -> list[Tensor]:
+def nearby(subject: Subject, number: int) -> list[Tensor]:
     """The differentiable inputs a little off, of the same kind as they are; others for each
     number."""
     source = subject.generator(f"beside {number}")
