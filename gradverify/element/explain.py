@@ -367,14 +367,14 @@ def _measured(
             checked=record,
             atol=settings.atol or 0.0,
             rtol=settings.rtol,
-            domains=evidence.wishes.domains,
-            symmetric=evidence.wishes.symmetric,
-            specified=evidence.wishes.specified,
-            seed=evidence.wishes.seed,
+            domains=evidence.constraints.domains,
+            symmetric=evidence.constraints.symmetric,
+            specified=evidence.constraints.specified,
+            seed=evidence.constraints.seed,
         )
     atol, rtol = settings.tolerances()
     return replace(
-        measure(function, _of(moved, seen), seed=evidence.wishes.seed),
+        measure(function, _of(moved, seen), seed=evidence.constraints.seed),
         fixed=fixed_step(record, settings.eps, atol=atol, rtol=rtol),
     )
 

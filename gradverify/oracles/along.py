@@ -31,7 +31,7 @@ from gradverify.numerics.function.coordinates import (
 from gradverify.numerics.function.point import DirectionLine, Function, Point
 from gradverify.numerics.rungs import QUICK, RUNGS, Array, Index
 from gradverify.numerics.seed_vectors import cotangent, signed_tensor
-from gradverify.oracles.finite_difference import Filled, Gives, Wishes
+from gradverify.oracles.finite_difference import Constraints, Filled, WithBackward
 from gradverify.subject.subject import Cotangents, Tensors, filled
 
 # The finest quick rung: its truncation error is 2e-9 of the ratio of the third derivative to the
@@ -207,8 +207,8 @@ class Screen(Enum):
 
 
 def screened(
-    function: Gives,
-    wishes: Wishes,
+    function: WithBackward,
+    constraints: Constraints,
     source: torch.Generator,
     rtol: float,
     infinite: int = 0,
@@ -222,7 +222,7 @@ def screened(
     −inf); they are left out. `invented`: whether f may not be meant to be called at this point, so
     that outputs that no step moves are judged separately.
     """
-    along = Along(Filled(function), wishes.columns(function.inputs))
+    along = Along(Filled(function), constraints.columns(function.inputs))
     point = along.point
     if np.sum(~np.isfinite(point.f0)) > infinite:
         return Screen.NON_FINITE

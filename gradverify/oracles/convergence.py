@@ -21,7 +21,7 @@ from gradverify.numerics.pairs.pair import OPEN, Entries, Outcome, Pair, mismatc
 from gradverify.numerics.rungs import RESOLVED, AnyArray, Array, Index
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
-from gradverify.oracles.finite_difference import Filled, Gives, Jacobian, Wishes
+from gradverify.oracles.finite_difference import Constraints, Filled, Jacobian, WithBackward
 from gradverify.oracles.oracle import Checked
 from gradverify.subject.differentiable import Differentiable
 
@@ -42,7 +42,7 @@ ByPlace = dict[tuple[int, int], tuple[float, ...]]
 def without_leftovers(
     found: Jacobian,
     inputs: Sequence[Tensor],
-    wishes: Wishes,
+    constraints: Constraints,
     leftover: Callable[[], float],
     tighter: Callable[[], Jacobian],
 ) -> Jacobian:
@@ -54,7 +54,7 @@ def without_leftovers(
     if not wrong or found.choice is None:
         return found
     # The reach of each row of each output, and the size of each input's elements
-    columns, places = wishes.columns(inputs), parts(inputs)
+    columns, places = constraints.columns(inputs), parts(inputs)
     scale, sizes = np.ones((2, places[-1].stop))
     scale[columns.coordinate], sizes[columns.coordinate] = columns.scale, columns.size
     kept = [(pair, pair.entries) for pair in found.pairs.values() if pair.entries is not None]
@@ -125,7 +125,7 @@ def noise_left_open(found: Jacobian) -> Jacobian:
 
 
 def zeros_left_open(
-    found: Jacobian, wishes: Wishes, uncast: Callable[[], Gives | None]
+    found: Jacobian, constraints: Constraints, uncast: Callable[[], WithBackward | None]
 ) -> Jacobian:
     """Return the comparison with passes of an all-zero gradient undecided where f without its casts
     to fewer bits is not constant: the casts alone may make f flat at all steps. `uncast`: makes f
@@ -143,7 +143,7 @@ def zeros_left_open(
     function = uncast() if zero and found.choice is not None else None
     if function is None:
         return found
-    point, moved = wishes.point(Filled(function)), dict[tuple[int, int], Pair]()
+    point, moved = constraints.point(Filled(function)), dict[tuple[int, int], Pair]()
     with np.errstate(all="ignore"):
         for tensor, output in zero:
             own, part = point.columns.of(tensor), point.parts[output]

@@ -46,7 +46,7 @@ class Jacobian:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Constraints:
     """The spec's constraints on the inputs: the domain of each (None: unrestricted), and which are
     read as symmetric matrices.
     `specified`: the elements that a sparse input has (None: all). `seed`: of all random draws."""
@@ -66,9 +66,9 @@ class Wishes:
 
 
 def jacobian(
-    function: Gives,
+    function: WithBackward,
     settings: Settings,
-    wishes: Wishes,
+    constraints: Constraints,
     watch: Watch | None = None,
     clock: Clock | None = None,
     over_budget: OverBudget = no_budget,
@@ -95,10 +95,10 @@ def jacobian(
             limits=limits,
             atol=atol,
             rtol=settings.rtol,
-            domains=wishes.domains,
-            symmetric=wishes.symmetric,
-            specified=wishes.specified,
-            seed=wishes.seed,
+            domains=constraints.domains,
+            symmetric=constraints.symmetric,
+            specified=constraints.specified,
+            seed=constraints.seed,
             keep=WORST,
             watch=watch,
             clock=clock,
@@ -110,7 +110,7 @@ def jacobian(
     return Jacobian(pairs, frozenset(pairs) - frozenset(filled.given), choice, structure=structure)
 
 
-class Gives(Protocol):
+class WithBackward(Protocol):
     """A function whose backward may return None. It may have the optional members of `Function`,
     and `vjps`, which pulls many cotangents back at once."""
 
@@ -126,7 +126,9 @@ class Split:
     """The values of one function with the backward of another, whose inputs and outputs may have
     other dtypes."""
 
-    def __init__(self, values_of: Gives, backward_of: Gives, outputs: Tensors) -> None:
+    def __init__(
+        self, values_of: WithBackward, backward_of: WithBackward, outputs: Tensors
+    ) -> None:
         """`outputs`: of the function whose backward it is."""
         self._full, self._narrow, self._outputs = values_of, backward_of, tuple(outputs)
         self.inputs = values_of.inputs
@@ -150,7 +152,7 @@ class Filled:
     """A function whose missing gradients are zeros; `given`: the (input, output) pairs for which
     backward has returned a gradient."""
 
-    def __init__(self, function: Gives) -> None:
+    def __init__(self, function: WithBackward) -> None:
         self._function, self.inputs = function, function.inputs
         # Its backward, if that is less precise than its values
         self.narrow: Narrow | None = getattr(function, "narrow", None)

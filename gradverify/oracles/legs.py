@@ -24,7 +24,7 @@ from gradverify.numerics.function.coordinates import DOUBLE, SIXTEEN, WIDE, numb
 from gradverify.numerics.pairs.pair import Outcome, Pair
 from gradverify.numerics.rungs import U32, Array, Z
 from gradverify.numerics.sixteen_bit import Legs, TensorResult, judge, nudged
-from gradverify.oracles.finite_difference import Gives, Jacobian, Split, rounded_anew
+from gradverify.oracles.finite_difference import Jacobian, Split, WithBackward, rounded_anew
 from gradverify.subject.another import nearby
 from gradverify.subject.differentiable import Differentiable, Gradients
 from gradverify.subject.draw import generator, signed
@@ -308,7 +308,10 @@ class RefusedError(UserCodeError):
 
 
 def in_float64(
-    subject: Subject, function: Gives, outputs: Tensors, given_by: Callable[[Subject], Gives]
+    subject: Subject,
+    function: WithBackward,
+    outputs: Tensors,
+    given_by: Callable[[Subject], WithBackward],
 ) -> InFloat64 | UserCodeError:
     """Return the function with values in float64, or the error that says why there is none.
 
@@ -398,8 +401,8 @@ class InFloat64(Split):
 
     def __init__(
         self,
-        narrow: Gives,
-        full: Gives,
+        narrow: WithBackward,
+        full: WithBackward,
         outputs: Tensors,
         subject: Subject,
         mode: InDouble,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradverify.oracles.finite_difference import Gives, Jacobian, Wishes
+from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward
 from gradverify.subject.base_call import BaseCall
 from gradverify.subject.differentiable import Differentiable
 from gradverify.subject.failure import Value
@@ -20,7 +20,7 @@ class Checked(BaseCall):
     """The rest of the check's budget."""
 
     @property
-    def wishes(self) -> Wishes:
+    def constraints(self) -> Constraints:
         """The spec's constraints on the differentiable inputs."""
         raise NotImplementedError
 
@@ -40,7 +40,7 @@ class Checked(BaseCall):
         raise NotImplementedError
 
     @property
-    def measured(self) -> Gives:
+    def measured(self) -> WithBackward:
         """The function that finite differences are taken of; for a function in float32 its values
         in float64, if it has these."""
         raise NotImplementedError

@@ -42,7 +42,7 @@ from gradverify.numerics.tolerance import FLOOR
 from gradverify.numerics.verdict import Limit
 from gradverify.oracles.along import parts
 from gradverify.oracles.convergence import ByPlace, by_place, small_leftovers_passed
-from gradverify.oracles.finite_difference import WORST, Filled, Gives, Jacobian
+from gradverify.oracles.finite_difference import WORST, Filled, Jacobian, WithBackward
 from gradverify.oracles.given import exactly, rounding_left_open
 from gradverify.oracles.implementation import Implementation
 from gradverify.oracles.legs import Kernel, as_reference
@@ -322,12 +322,12 @@ def at_kinks(checked: Checked) -> Revised:
 
     def alone(tensor: int, output: int, out: Index, in_: Index) -> ByPlace:
         """Return the kinks among elements, each column moved individually."""
-        wishes = checked.wishes
+        constraints = checked.constraints
         prepared = prepare(
             Filled(checked.measured),
-            domains=wishes.domains,
-            symmetric=wishes.symmetric,
-            specified=wishes.specified,
+            domains=constraints.domains,
+            symmetric=constraints.symmetric,
+            specified=constraints.specified,
             grouped=False,
         )
         if prepared is None:
@@ -446,8 +446,8 @@ class AgainstReference(Implementation):
                 if not noise:
                     # Z standard deviations of both per output [M], or of the function alone where
                     # the reference has another shape
-                    wishes = self._seen.wishes
-                    points = [wishes.point(Filled(each)) for each in (function, self)]
+                    constraints = self._seen.constraints
+                    points = [constraints.point(Filled(each)) for each in (function, self)]
                     with np.errstate(all="ignore"):
                         one, other = (survey(point).sigma for point in points)
                     noise = [
@@ -499,7 +499,7 @@ class AgainstReference(Implementation):
                 seen.spending.short_of,
             )
 
-        def row_of(output: int, function: Gives, inputs: Tensors, row: int) -> Cotangents:
+        def row_of(output: int, function: WithBackward, inputs: Tensors, row: int) -> Cotangents:
             y = seen.outputs[output]
             one = one_hot(y.shape, y.dtype, y.device, row)
             every = range(len(seen.outputs))

@@ -20,7 +20,7 @@ from gradverify.rules.differ import Difference, equal, on_another_graph, other_g
 from gradverify.rules.shown import Findings, changed, element_name
 from gradverify.subject.ambient import generator_name
 from gradverify.subject.another import elsewhere, other_points
-from gradverify.subject.base_call import arguments, given_back, saved_tensors
+from gradverify.subject.base_call import arguments, freed_arguments, saved_tensors
 from gradverify.subject.differentiable import Graph
 from gradverify.subject.draw import signed
 from gradverify.subject.failure import shown, tried, type_name
@@ -66,7 +66,7 @@ REBUILT = (
 def gv203(evidence: Evidence) -> Findings:
     is_function = evidence.subject.target.kind == "autograd.Function"
     lost = (
-        given_back(evidence.subject, evidence.base)
+        freed_arguments(evidence.subject, evidence.base)
         if evidence.forward.freed and evidence.worked.direct
         else ()
     )

@@ -289,7 +289,7 @@ def _is_rounding(evidence: Evidence, pair: Pair) -> bool:
     Nine backwards a row, of the rows that are off most.
     """
     seen = pair.entries
-    if seen is None or evidence.wishes.symmetric[pair.input]:
+    if seen is None or evidence.constraints.symmetric[pair.input]:
         return False
     off = np.abs(seen.analytic - seen.numeric)
     size = np.maximum(np.abs(seen.analytic), np.abs(seen.numeric))

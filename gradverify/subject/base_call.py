@@ -113,7 +113,7 @@ class Custody(Snapshot):
         return tuple(found)
 
 
-def given_back(subject: Subject, graph: Graph) -> tuple[str, ...]:
+def freed_arguments(subject: Subject, graph: Graph) -> tuple[str, ...]:
     """Return the names of the arguments whose memory a forward freed."""
     return tuple(
         argument.name for argument, now in _tensors(subject, graph) if freed(now, argument.value)
@@ -298,7 +298,7 @@ def observe_forward(subject: Subject, wanted: Sequence[int] | None, saved: Saved
         nodes,
         of_nodes,
         tuple(written) if subject.writes else (),
-        given_back(subject, graph),
+        freed_arguments(subject, graph),
         None if saved.refused else len(saved.tensors),
         drawn[0] != drawn[1],
         tuple(left),
@@ -473,7 +473,7 @@ class BaseCall:
         gradients: Gradients = (None,) * len(seen.leaves)
         drawn: Drawn = ((), ())
         first, direct, fresh = gradients, True, subject.fresh_states(BACKWARD)
-        with self._looked_at(seen.graph, lambda: gradients) as raw:
+        with self._recorded_returns(seen.graph, lambda: gradients) as raw:
             with left_as_found(OURS), noticed() as left:
                 found = attempted(
                     subject.pull, seen.graph, self.returned, given, retain=True, way=Way.REUSED
@@ -516,7 +516,7 @@ class BaseCall:
         )
 
     @contextmanager
-    def _looked_at(
+    def _recorded_returns(
         self, graph: Graph, earlier: Callable[[], Gradients] = tuple
     ) -> Iterator[list[RawReturn]]:
         """Context that records what every backward of a graph's Functions returns, together with
@@ -629,7 +629,7 @@ class BaseCall:
         """What each backward returns for cotangents of ones, and the gradients that autograd gives.
         Raises UserCodeError."""
         graph, ones = self.usable(), list(map(torch.ones_like, self.outputs))
-        with self._looked_at(graph) as raw:
+        with self._recorded_returns(graph) as raw:
             gradients = copied(self.function.gradients(graph, ones, retain=True))
         return tuple(raw), gradients
 

@@ -431,7 +431,7 @@ class Backward:
         kept, self._kept = self._kept, None
         return self.second(weights) if kept is None else self._through(kept, weights)
 
-    def let_go(self) -> None:
+    def drop_graph(self) -> None:
         """Drop the kept graph, if any."""
         self._kept = None
 

@@ -523,7 +523,7 @@ def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
     elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
         yield from (
             tensor
-            for each in brought(value)
+            for each in referenced(value)
             for tensor in _inside(each, depth + 1, seen)
             if tensor.requires_grad
         )
@@ -533,7 +533,7 @@ def _inside(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
             yield from _inside(each, depth + 1, seen)
 
 
-def brought(function: Any) -> Iterator[Any]:
+def referenced(function: Any) -> Iterator[Any]:
     """Yield the objects that a function carries: the object it is bound to, its closure and its
     defaults, unevaluated."""
     if isinstance(function, functools.partial):

@@ -15,7 +15,7 @@ import torch
 from gradverify.subject.base_call import ForwardSeen
 from gradverify.subject.graph import nodes_below, registered_backward
 from gradverify.subject.subject import Subject
-from gradverify.subject.target import Place, definition, place_of, users
+from gradverify.subject.target import Place, definition, outside_torch, place_of
 from gradverify.torch_private import added_arguments, function_class
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -160,7 +160,7 @@ def backward_of(cls: type) -> Place | None:
     """Return the place of the backward of a Function, or of the backward registered for an
     operator; None where that is torch's own code."""
     registered = registered_backward(cls)
-    return users(place_of(registered) if registered else definition(cls))
+    return outside_torch(place_of(registered) if registered else definition(cls))
 
 
 def inner_backward(seen: ForwardSeen, input: int | None) -> Place | None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradverify.subject.forms import brought
+from gradverify.subject.forms import referenced
 from gradverify.subject.snapshot import alike, same
 from gradverify.torch_private import (
     TENSOR_HOOKS,
@@ -144,14 +144,14 @@ def _modules(value: Any, depth: int, package: str | None, seen: set[int]) -> Ite
         globals_ = (
             value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__
         )
-        parts, package, depth = (*brought(value), *globals_), own, depth - 1
+        parts, package, depth = (*referenced(value), *globals_), own, depth - 1
     elif isinstance(value, type):
         parts = (value.forward,) if issubclass(value, torch.autograd.Function) else ()
     else:
         parts = (
             tuple(part for part in value if isinstance(part, nn.Module))
             if isinstance(value, list | tuple)
-            else tuple(brought(value))
+            else tuple(referenced(value))
         )
     for part in parts:
         yield from _modules(part, depth, package, seen)

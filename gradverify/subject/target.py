@@ -130,8 +130,8 @@ def live(
 
 
 def callable_target(name: str, key: str) -> Callable[..., Any]:
-    """What an oracle's key names, as something to call: a built-in, an autograd Function or any
-    callable. Raises UserCodeError (GV001)."""
+    """Return the callable that a spec names under `key`: a built-in, `apply` of an autograd
+    Function or any callable. Raises UserCodeError (GV001)."""
     found = named(name, key)
     if _is_function(found):
         found = found.apply
@@ -221,12 +221,12 @@ def definition(found: Any) -> Place | None:
     """Return the place of the `backward` (or `vjp`) of a Function, otherwise of the definition."""
     if _is_function(found):
         for part in (found.backward, found.vjp):
-            if place := users(place_of(part)):
+            if place := outside_torch(place_of(part)):
                 return place
     return place_of(found)
 
 
-def users(place: Place | None) -> Place | None:
+def outside_torch(place: Place | None) -> Place | None:
     """Return the place if it is not in torch's own code, else None."""
     return place if place and not place.file.startswith(str(torch.__path__[0])) else None
 
