@@ -18,7 +18,7 @@ from gradverify.numerics.pairs.pair import (
     Pair,
 )
 from gradverify.oracles.along import Screen, screened
-from gradverify.oracles.finite_difference import Constraints, WithBackward, Jacobian, jacobian
+from gradverify.oracles.finite_difference import Constraints, Jacobian, WithBackward, jacobian
 from gradverify.rules.asking import NotApplicable, refused
 from gradverify.rules.at_line import at_culprit
 from gradverify.rules.differ import Variant
@@ -339,8 +339,10 @@ def _of_backward_only(evidence: Evidence) -> str | None:
     return None
 
 
-def _moves(function: WithBackward, here: Sequence[Tensor], index: int, element: ElementRecord) ->
-bool: """Does any output move with this one element of an input?"""
+def _moves(
+    function: WithBackward, here: Sequence[Tensor], index: int, element: ElementRecord
+) -> bool:
+    """Return whether any output moves with this one element of an input."""
     inputs = [x.detach().clone() for x in function.inputs]
     moved = inputs[index].contiguous()  # places count in this order, whatever the layout
     flat = (torch.view_as_real(moved) if moved.is_complex() else moved).view(-1)
